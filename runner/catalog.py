@@ -1,0 +1,247 @@
+"""The catalog of images: one folder each, with image.toml, requirements.in and requirements.lock.
+
+A folder's name is the image's name. Whatever is wrong in one is told with file, field and fix, all of it at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+PROJECT = Path(__file__).resolve().parent.parent
+IMAGES = PROJECT / "images"
+
+# An image is named as its folder: parts of letters and digits, in lower case, so that the name is a container image's too.
+NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+
+Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
+ComputeCapability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
+
+# What a precision asks of a device: a CPU has no TF32 unit.
+_CUDA_ONLY_PRECISIONS = {"tf32"}
+
+
+class CatalogError(Exception):
+    """A folder of the catalog that cannot be used; each line of the message names a file, a field and the fix."""
+
+
+class Image(BaseModel):
+    """One pinned combination of frameworks, Python and CUDA, as its image.toml says. `name` and `folder` are the folder's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    folder: Path = Field(exclude=True)
+    frameworks: tuple[str, ...] = Field(min_length=1, examples=['["torch"]'])
+    framework_version: Version = Field(examples=['"2.13.0"'])
+    python: str = Field(pattern=r"^3\.\d+$", examples=['"3.11"'])
+    accelerator: Literal["cpu", "cuda"] = Field(examples=['"cpu"'])
+    cuda: Version | None = Field(None, examples=['"12.8.1"'])
+    cudnn: Version | None = Field(None, examples=['"9.10.2.21"'])
+    nccl: Version | None = Field(None, examples=['"2.27.5"'])
+    # the oldest driver that runs the CUDA family, and the GPUs that the wheels hold code for
+    min_driver: Version | None = Field(None, examples=['"525.60.13"'])
+    min_compute_capability: ComputeCapability | None = Field(None, examples=['"7.0"'])
+    max_compute_capability: ComputeCapability | None = Field(None, examples=['"12.0"'])
+    base: str = Field(pattern=r"^[a-z0-9][\w./:-]*$", examples=['"python:3.11-slim-bookworm"'])
+    # None: not resolved yet. The base is then fixed only as far as its tag is.
+    base_digest: str | None = Field(None, pattern=r"^sha256:[0-9a-f]{64}$", examples=['"sha256:<64 hex digits>"'])
+    cpu_twin: str | None = Field(None, examples=['"torch-2.13.0-cpu"'])
+    precisions: tuple[Precision, ...] = Field(min_length=1, examples=['["fp32"]'])
+    locked: date = Field(examples=["2026-11-20"])
+    # what the wheels of the lock weigh together, so that a plan can say what must be fetched
+    download_gb: float = Field(gt=0, examples=["0.25"])
+    # the index that is asked only when the site's own pip configuration cannot satisfy the lock
+    extra_index: str | None = Field(None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"'])
+    notes: str = ""
+
+    @field_validator("frameworks", "precisions")
+    @classmethod
+    def _no_repeats(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands there twice; name each once")
+        return values
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> Self:
+        gpu_fields = ("cuda", "cudnn", "min_driver", "min_compute_capability", "max_compute_capability")
+        if self.accelerator == "cuda":
+            missing = [name for name in gpu_fields if getattr(self, name) is None]
+            if missing:
+                raise ValueError(f"{missing[0]}: a cuda image must have it; add {_example(missing[0])}")
+            if _numbers(self.min_compute_capability) > _numbers(self.max_compute_capability):
+                raise ValueError("min_compute_capability: it is above max_compute_capability; swap the two")
+        else:
+            extra = [name for name in (*gpu_fields, "nccl", "cpu_twin") if getattr(self, name) is not None]
+            if extra:
+                raise ValueError(f'{extra[0]}: a cpu image has none; remove it, or set accelerator = "cuda"')
+            wrong = sorted(_CUDA_ONLY_PRECISIONS.intersection(self.precisions))
+            if wrong:
+                raise ValueError(f"precisions: a CPU has no {wrong[0]}; remove it")
+        return self
+
+    @property
+    def lock_path(self) -> Path:
+        return self.folder / "requirements.lock"
+
+    @functools.cached_property
+    def lock_sha256(self) -> str:
+        """sha256 (hex) of the lock file."""
+        return hashlib.sha256(self.lock_path.read_bytes()).hexdigest()
+
+    @property
+    def download_bytes(self) -> int:
+        return round(self.download_gb * 1e9)
+
+    @property
+    def base_reference(self) -> str:
+        """The base image, by digest where that is known."""
+        return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
+
+
+def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[str, ...]:
+    """The frameworks that the bench has adapters for: the folders below bench/frameworks."""
+    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name.isidentifier() and path.name[0] != "_"))
+
+
+def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None) -> dict[str, Image]:
+    """Read every image of the catalog, by name.
+
+    `frameworks` are those an image may serve, by default the ones that the bench has. Raises CatalogError, which tells
+    everything that is wrong and not only the first.
+    """
+    known = tuple(known_frameworks() if frameworks is None else frameworks)
+    if not folder.is_dir():
+        raise CatalogError(f"{folder}: there is no such folder; the catalog is the folder `images` of the project")
+    problems: list[str] = []
+    catalog: dict[str, Image] = {}
+    for path in sorted(folder.glob("*/")):
+        try:
+            catalog[path.name] = _load_image(path, known)
+        except CatalogError as error:
+            problems.append(str(error))
+    for image in catalog.values():
+        problems += _twin_problems(image, catalog)
+    if problems:
+        raise CatalogError("\n".join(problems))
+    return catalog
+
+
+def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
+    """The images whose names fit one of some shell patterns, in the catalog's order. Raises CatalogError for one that fits none."""
+    names: set[str] = set()
+    for pattern in patterns:
+        found = set(fnmatch.filter(catalog, pattern))
+        if not found:
+            raise CatalogError(f"no image is called {pattern!r}{suggest(pattern, catalog)}; `runner images list` shows them all")
+        names |= found
+    return [image for name, image in catalog.items() if name in names]
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A did-you-mean clause for a word that is not known, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+# name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.
+_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$")
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """A lock's requirements, name -> version. Raises CatalogError for a line that is not a pin with a sha256."""
+    text = re.sub(r"\\\n", " ", path.read_text())
+    pins: dict[str, str] = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _REQUIREMENT.match(line)
+        if not match:
+            raise CatalogError(
+                f"{path}: {line[:60]!r} is not `name==version --hash=sha256:…`; make the lock again with "
+                f"`runner images lock {path.parent.name}`"
+            )
+        pins[match["name"]] = match["version"]
+    if not pins:
+        raise CatalogError(f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`")
+    return pins
+
+
+def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
+    path = folder / "image.toml"
+    if not NAME.fullmatch(folder.name):
+        raise CatalogError(f"{folder}: a folder's name is an image's name: lower-case letters, digits and single . _ -; rename it")
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CatalogError(f"{path}: the file is missing; write it, or remove the folder") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: not TOML: {error}; mend that line") from None
+    problems = [f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields]
+    for name in ("requirements.in", "requirements.lock"):
+        if not (folder / name).is_file():
+            hint = f"`runner images lock {folder.name}` makes it" if name.endswith("lock") else "list what to install there"
+            problems.append(f"{path}: {folder / name} is missing; {hint}")
+    image = None
+    try:
+        image = Image.model_validate({**fields, "name": folder.name, "folder": folder})
+    except ValidationError as error:
+        problems += [f"{path}: {_sentence(found)}" for found in error.errors()]
+    for name in image.frameworks if image else ():
+        if name not in frameworks:
+            problems.append(
+                f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {', '.join(frameworks) or 'none'}"
+            )
+    if problems or image is None:
+        raise CatalogError("\n".join(problems))
+    return image
+
+
+def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:
+    """What is wrong with an image's CPU twin."""
+    if image.cpu_twin is None:
+        return []
+    where = f"{image.folder / 'image.toml'}: cpu_twin: {image.cpu_twin!r}"
+    twin = catalog.get(image.cpu_twin)
+    if twin is None:
+        return [f"{where} is not in the catalog{suggest(image.cpu_twin, catalog)}; name one that is, or remove the line"]
+    if twin.accelerator != "cpu":
+        return [f"{where} is no cpu image; name one that is"]
+    if set(twin.frameworks) != set(image.frameworks):
+        return [f"{where} serves other frameworks; name one that serves {', '.join(image.frameworks)}"]
+    return []
+
+
+def _sentence(found: Any) -> str:
+    """One of pydantic's findings as `field: problem; fix`."""
+    field = str(found["loc"][0]) if found["loc"] else ""
+    message = str(found["msg"]).removeprefix("Value error, ")
+    if not field:
+        return message  # the model's own checks name field and fix themselves
+    if found["type"] == "extra_forbidden":
+        return f"{field}: there is no such field{suggest(field, Image.model_fields)}; rename or remove it"
+    if found["type"] == "missing":
+        return f"{field}: it is missing; add {_example(field)}"
+    given = f"{found['input']!r}: " if not isinstance(found["input"], (dict, list)) else ""
+    return f"{field}: {given}{message[0].lower()}{message[1:]}; write it like {_example(field)}"
+
+
+def _example(field: str) -> str:
+    examples = Image.model_fields[field].examples
+    return f"`{field} = {examples[0] if examples else '…'}`"
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (version or "0").split("."))

@@ -1,0 +1,98 @@
+"""Make an image's requirements.lock again from its requirements.in, as of a date.
+
+uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer, wheels only: nothing is built while
+an image is. The date makes it repeatable: what was uploaded later does not exist. A lock holds names, versions and hashes;
+no index, no host, no path of the machine that made it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+
+from runner.catalog import CatalogError, Image, read_lock
+
+PLATFORM = "x86_64-manylinux_2_28"
+
+
+class LockError(Exception):
+    """A lock that could not be made; the message says why and what to do."""
+
+
+def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
+    """Write the image's lock as of a day, and the day into its image.toml. Returns the lock's path; raises LockError."""
+    uv = shutil.which("uv") or _beside_python("uv")
+    if uv is None:
+        raise LockError("locks are made by uv, which is not here; `pip install uv`")
+    command = [
+        *(uv, "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes"),
+        *("--only-binary", ":all:", "--python-platform", PLATFORM, "--python-version", image.python),
+        *("--exclude-newer", day.isoformat(), *_site_options(), str(image.folder / "requirements.in")),
+    ]
+    say(f"resolving {image.name} as of {day}")
+    ended = _run(command)
+    if ended.returncode and image.extra_index:
+        say(f"once more with {image.extra_index}")
+        ended = _run([*command, "--extra-index-url", image.extra_index, "--index-strategy", "unsafe-best-match"])
+    if ended.returncode:
+        raise LockError(f"{image.folder / 'requirements.in'} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
+    version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    text = lock_text(image, day, version, ended.stdout)
+    aside = image.lock_path.with_suffix(".part")
+    try:
+        aside.write_text(text)
+        read_lock(aside)
+        os.replace(aside, image.lock_path)
+    except CatalogError as error:
+        raise LockError(str(error)) from None
+    finally:
+        aside.unlink(missing_ok=True)
+    _write_date(image.folder / "image.toml", day)
+    return image.lock_path
+
+
+def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
+    """The lock file's text: a header that says how to make it again, and uv's pins without its options and comments."""
+    pins = [line for line in resolved.splitlines() if line.strip() and not line.lstrip().startswith("#") and not re.match(r"--?\w", line)]
+    header = (
+        f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} for Python {image.python}, {PLATFORM}.\n"
+        "# Do not edit: change requirements.in and make it again.\n"
+    )
+    return header + "\n".join(pins) + "\n"
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _site_options() -> list[str]:
+    """The site's own package sources, as pip knows them in the environment: uv does not read pip's settings."""
+    options: list[str] = []
+    for variable, option in (
+        ("PIP_FIND_LINKS", "--find-links"),
+        ("PIP_INDEX_URL", "--default-index"),
+        ("PIP_EXTRA_INDEX_URL", "--extra-index-url"),
+    ):
+        for value in os.environ.get(variable, "").split():
+            options += [option, value]
+    return options
+
+
+def _beside_python(name: str) -> str | None:
+    import sys
+
+    path = Path(sys.executable).with_name(name)
+    return str(path) if path.is_file() else None
+
+
+def _write_date(path: Path, day: date) -> None:
+    """Set `locked` in an image.toml, the rest of the file as it is."""
+    text = path.read_text(encoding="utf-8")
+    changed = re.sub(r"^locked\s*=\s*\S+", f"locked = {day.isoformat()}", text, flags=re.MULTILINE)
+    if changed != text:
+        path.write_text(changed, encoding="utf-8")
