@@ -1,0 +1,283 @@
+"""Build an image of the catalog with the Docker Engine.
+
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. The builder's
+own cache makes a second build short; when the tag of all inputs is there, no build is started at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.protocol import source_digest
+from runner.catalog import PROJECT, Image
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"
+BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
+
+# How many of a failed build's last lines go into the error.
+SHOWN_LINES = 25
+
+# The oldest CUDA that a driver must run for an image of a CUDA family: the family's first, never the exact release, so that
+# minor-version compatibility works.
+_CUDA_FLOOR = "cuda>={major}.0"
+
+
+class BuildError(Exception):
+    """A build that failed; the message ends with the log's last lines and where the whole log lies."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a build depends on, and the names that follow from it."""
+
+    image: Image
+    base: str  # the reference of the base image, Python filled in
+    dockerfiles_sha256: str
+    bench_sha256: str
+
+    @property
+    def base_tag(self) -> str:
+        """The tag of the common layers on this base image."""
+        return f"dlbench/base:{_sha256(self.base, _read_digest(PROJECT / 'Dockerfile.base'))[:12]}"
+
+    @property
+    def tag(self) -> str:
+        """The tag of the image with exactly these inputs."""
+        content = _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, self.bench_sha256)
+        return f"dlbench/{self.image.name}:{content[:12]}"
+
+    @property
+    def latest(self) -> str:
+        """The tag that compose files and people use: the last one built."""
+        return f"dlbench/{self.image.name}:latest"
+
+    def labels(self, base_id: str) -> dict[str, str]:
+        """What a built image says of itself, so that a stale or foreign one is seen without starting it."""
+        image = self.image
+        own = {
+            "image": image.name,
+            "framework": ",".join(image.frameworks),
+            "framework_version": image.framework_version,
+            "accelerator": image.accelerator,
+            "cuda": image.cuda,
+            "cudnn": image.cudnn,
+            "nccl": image.nccl,
+            "min_driver": image.min_driver,
+            "min_compute_capability": image.min_compute_capability,
+            "max_compute_capability": image.max_compute_capability,
+            "lock_sha256": image.lock_sha256,
+            "bench_sha256": self.bench_sha256,
+            "base": self.base,
+            "base_id": base_id,
+        }
+        common = {
+            "org.opencontainers.image.title": image.name,
+            "org.opencontainers.image.description": image.notes
+            or f"{', '.join(image.frameworks)} {image.framework_version}",
+            "org.opencontainers.image.version": image.framework_version,
+            "org.opencontainers.image.base.name": self.base,
+        }
+        return common | {f"dlbench.{name}": value for name, value in own.items() if value is not None}
+
+
+def recipe(image: Image, base_image: str | None = None) -> Recipe:
+    """What a build of the image would depend on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
+    template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
+    base = template.replace("{python}", image.python) if template else image.base_reference
+    dockerfiles = _sha256(_read_digest(PROJECT / "Dockerfile.base"), _read_digest(PROJECT / "images" / "Dockerfile"))
+    return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
+
+
+def built(client: DockerClient, wanted: Recipe) -> str | None:
+    """The id of the image with exactly these inputs, if it is there; None when it must be built.
+
+    A base image that was made anew under the same name counts as another input; one that is gone does not.
+    """
+    from docker.errors import ImageNotFound
+
+    try:
+        image = client.images.get(wanted.tag)
+    except ImageNotFound:
+        return None
+    try:
+        base_id = client.images.get(wanted.base).id
+    except ImageNotFound:
+        return str(image.id)
+    return str(image.id) if image.labels.get("dlbench.base_id") == base_id else None
+
+
+def build(
+    image: Image,
+    base_image: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    client: DockerClient | None = None,
+    logs: Path | None = None,
+) -> str:
+    """Build the image unless it is up to date, and return its id. Raises BuildError."""
+    import docker
+    from docker.errors import DockerException
+
+    wanted = recipe(image, base_image)
+    log_path = (logs or _log_folder()) / f"{image.name}.log"
+    try:
+        client = client or docker.from_env(version="auto")
+        digest = built(client, wanted)
+        if digest is None:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            with open(log_path, "w", encoding="utf-8") as log:
+                digest = _build_both(client, wanted, _Log(log, log_path, say))
+        client.images.get(digest).tag(*wanted.latest.split(":"))
+        return digest
+    except DockerException as error:
+        raise BuildError(f"building {image.name}: the Docker Engine answers: {error}") from error
+
+
+def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    image = wanted.image
+    base_id = _base_id(client, wanted, log)
+    context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
+    log.title(f"{image.name}: common layers on {wanted.base}")
+    _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": wanted.base}, {})
+
+    bench = PROJECT / "bench"
+    files = [
+        (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
+        (image.lock_path, f"images/{image.name}/requirements.lock"),
+    ]
+    context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
+    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "EXTRA_INDEX": image.extra_index or ""}
+    if image.accelerator == "cuda":
+        floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
+        arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
+    log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
+    return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id))
+
+
+def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    """The id of the base image, pulled when it is not here."""
+    from docker.errors import APIError, ImageNotFound
+
+    try:
+        return str(client.images.get(wanted.base).id)
+    except ImageNotFound:
+        log.title(f"pulling {wanted.base}")
+    try:
+        pulled = client.images.pull(wanted.base)
+        return str((pulled[0] if isinstance(pulled, list) else pulled).id)
+    except APIError as error:
+        raise BuildError(
+            f"building {wanted.image.name}: the base image {wanted.base} is not here and cannot be pulled ({error.explanation or error}); "
+            f"where there is no registry, make one with `.ci/site-base {wanted.image.python}` and name it by --base-image or "
+            f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
+        ) from None
+
+
+def _run_build(
+    client: DockerClient,
+    log: _Log,
+    context: io.BytesIO,
+    dockerfile: str,
+    tag: str,
+    arguments: dict[str, str],
+    labels: dict[str, str],
+) -> str:
+    """One build by the engine's builder; returns the image's id."""
+    stream = client.api.build(
+        fileobj=context,
+        custom_context=True,
+        dockerfile=dockerfile,
+        tag=tag,
+        buildargs=arguments | _proxies(),
+        labels=labels,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        # e.g. `host`, where a bridge does not reach the package index
+        network_mode=os.environ.get(BUILD_NETWORK_VARIABLE) or None,
+    )
+    for message in stream:
+        if "stream" in message:
+            log.write(message["stream"])
+        if "error" in message:
+            log.write(message["error"] + "\n")
+            raise BuildError(log.failure(message["error"]))
+    return str(client.images.get(tag).id)
+
+
+class _Log:
+    """A build's log: all of it in a file, its steps to the user, its last lines in memory for an error."""
+
+    def __init__(self, file: io.TextIOWrapper, path: Path, say: Callable[[str], None]) -> None:
+        self._file = file
+        self._path = path
+        self._say = say
+        self._last: deque[str] = deque(maxlen=SHOWN_LINES)
+
+    def title(self, line: str) -> None:
+        self._say(line)
+        self.write(f"== {line}\n")
+
+    def write(self, text: str) -> None:
+        self._file.write(text)
+        self._file.flush()
+        for line in text.splitlines():
+            if line.strip():
+                self._last.append(line.rstrip())
+            if re.match(r"Step \S+ : (RUN|COPY) ", line):
+                self._say(line[:100])
+
+    def failure(self, reason: str) -> str:
+        lines = "\n".join(f"  {line}" for line in self._last)
+        return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
+
+
+def _archive(files: Iterable[tuple[Path, str]]) -> io.BytesIO:
+    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were written."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, name in files:
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    buffer.seek(0)
+    return buffer
+
+
+def _bench_files(bench: Path) -> Iterator[Path]:
+    """What of the bench goes into an image: what bench.protocol.source_digest counts."""
+    for path in sorted(bench.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(bench).parts)
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".pyc", ".part") and not hidden:
+            yield path
+
+
+def _proxies() -> dict[str, str]:
+    """The site's proxies, for the build only: the builder knows these names and keeps them out of the image and its history."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def _log_folder() -> Path:
+    cache: str | Path = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "dlbench" / "build-logs"
+
+
+def _read_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sha256(*parts: Any) -> str:
+    return hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()
