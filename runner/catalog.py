@@ -63,7 +63,9 @@ class Image(BaseModel):
     # what the wheels of the lock weigh together, so that a plan can say what must be fetched
     download_gb: float = Field(gt=0, examples=["0.25"])
     # the index that is asked only when the site's own pip configuration cannot satisfy the lock
-    extra_index: str | None = Field(None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"'])
+    extra_index: str | None = Field(
+        None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"']
+    )
     notes: str = ""
 
     @field_validator("frameworks", "precisions")
@@ -112,7 +114,11 @@ class Image(BaseModel):
 
 def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[str, ...]:
     """The frameworks that the bench has adapters for: the folders below bench/frameworks."""
-    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name.isidentifier() and path.name[0] != "_"))
+    return tuple(
+        sorted(
+            path.name for path in folder.iterdir() if path.is_dir() and path.name.isidentifier() and path.name[0] != "_"
+        )
+    )
 
 
 def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None) -> dict[str, Image]:
@@ -131,8 +137,9 @@ def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None)
             catalog[path.name] = _load_image(path, known)
         except CatalogError as error:
             problems.append(str(error))
-    for image in catalog.values():
-        problems += _twin_problems(image, catalog)
+    if not problems:  # a twin that could not be read would be told as missing
+        for image in catalog.values():
+            problems += _twin_problems(image, catalog)
     if problems:
         raise CatalogError("\n".join(problems))
     return catalog
@@ -144,7 +151,9 @@ def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list
     for pattern in patterns:
         found = set(fnmatch.filter(catalog, pattern))
         if not found:
-            raise CatalogError(f"no image is called {pattern!r}{suggest(pattern, catalog)}; `runner images list` shows them all")
+            raise CatalogError(
+                f"no image is called {pattern!r}{suggest(pattern, catalog)}; `runner images list` shows them all"
+            )
         names |= found
     return [image for name, image in catalog.items() if name in names]
 
@@ -156,7 +165,9 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 # name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.
-_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$")
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$"
+)
 
 
 def read_lock(path: Path) -> dict[str, str]:
@@ -175,24 +186,34 @@ def read_lock(path: Path) -> dict[str, str]:
             )
         pins[match["name"]] = match["version"]
     if not pins:
-        raise CatalogError(f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`")
+        raise CatalogError(
+            f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
+        )
     return pins
 
 
 def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
     path = folder / "image.toml"
     if not NAME.fullmatch(folder.name):
-        raise CatalogError(f"{folder}: a folder's name is an image's name: lower-case letters, digits and single . _ -; rename it")
+        raise CatalogError(
+            f"{folder}: a folder's name is an image's name: lower-case letters, digits and single . _ -; rename it"
+        )
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CatalogError(f"{path}: the file is missing; write it, or remove the folder") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CatalogError(f"{path}: not TOML: {error}; mend that line") from None
-    problems = [f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields]
+    problems = [
+        f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
+    ]
     for name in ("requirements.in", "requirements.lock"):
         if not (folder / name).is_file():
-            hint = f"`runner images lock {folder.name}` makes it" if name.endswith("lock") else "list what to install there"
+            hint = (
+                f"`runner images lock {folder.name}` makes it"
+                if name.endswith("lock")
+                else "list what to install there"
+            )
             problems.append(f"{path}: {folder / name} is missing; {hint}")
     image = None
     try:
@@ -216,7 +237,9 @@ def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:
     where = f"{image.folder / 'image.toml'}: cpu_twin: {image.cpu_twin!r}"
     twin = catalog.get(image.cpu_twin)
     if twin is None:
-        return [f"{where} is not in the catalog{suggest(image.cpu_twin, catalog)}; name one that is, or remove the line"]
+        return [
+            f"{where} is not in the catalog{suggest(image.cpu_twin, catalog)}; name one that is, or remove the line"
+        ]
     if twin.accelerator != "cpu":
         return [f"{where} is no cpu image; name one that is"]
     if set(twin.frameworks) != set(image.frameworks):

@@ -58,7 +58,11 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
 
 def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
     """The lock file's text: a header that says how to make it again, and uv's pins without its options and comments."""
-    pins = [line for line in resolved.splitlines() if line.strip() and not line.lstrip().startswith("#") and not re.match(r"--?\w", line)]
+    pins = [
+        line
+        for line in resolved.splitlines()
+        if line.strip() and not line.lstrip().startswith("#") and not re.match(r"--?\w", line)
+    ]
     header = (
         f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} for Python {image.python}, {PLATFORM}.\n"
         "# Do not edit: change requirements.in and make it again.\n"

@@ -1,0 +1,85 @@
+"""A real Docker Engine and a base image for it. Where none answers, the tests here are skipped, each by its name and with the reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.build import BASE_IMAGE_VARIABLE
+from runner.catalog import PROJECT, Image, load_catalog
+from runner.engines.base import Prepared, Slot
+from runner.engines.docker import RUN_LABEL, DockerEngine, DockerRunning
+
+CPU_IMAGES = ("torch-2.13.0-cpu", "tensorflow-2.21.0-cpu", "jax-0.10.2-cpu")
+CPU_SLOT = Slot("cpu", (), (0,), 512 << 20)
+
+
+@pytest.fixture(scope="session")
+def engine() -> DockerEngine:
+    engine = DockerEngine()
+    if reason := engine.unavailable():
+        pytest.skip(f"left out, because {reason}")
+    engine.sweep()
+    return engine
+
+
+@pytest.fixture(scope="session")
+def client(engine: DockerEngine) -> Iterator[Any]:
+    import docker
+
+    client = docker.from_env(version="auto")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def catalog() -> dict[str, Image]:
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def base_image(client: Any, catalog: dict[str, Image]) -> Iterator[str]:
+    """The base image of the CPU images: what the environment names, else the registry's, else one made here of this machine."""
+    import docker
+
+    before = os.environ.get(BASE_IMAGE_VARIABLE)
+    image = catalog[CPU_IMAGES[0]]
+    base = (before or image.base_reference).replace("{python}", image.python)
+    if before is None:
+        try:
+            client.images.get(base)
+        except docker.errors.ImageNotFound:
+            try:
+                client.images.pull(base)
+            except docker.errors.APIError:
+                subprocess.run([PROJECT / ".ci" / "site-base", image.python], check=True)
+                os.environ[BASE_IMAGE_VARIABLE] = "dlbench-site:{python}"
+                base = f"dlbench-site:{image.python}"
+    yield base
+    if before is None:
+        os.environ.pop(BASE_IMAGE_VARIABLE, None)
+
+
+@pytest.fixture
+def start(
+    engine: DockerEngine, client: Any, base_image: str, catalog: dict[str, Image], tmp_path: Path
+) -> Iterator[Callable[..., DockerRunning]]:
+    """Start a Python script in a container as the engine starts a cell; whatever is left at the test's end is removed."""
+    label = f"test-{tmp_path.name}-{os.getpid()}"
+    image = catalog[CPU_IMAGES[0]]
+    digest = str(client.images.get(base_image).id)
+
+    def start(
+        script: str, slot: Slot = CPU_SLOT, data: Path | None = None, arguments: tuple[str, ...] = ()
+    ) -> DockerRunning:
+        prepared = Prepared(image, digest, ("python3", "-c", script))
+        return engine.start(prepared, arguments, slot, label, data, tmp_path / "cache")
+
+    yield start
+    for container in client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={label}"}, ignore_removed=True):
+        container.remove(force=True)

@@ -1,0 +1,156 @@
+"""Building images with a real Docker Engine: what is built, what is not built again, and what a failure tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import build
+from runner.catalog import PROJECT, Image
+from runner.engines.base import Slot
+from runner.engines.docker import DockerEngine
+
+from .conftest import CPU_IMAGES
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any) -> Iterator[Path]:
+    """A copy of what builds depend on, to be changed; the images that come of it are removed."""
+    copy = tmp_path / "project"
+    for name in ("Dockerfile.base", "images", "bench"):
+        source = PROJECT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            copy.mkdir(exist_ok=True)
+            shutil.copy(source, copy / name)
+    monkeypatch.setattr(build, "PROJECT", copy)
+    yield copy
+    for image in client.images.list(name="dlbench/scratch"):
+        client.images.remove(image.id, force=True)
+
+
+@pytest.fixture
+def scratch(project: Path, catalog: dict[str, Image]) -> Image:
+    """A small image: PyTorch's entry with one small package in its lock."""
+    image = catalog["torch-2.13.0-cpu"]
+    folder = project / "images" / "scratch"
+    folder.mkdir()
+    pins = image.lock_path.read_text().split("typing-extensions==", 1)[1]
+    (folder / "requirements.lock").write_text("typing-extensions==" + pins)
+    return image.model_copy(update={"name": "scratch", "folder": folder, "extra_index": None})
+
+
+@pytest.mark.parametrize("name", CPU_IMAGES)
+def test_an_image_is_built_and_holds_what_the_catalog_says(
+    engine: DockerEngine, base_image: str, catalog: dict[str, Image], tmp_path: Path, name: str
+) -> None:
+    image = catalog[name]
+    prepared = engine.prepare(image, print)
+    running = engine.start(prepared, ["frameworks"], Slot("cpu", (), (), None), "test", None, tmp_path / "cache")
+    printed = b"".join(running.events())
+    ended = running.wait()
+    assert ended.code == 0, ended.log_tail
+    found = {entry["framework"]: entry for entry in json.loads(printed)}
+    assert set(found) == set(image.frameworks)
+    for framework in image.frameworks:
+        # a local version like +cpu names the build, not the release
+        assert found[framework]["version"].split("+")[0] == image.framework_version
+        assert found[framework]["device_kinds"] == ["cpu"]
+
+
+def test_a_second_build_takes_seconds_and_costs_nothing(
+    engine: DockerEngine, base_image: str, catalog: dict[str, Image]
+) -> None:
+    image = catalog[CPU_IMAGES[0]]
+    first = engine.prepare(image, print)
+    begin = time.monotonic()
+    second = engine.prepare(image, pytest.fail)  # it has nothing to say
+    assert time.monotonic() - begin < 3
+    assert second.digest == first.digest
+    assert engine.cost(image) == 0
+
+
+def test_a_built_image_says_what_it_is(client: Any, base_image: str, scratch: Image) -> None:
+    digest = build.build(scratch, client=client)
+    built = client.images.get(digest)
+    wanted = build.recipe(scratch)
+    assert {wanted.tag, "dlbench/scratch:latest"} <= set(built.tags)
+    assert built.labels["dlbench.framework"] == "torch"
+    assert built.labels["dlbench.framework_version"] == "2.13.0"
+    assert built.labels["dlbench.lock_sha256"] == scratch.lock_sha256
+    assert built.labels["dlbench.bench_sha256"] == wanted.bench_sha256
+    assert built.labels["dlbench.base"] == base_image
+    assert built.labels["org.opencontainers.image.version"] == "2.13.0"
+    assert "dlbench.cuda" not in built.labels
+    config = built.attrs["Config"]
+    assert config["User"] == "bench"
+    assert config["Entrypoint"] == ["python", "-m", "bench"]
+    assert "NVIDIA_VISIBLE_DEVICES=void" in config["Env"]
+
+
+def test_a_change_in_the_bench_makes_only_the_last_layers_anew(
+    client: Any, base_image: str, scratch: Image, project: Path
+) -> None:
+    before = client.images.get(build.build(scratch, client=client)).attrs["RootFS"]["Layers"]
+    (project / "bench" / "errors.py").write_text("# changed\n")
+    assert build.built(client, build.recipe(scratch)) is None
+    steps: list[str] = []
+    after = client.images.get(build.build(scratch, client=client, say=steps.append)).attrs["RootFS"]["Layers"]
+    assert len(before) == len(after)
+    assert before[:-2] == after[:-2]  # the copy of the bench, and its compiled files
+    assert before[-2] != after[-2]
+
+
+def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base_image: str, scratch: Image) -> None:
+    client.images.get(base_image).tag("dlbench/scratch-base", "test")
+    try:
+        first = build.build(scratch, "dlbench/scratch-base:test", client=client)
+        wanted = build.recipe(scratch, "dlbench/scratch-base:test")
+        assert build.built(client, wanted) == first
+        client.images.get(first).tag("dlbench/scratch-base", "test")
+        assert build.built(client, wanted) is None
+    finally:
+        client.images.remove("dlbench/scratch-base:test", force=True)
+
+
+def test_a_file_with_another_hash_than_the_lock_says_is_refused(
+    client: Any, base_image: str, scratch: Image, tmp_path: Path
+) -> None:
+    tampered = re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, scratch.lock_path.read_text())
+    scratch.lock_path.write_text(tampered)
+    with pytest.raises(build.BuildError) as error:
+        build.build(scratch, client=client, logs=tmp_path / "logs")
+    assert "DO NOT MATCH THE HASHES" in str(error.value)
+    assert build.built(client, build.recipe(scratch)) is None
+
+
+def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
+    client: Any, base_image: str, scratch: Image, project: Path, tmp_path: Path
+) -> None:
+    with open(project / "images" / "Dockerfile", "a") as dockerfile:
+        dockerfile.write('RUN for i in $(seq 99); do echo "line $i"; done; echo "this is why" >&2; exit 7\n')
+    with pytest.raises(build.BuildError) as error:
+        build.build(scratch, client=client, logs=tmp_path / "logs")
+    message = str(error.value)
+    assert "this is why" in message and "returned a non-zero code: 7" in message
+    assert "line 99" in message and "line 70\n" not in message
+    log = tmp_path / "logs" / "scratch.log"
+    assert str(log) in message
+    assert "line 1\n" in log.read_text()
+
+
+def test_a_base_image_that_is_nowhere_is_told_with_what_to_do(client: Any, scratch: Image, tmp_path: Path) -> None:
+    with pytest.raises(build.BuildError) as error:
+        build.build(scratch, "127.0.0.1:9/no-such-base:{python}", client=client, logs=tmp_path / "logs")
+    assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in str(error.value)
+    assert ".ci/site-base 3.11" in str(error.value) and "DLBENCH_BASE_IMAGE" in str(error.value)
