@@ -1,7 +1,7 @@
 """Build an image of the catalog with the Docker Engine.
 
-Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. The builder's
-own cache makes a second build short; when the tag of all inputs is there, no build is started at all.
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. The
+builder's own cache makes a second build short; when the tag of all inputs is there, no build is started at all.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 # How many of a failed build's last lines go into the error.
 SHOWN_LINES = 25
 
-# The oldest CUDA that a driver must run for an image of a CUDA family: the family's first, never the exact release, so that
-# minor-version compatibility works.
+# The oldest CUDA that a driver must run for an image of a CUDA family: the family's first, never the exact release, so
+# that minor-version compatibility works.
 _CUDA_FLOOR = "cuda>={major}.0"
 
 
@@ -93,7 +93,7 @@ class Recipe:
 
 
 def recipe(image: Image, base_image: str | None = None) -> Recipe:
-    """What a build of the image would depend on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
+    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
     template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
     base = template.replace("{python}", image.python) if template else image.base_reference
     dockerfiles = _sha256(_read_digest(PROJECT / "Dockerfile.base"), _read_digest(PROJECT / "images" / "Dockerfile"))
@@ -178,9 +178,9 @@ def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:
         return str((pulled[0] if isinstance(pulled, list) else pulled).id)
     except APIError as error:
         raise BuildError(
-            f"building {wanted.image.name}: the base image {wanted.base} is not here and cannot be pulled ({error.explanation or error}); "
-            f"where there is no registry, make one with `.ci/site-base {wanted.image.python}` and name it by --base-image or "
-            f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
+            f"building {wanted.image.name}: the base image {wanted.base} is not here and cannot be pulled "
+            f"({error.explanation or error}); where there is no registry, make one with `.ci/site-base "
+            f"{wanted.image.python}` and name it by --base-image or {BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
         ) from None
 
 
@@ -244,7 +244,9 @@ class _Log:
 
 
 def _archive(files: Iterable[tuple[Path, str]]) -> io.BytesIO:
-    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were written."""
+    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were
+    written.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, name in files:
@@ -265,7 +267,9 @@ def _bench_files(bench: Path) -> Iterator[Path]:
 
 
 def _proxies() -> dict[str, str]:
-    """The site's proxies, for the build only: the builder knows these names and keeps them out of the image and its history."""
+    """The site's proxies, for the build only: the builder knows these names and keeps them out of the image and its
+    history.
+    """
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 

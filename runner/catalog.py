@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import functools
 import hashlib
 import re
 import tomllib
@@ -21,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 PROJECT = Path(__file__).resolve().parent.parent
 IMAGES = PROJECT / "images"
 
-# An image is named as its folder: parts of letters and digits, in lower case, so that the name is a container image's too.
+# An image is named as its folder, in lower case: the name is a container image's too.
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
@@ -37,7 +36,7 @@ class CatalogError(Exception):
 
 
 class Image(BaseModel):
-    """One pinned combination of frameworks, Python and CUDA, as its image.toml says. `name` and `folder` are the folder's."""
+    """One pinned combination of frameworks, Python and CUDA: an image.toml, with its folder and the folder's name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,7 +96,7 @@ class Image(BaseModel):
     def lock_path(self) -> Path:
         return self.folder / "requirements.lock"
 
-    @functools.cached_property
+    @property
     def lock_sha256(self) -> str:
         """sha256 (hex) of the lock file."""
         return hashlib.sha256(self.lock_path.read_bytes()).hexdigest()
@@ -146,7 +145,7 @@ def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None)
 
 
 def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
-    """The images whose names fit one of some shell patterns, in the catalog's order. Raises CatalogError for one that fits none."""
+    """The images whose names fit a shell pattern, in the catalog's order. One that fits none raises CatalogError."""
     names: set[str] = set()
     for pattern in patterns:
         found = set(fnmatch.filter(catalog, pattern))
@@ -166,7 +165,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 # name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.
 _REQUIREMENT = re.compile(
-    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$"
+    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?:\s+--hash=sha256:[0-9a-f]{64})+$"
 )
 
 
@@ -222,8 +221,9 @@ def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
         problems += [f"{path}: {_sentence(found)}" for found in error.errors()]
     for name in image.frameworks if image else ():
         if name not in frameworks:
+            known = ", ".join(frameworks) or "none"
             problems.append(
-                f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {', '.join(frameworks) or 'none'}"
+                f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {known}"
             )
     if problems or image is None:
         raise CatalogError("\n".join(problems))

@@ -1,8 +1,8 @@
 """Make an image's requirements.lock again from its requirements.in, as of a date.
 
-uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer, wheels only: nothing is built while
-an image is. The date makes it repeatable: what was uploaded later does not exist. A lock holds names, versions and hashes;
-no index, no host, no path of the machine that made it.
+uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer, wheels only: nothing is built
+while an image is. The date makes it repeatable: what was uploaded later does not exist. A lock holds names, versions
+and hashes; no index, no host, no path of the machine that made it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LockError(Exception):
 
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
-    """Write the image's lock as of a day, and the day into its image.toml. Returns the lock's path; raises LockError."""
+    """Write the image's lock as of a day, and the day into image.toml. Returns the lock's path. Raises LockError."""
     uv = shutil.which("uv") or _beside_python("uv")
     if uv is None:
         raise LockError("locks are made by uv, which is not here; `pip install uv`")
@@ -64,7 +64,8 @@ def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
         if line.strip() and not line.lstrip().startswith("#") and not re.match(r"--?\w", line)
     ]
     header = (
-        f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} for Python {image.python}, {PLATFORM}.\n"
+        f"# Made by `runner images lock {image.name} --date {day}` with uv {uv_version} "
+        f"for Python {image.python}, {PLATFORM}.\n"
         "# Do not edit: change requirements.in and make it again.\n"
     )
     return header + "\n".join(pins) + "\n"

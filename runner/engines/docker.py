@@ -1,7 +1,7 @@
 """Cells in containers of the Docker Engine, shut off from network, host files and each other.
 
-Every container carries its owner: this machine's boot, the process namespace, and the runner's process with its start time. By
-that a later runner finds what a killed one left, and never touches what another runner is still running.
+Every container carries its owner: this machine's boot, the process namespace, and the runner's process with its start
+time. By that a later runner finds what a killed one left, and never touches what another runner is still running.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
 SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
+_NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
+
 # Locks hold wheels for this machine only.
 _ARCHITECTURES = {"x86_64", "amd64"}
 
@@ -56,15 +58,20 @@ class DockerEngine:
     def unavailable(self) -> str | None:
         """Why no engine can be used here; None when one can."""
         try:
+            from docker.errors import DockerException
+            from requests.exceptions import RequestException
+        except ImportError:
+            return _NO_SDK
+        try:
             url = self._client.api.base_url
             if not url.startswith("http+"):
-                return f"the engine at {url} is on another machine, which has not this machine's folders; unset DOCKER_HOST"
+                return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
             if self._info.get("OSType") != "linux":
                 return f"the engine runs {self._info.get('OSType')} containers; the images are Linux images"
         except EngineError as error:
             return str(error)
-        except Exception as error:  # docker-py lets requests' and urllib3's errors through as well as its own
-            return f"no Docker Engine answers ({_short(error)})"
+        except (DockerException, RequestException) as error:
+            return _why_no_engine(error)
         return None
 
     def unfit(self, image: Image) -> str | None:
@@ -150,7 +157,7 @@ class DockerRunning:
         self._exit: Exit | None = None
 
     def events(self) -> Iterator[bytes]:
-        """Standard output as the engine hands it over, until the container ends; standard error is kept from its end."""
+        """Standard output as the engine hands it over, until the container ends; keeps the end of standard error."""
         for out, err in self._stream:
             if err:
                 self._log += err
@@ -162,7 +169,7 @@ class DockerRunning:
         """Kill the container at once."""
         from docker.errors import APIError
 
-        # Over a connection of its own. The engine answers 404 or 409 when the container is gone or has ended: then all is done.
+        # Over a connection of its own. 404 or 409: the container is gone or has ended, and all is done.
         client = _connect(self._client.api.api_version)
         try:
             client.api.kill(str(self._container.id))
@@ -263,8 +270,8 @@ def container_options(
 def prepare_cache(cache: Path, shared: bool) -> str:
     """Make the cache folder, writable for the user that the cell runs as, and return that user as uid:gid.
 
-    It is the runner's own user, or the image's when the runner is root. Where the engine maps users (`shared`: rootless, or a
-    user namespace) the cell's user has another number on the host, and the folder is opened as /tmp is.
+    It is the runner's own user, or the image's when the runner is root. Where the engine maps users (`shared`:
+    rootless, or a user namespace) the cell's user has another number on the host, and the folder is opened as /tmp is.
     """
     cache.mkdir(parents=True, exist_ok=True)
     if shared:
@@ -282,7 +289,7 @@ def owner_of(pid: int) -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that this label names is certainly gone. One of another container's namespace cannot be judged."""
+    """Whether the process that this label names is certainly gone. One of another namespace cannot be judged."""
     parts = owner.split("/")
     if len(parts) != 4 or not parts[2].isdigit():
         return False
@@ -310,15 +317,25 @@ def _start_time(pid: int) -> str | None:
 
 
 def _connect(version: str = "auto") -> DockerClient:
-    """A client of the engine that the environment names. Raises EngineError when docker-py is not there or none answers."""
+    """A client of the engine that the environment names. Raises EngineError when there is no SDK or no engine."""
     try:
         import docker
     except ImportError:
-        raise EngineError("the Docker SDK for Python is not installed; `pip install docker`") from None
+        raise EngineError(_NO_SDK) from None
     try:
         return docker.from_env(version=version)
     except docker.errors.DockerException as error:
-        raise EngineError(f"no Docker Engine answers ({_short(error)})") from error
+        raise EngineError(_why_no_engine(error)) from error
+
+
+def _why_no_engine(error: BaseException) -> str:
+    text = str(error)
+    where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if "Permission denied" in text:
+        return f"this user may not use the Docker Engine at {where}; join the group `docker`, or run a rootless engine"
+    if "No such file" in text or "refused" in text:
+        return f"no Docker Engine answers at {where}"
+    return f"no Docker Engine answers at {where} ({_short(error)})"
 
 
 def _short(error: BaseException) -> str:

@@ -1,4 +1,6 @@
-"""A real Docker Engine and a base image for it. Where none answers, the tests here are skipped, each by its name and with the reason."""
+"""A real Docker Engine and a base image for it. Where none answers, the tests here are skipped, each by its name and
+with the reason.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def catalog() -> dict[str, Image]:
 
 @pytest.fixture(scope="session")
 def base_image(client: Any, catalog: dict[str, Image]) -> Iterator[str]:
-    """The base image of the CPU images: what the environment names, else the registry's, else one made here of this machine."""
+    """The base image of the CPU images: what the environment names, else the registry's, else one made here of this
+    machine.
+    """
     import docker
 
     before = os.environ.get(BASE_IMAGE_VARIABLE)
@@ -69,7 +73,7 @@ def base_image(client: Any, catalog: dict[str, Image]) -> Iterator[str]:
 def start(
     engine: DockerEngine, client: Any, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> Iterator[Callable[..., DockerRunning]]:
-    """Start a Python script in a container as the engine starts a cell; whatever is left at the test's end is removed."""
+    """Start a Python script in a container as the engine starts a cell; what is left at the test's end is removed."""
     label = f"test-{tmp_path.name}-{os.getpid()}"
     image = catalog[CPU_IMAGES[0]]
     digest = str(client.images.get(base_image).id)

@@ -1,0 +1,81 @@
+"""What a build depends on and what it sends to the engine, without an engine."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bench.protocol import source_digest
+from runner import build
+from runner.catalog import IMAGES, Image, load_catalog
+
+
+@pytest.fixture
+def image() -> Image:
+    return load_catalog(IMAGES, ("jax", "tensorflow", "torch"))["torch-2.13.0-cpu"]
+
+
+@pytest.fixture(autouse=True)
+def no_site_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(build.BASE_IMAGE_VARIABLE, raising=False)
+
+
+def test_the_image_s_own_base_is_used_unless_the_site_has_another(
+    image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build.recipe(image).base == image.base
+    monkeypatch.setenv(build.BASE_IMAGE_VARIABLE, "registry.example:5000/python:{python}-slim")
+    assert build.recipe(image).base == "registry.example:5000/python:3.11-slim"
+    assert build.recipe(image, "mine:{python}").base == "mine:3.11"
+
+
+def test_a_base_with_a_digest_is_named_by_it(image: Image) -> None:
+    digest = "sha256:" + "a" * 64
+    assert build.recipe(image.model_copy(update={"base_digest": digest})).base == f"{image.base}@{digest}"
+
+
+def test_every_input_changes_the_tag(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build.recipe(image)
+    assert build.recipe(image).tag == first.tag
+    tags = {first.tag, build.recipe(image, "mine").tag}
+    (tmp_path / "requirements.lock").write_text("other")
+    tags.add(build.recipe(image.model_copy(update={"folder": tmp_path})).tag)
+    for changed in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
+        project = tmp_path / changed.replace("/", "-")
+        for name in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).write_text("changed" if name == changed else "same")
+        monkeypatch.setattr(build, "PROJECT", project)
+        tags.add(build.recipe(image).tag)
+    assert len(tags) == 6
+    assert all(tag.startswith("dlbench/torch-2.13.0-cpu:") for tag in tags)
+
+
+def test_labels_are_texts_and_none_is_empty(image: Image) -> None:
+    labels = build.recipe(image).labels("sha256:base")
+    assert all(isinstance(value, str) and value for value in labels.values())
+
+
+def test_the_context_is_the_same_bytes_whenever_its_files_were_written(tmp_path: Path) -> None:
+    contexts = []
+    for mtime in (0, 10**9):
+        path = tmp_path / f"{mtime}.py"
+        path.write_text("x = 1\n")
+        path.chmod(0o600 if mtime else 0o755)
+        contexts.append(build._archive([(path, "bench/x.py")]).getvalue())
+    assert contexts[0] == contexts[1]
+
+
+def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(tmp_path: Path) -> None:
+    bench = tmp_path / "bench"
+    (bench / "data" / "__pycache__").mkdir(parents=True)
+    for name in ("run.py", "data/x.npz", "data/__pycache__/x.cpython-311.pyc", ".hidden", "x.part", "old.pyc"):
+        (bench / name).write_text(name)
+    files = list(build._bench_files(bench))
+    assert [str(path.relative_to(bench)) for path in files] == ["data/x.npz", "run.py"]
+    inside = tmp_path / "inside"
+    with tarfile.open(fileobj=build._archive((path, str(path.relative_to(bench))) for path in files)) as archive:
+        archive.extractall(inside, filter="data")
+    assert source_digest(str(inside)) == source_digest(str(bench))

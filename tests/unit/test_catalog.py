@@ -1,0 +1,367 @@
+"""The catalog: what is in it holds together, and whatever is wrong in a folder is told with file, field and fix."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner import lock
+from runner.catalog import IMAGES, PROJECT, CatalogError, Image, load_catalog, read_lock, select_images
+from runner.engines import docker as docker_engine
+
+FRAMEWORKS = ("jax", "tensorflow", "torch")
+
+GPU = """\
+frameworks = ["torch"]
+framework_version = "2.9.1"
+python = "3.12"
+accelerator = "cuda"
+cuda = "12.8.90"
+cudnn = "9.10.2.21"
+min_driver = "525.60.13"
+min_compute_capability = "7.0"
+max_compute_capability = "12.0"
+base = "python:3.12-slim-bookworm"
+cpu_twin = "small-cpu"
+precisions = ["fp32", "tf32"]
+locked = 2026-11-20
+download_gb = 4.1
+"""
+
+CPU = """\
+frameworks = ["torch"]
+framework_version = "2.13.0"
+python = "3.11"
+accelerator = "cpu"
+base = "python:3.11-slim-bookworm"
+precisions = ["fp32"]
+locked = 2026-11-20
+download_gb = 0.2
+"""
+
+
+def add(folder: Path, name: str, text: str) -> Path:
+    image = folder / name
+    image.mkdir(parents=True, exist_ok=True)
+    (image / "image.toml").write_text(text)
+    (image / "requirements.in").write_text("torch\n")
+    (image / "requirements.lock").write_text(f"torch==2.13.0 --hash=sha256:{'0' * 64}\n")
+    return image / "image.toml"
+
+
+def load(folder: Path) -> dict[str, Image]:
+    return load_catalog(folder, FRAMEWORKS)
+
+
+@pytest.fixture(scope="module")
+def catalog() -> dict[str, Image]:
+    return load_catalog(IMAGES, FRAMEWORKS)
+
+
+# -- the catalog as it is ----------------------------------------------------------------------------------------------
+
+
+def test_every_gpu_image_has_a_cpu_twin_so_that_all_but_the_gpu_is_tested_everywhere(catalog: dict[str, Image]) -> None:
+    gpu_images = [image for image in catalog.values() if image.accelerator == "cuda"]
+    assert len(gpu_images) >= 3
+    for image in gpu_images:
+        assert image.cpu_twin is not None
+        assert catalog[image.cpu_twin].frameworks == image.frameworks
+
+
+def test_every_lock_pins_the_framework_and_every_requirement_has_a_hash(catalog: dict[str, Image]) -> None:
+    for image in catalog.values():
+        pins = read_lock(image.lock_path)
+        assert any(version.split("+")[0] == image.framework_version for version in pins.values()), image.name
+        assert "numpy" in pins, image.name
+
+
+def test_a_lock_names_no_host_and_no_path(catalog: dict[str, Image]) -> None:
+    for image in catalog.values():
+        text = image.lock_path.read_text()
+        assert not re.search(r"https?:|file:|--(index|extra|find|trusted)|/(home|root|opt|work|tmp)/", text), image.name
+
+
+def test_a_lock_says_how_it_is_made_again_on_the_day_that_the_image_says(catalog: dict[str, Image]) -> None:
+    for image in catalog.values():
+        assert f"runner images lock {image.name} --date {image.locked}" in image.lock_path.read_text().splitlines()[0]
+
+
+def test_a_lock_pins_every_package_that_its_requirements_name(catalog: dict[str, Image]) -> None:
+    for image in catalog.values():
+        pins = {name.lower().replace("_", "-"): version for name, version in read_lock(image.lock_path).items()}
+        for line in (image.folder / "requirements.in").read_text().splitlines():
+            if match := re.match(r"([\w-]+)(?:\[[^]]*\])?==(\S+)$", line):
+                assert pins[match[1]] == match[2], f"{image.name}: {line}"
+
+
+def test_the_pins_of_cuda_and_cudnn_are_those_of_the_lock(catalog: dict[str, Image]) -> None:
+    for image in catalog.values():
+        pins = read_lock(image.lock_path)
+        if image.accelerator == "cuda":
+            assert pins["nvidia-cudnn-cu12"] == image.cudnn
+            assert pins["nvidia-nccl-cu12"] == image.nccl
+            assert image.cuda in (pins.get("cuda-toolkit"), pins["nvidia-cuda-runtime-cu12"])
+        else:
+            assert not [name for name in pins if name.startswith(("nvidia-", "cuda-"))]
+
+
+def test_a_cpu_image_fetches_less_than_a_gigabyte(catalog: dict[str, Image]) -> None:
+    assert all(image.download_bytes < 1e9 for image in catalog.values() if image.accelerator == "cpu")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "said"),
+    [
+        (
+            "framework_version",
+            "framwork_version",
+            "framwork_version",
+            "no such field (did you mean 'framework_version'?)",
+        ),
+        ('"3.11"', '"3.11.7"', "python", 'write it like `python = "3.11"`'),
+        ('"3.11"', "3.11", "python", 'valid string; write it like `python = "3.11"`'),
+        ('"cpu"', '"gpu"', "accelerator", "'gpu': input should be 'cpu' or 'cuda'; write it like"),
+        (
+            '["torch"]',
+            '["pytorch"]',
+            "frameworks",
+            "'pytorch' has no adapter (did you mean 'torch'?); known are jax, tensorflow",
+        ),
+        ('["torch"]', "[]", "frameworks", 'write it like `frameworks = ["torch"]`'),
+        ('["torch"]', '["torch", "torch"]', "frameworks", "stands there twice; name each once"),
+        ('["fp32"]', '["fp31"]', "precisions", 'write it like `precisions = ["fp32"]`'),
+        ('["fp32"]', '["fp32", "tf32"]', "precisions", "a CPU has no tf32; remove it"),
+        ("download_gb = 0.2", "download_gb = -1", "download_gb", "greater than 0; write it like `download_gb = 0.25`"),
+        ("download_gb = 0.2", "", "download_gb", "it is missing; add `download_gb = 0.25`"),
+        ("2026-11-20", '"soon"', "locked", "write it like `locked = 2026-11-20`"),
+        (
+            "download_gb",
+            'cuda = "12.8"\ndownload_gb',
+            "cuda",
+            'a cpu image has none; remove it, or set accelerator = "cuda"',
+        ),
+        (
+            "download_gb",
+            'base_digest = "sha256:12"\ndownload_gb',
+            "base_digest",
+            'write it like `base_digest = "sha256:',
+        ),
+        (
+            "download_gb",
+            'extra_index = "http://x"\ndownload_gb',
+            "extra_index",
+            'write it like `extra_index = "https://',
+        ),
+        ("download_gb", 'extra_index = "https://me:secret@x"\ndownload_gb', "extra_index", "write it like"),
+        ("download_gb", 'name = "x"\ndownload_gb', "name", "the folder's name says it; remove the line"),
+    ],
+)
+def test_a_wrong_field_is_told_with_file_field_and_fix(
+    tmp_path: Path, old: str, new: str, field: str, said: str
+) -> None:
+    assert CPU.count(old) >= 1
+    path = add(tmp_path, "small-cpu", CPU.replace(old, new, 1))
+    with pytest.raises(CatalogError) as error:
+        load(tmp_path)
+    lines = str(error.value).splitlines()
+    assert any(line.startswith(f"{path}: {field}: ") and said in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "said"),
+    [
+        ('cudnn = "9.10.2.21"\n', "", "cudnn", 'a cuda image must have it; add `cudnn = "9.10.2.21"`'),
+        ('"7.0"', '"13.0"', "min_compute_capability", "it is above max_compute_capability; swap the two"),
+        ('"small-cpu"', '"smal-cpu"', "cpu_twin", "is not in the catalog (did you mean 'small-cpu'?)"),
+        ('"small-cpu"', '"big-gpu"', "cpu_twin", "'big-gpu' is no cpu image; name one that is"),
+        ('["torch"]', '["jax"]', "cpu_twin", "serves other frameworks; name one that serves jax"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_too(tmp_path: Path, old: str, new: str, field: str, said: str) -> None:
+    add(tmp_path, "small-cpu", CPU)
+    path = add(tmp_path, "big-gpu", GPU.replace(old, new, 1))
+    with pytest.raises(CatalogError) as error:
+        load(tmp_path)
+    assert str(error.value).startswith(f"{path}: {field}: ")
+    assert said in str(error.value)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    add(tmp_path, "a", CPU.replace('"3.11"', '"3"').replace("download_gb = 0.2", ""))
+    add(tmp_path, "b", CPU.replace('"cpu"', '"tpu"'))
+    with pytest.raises(CatalogError) as error:
+        load(tmp_path)
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_file_that_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    path = add(tmp_path, "small-cpu", CPU.replace('"3.11"', "three"))
+    with pytest.raises(CatalogError, match=rf"{path}: not TOML: .*line 3.*; mend that line"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["image.toml", "requirements.in", "requirements.lock"])
+def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
+    path = add(tmp_path, "small-cpu", CPU).with_name(missing)
+    path.unlink()
+    with pytest.raises(CatalogError, match=str(path)) as error:
+        load(tmp_path)
+    assert "missing" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["Torch", "torch 2", "torch--cpu", "-torch"])
+def test_a_folder_that_cannot_name_an_image_is_refused(tmp_path: Path, name: str) -> None:
+    add(tmp_path, name, CPU)
+    with pytest.raises(CatalogError, match="a folder's name is an image's name"):
+        load(tmp_path)
+
+
+def test_no_folder_at_all_is_told() -> None:
+    with pytest.raises(CatalogError, match="no such folder"):
+        load(Path("/nowhere"))
+
+
+def test_an_image_cannot_be_changed_once_it_is_made(catalog: dict[str, Image]) -> None:
+    image = next(iter(catalog.values()))
+    with pytest.raises(ValueError, match="frozen"):
+        image.python = "3.9"  # type: ignore[misc]
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def test_images_are_chosen_by_patterns(catalog: dict[str, Image]) -> None:
+    names = [image.name for image in select_images(catalog, ["torch-*", "*-cpu"])]
+    assert names == ["jax-0.10.2-cpu", "tensorflow-2.21.0-cpu", "torch-2.13.0-cpu", "torch-2.9.1-cu128"]
+
+
+def test_a_pattern_that_fits_nothing_is_told_with_what_was_meant(catalog: dict[str, Image]) -> None:
+    with pytest.raises(
+        CatalogError, match=r"no image is called 'torch-2.13-cpu' \(did you mean 'torch-2.13.0-cpu'\?\)"
+    ):
+        select_images(catalog, ["torch-2.13-cpu"])
+
+
+# -- locks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch==2.13.0",
+        "torch>=2.13.0 --hash=sha256:" + "0" * 64,
+        "torch==2.13.0 --hash=md5:" + "0" * 32,
+        "--index-url https://example.org",
+        "torch @ https://example.org/torch.whl",
+        "-e .",
+    ],
+)
+def test_a_lock_line_that_is_no_pin_with_a_hash_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "small-cpu" / "requirements.lock"
+    path.parent.mkdir()
+    path.write_text(f"numpy==2.4.6 --hash=sha256:{'1' * 64}\n{line}\n")
+    with pytest.raises(CatalogError, match="runner images lock small-cpu"):
+        read_lock(path)
+
+
+def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.lock"
+    path.write_text("# nothing\n")
+    with pytest.raises(CatalogError, match="holds no requirement"):
+        read_lock(path)
+
+
+def test_what_is_of_the_machine_that_resolved_is_not_in_the_lock(catalog: dict[str, Image]) -> None:
+    resolved = f"""\
+# uv pip compile /home/someone/requirements.in
+--find-links /opt/wheels
+--index-url https://packages.example.org/simple
+torch==2.13.0+cpu \\
+    --hash=sha256:{"0" * 64}
+    # via -r /home/someone/requirements.in
+"""
+    text = lock.lock_text(catalog["torch-2.13.0-cpu"], date(2026, 11, 20), "0.13.8", resolved)
+    assert text.splitlines()[2:] == ["torch==2.13.0+cpu \\", f"    --hash=sha256:{'0' * 64}"]
+
+
+def test_a_lock_that_cannot_be_made_leaves_the_old_one(
+    tmp_path: Path, catalog: dict[str, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "torch-2.13.0-cpu"
+    shutil.copytree(catalog["torch-2.13.0-cpu"].folder, folder)
+    image = catalog["torch-2.13.0-cpu"].model_copy(update={"folder": folder, "extra_index": None})
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "requirements.in").write_text("torch===\n")
+    with pytest.raises(lock.LockError, match="cannot be resolved as of 2026-01-02"):
+        lock.make_lock(image, date(2026, 1, 2), lambda line: None)
+    (folder / "requirements.in").write_bytes(before["requirements.in"])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+# -- compose.gpu.yml ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, object]]:
+    return dict(yaml.safe_load((PROJECT / "compose.gpu.yml").read_text())["services"])
+
+
+def test_compose_has_one_service_an_image(catalog: dict[str, Image], services: dict[str, dict[str, object]]) -> None:
+    assert set(services) == set(catalog)
+    for name, service in services.items():
+        image = catalog[name]
+        assert service["image"] == f"dlbench/{name}:latest"
+        assert service["pull_policy"] == "never"
+        assert service["profiles"] == [*image.frameworks, image.accelerator]
+        command = service["command"]
+        assert isinstance(command, list)
+        assert command[command.index("--framework") + 1] in image.frameworks
+        assert command[command.index("--device") + 1] == image.accelerator
+
+
+def test_compose_gives_a_gpu_to_the_cuda_images_and_to_no_other(
+    catalog: dict[str, Image], services: dict[str, dict[str, object]]
+) -> None:
+    for name, service in services.items():
+        environment = service["environment"]
+        assert isinstance(environment, dict)
+        if catalog[name].accelerator == "cuda":
+            devices = service["deploy"]["resources"]["reservations"]["devices"]  # type: ignore[index]
+            assert [device["capabilities"] for device in devices] == [["gpu"]]
+            assert "NVIDIA_VISIBLE_DEVICES" not in environment
+        else:
+            assert "deploy" not in service
+            assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
+    catalog: dict[str, Image], services: dict[str, dict[str, object]], tmp_path: Path
+) -> None:
+    docker_engine_types = pytest.importorskip("docker.types")
+    assert docker_engine_types
+    user = f"{docker_engine.BENCH_USER}:{docker_engine.BENCH_USER}"
+    for name, service in services.items():
+        cuda = catalog[name].accelerator == "cuda"
+        slot = docker_engine.Slot("cuda", ("GPU-1",), (), None) if cuda else docker_engine.Slot("cpu", (), (), None)
+        prepared = docker_engine.Prepared(catalog[name], "sha256:1", ("python", "-m", "bench"))
+        cell = docker_engine.container_options(prepared, [], slot, tmp_path, tmp_path, user)
+        assert service["read_only"] is cell["read_only"] is True
+        assert service["network_mode"] == cell["network_mode"] == "none"
+        assert service["ipc"] == cell["ipc_mode"]
+        assert service["user"] == cell["user"]
+        assert service["init"] is cell["init"]
+        assert service["hostname"] == cell["hostname"]
+        for field in ("cap_drop", "security_opt", "pids_limit", "shm_size", "environment"):
+            assert service[field] == cell[field], field
+        assert service["tmpfs"] == [f"{path}:{options}" for path, options in cell["tmpfs"].items()]
+        assert service["ulimits"] == {limit["Name"]: limit["Soft"] for limit in cell["ulimits"]}
+        assert [str(volume).split(":")[-1] for volume in service["volumes"]] == ["/cache", "ro"]  # type: ignore[attr-defined]

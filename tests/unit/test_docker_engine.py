@@ -1,0 +1,87 @@
+"""What the engine `docker` decides by itself: whom a container belongs to, what a cell gets, why no engine answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import IMAGES, Image, load_catalog
+from runner.engines import docker as docker_engine
+from runner.engines.base import Prepared, Slot
+from runner.engines.docker import DockerEngine
+
+
+@pytest.fixture
+def prepared() -> Prepared:
+    image: Image = load_catalog(IMAGES, ("jax", "tensorflow", "torch"))["torch-2.9.1-cu128"]
+    return Prepared(image, "sha256:1", ("python", "-m", "bench"))
+
+
+def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
+    boot, namespace, pid, begun = docker_engine.owner_of(os.getpid()).split("/")
+    assert not docker_engine.is_dead(f"{boot}/{namespace}/{pid}/{begun}")
+    assert docker_engine.is_dead(f"{boot}/{namespace}/{pid}/{int(begun) - 1}")  # the number was given out again
+    assert docker_engine.is_dead(f"{boot}/{namespace}/4194305/{begun}")  # above the kernel's largest process id
+    assert docker_engine.is_dead(f"another-boot/{namespace}/{pid}/{begun}")
+    assert not docker_engine.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
+    assert not docker_engine.is_dead("")
+    assert not docker_engine.is_dead("something else")
+
+
+def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    owner = docker_engine.owner_of(os.getpid()).split("/")
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert docker_engine.is_dead("/".join([*owner[:2], str(child), "1"]))
+    os.waitpid(child, 0)
+
+
+def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
+    slot = Slot("cuda", ("GPU-a", "GPU-b"), (4, 5), 1 << 30)
+    options = docker_engine.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
+    (request,) = options["device_requests"]
+    assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
+    assert request["Capabilities"] == [["gpu"]]
+    assert not request["Count"]  # the engine refuses both
+    assert "NVIDIA_VISIBLE_DEVICES" not in options["environment"]
+    assert options["cpuset_cpus"] == "4,5"
+    assert options["mem_limit"] == options["memswap_limit"] == 1 << 30
+
+
+def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prepared, tmp_path: Path) -> None:
+    options = docker_engine.container_options(prepared, ["run"], Slot("cpu", (), (), None), None, tmp_path, "1:1")
+    assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert not {"device_requests", "cpuset_cpus", "mem_limit", "memswap_limit"} & set(options)
+    assert options["command"] == ["run"]
+    assert [mount["Target"] for mount in options["mounts"]] == ["/cache"]
+
+
+def test_the_cache_is_writable_for_whoever_the_cell_runs_as(tmp_path: Path) -> None:
+    own = docker_engine.prepare_cache(tmp_path / "own", shared=False)
+    uid, gid = map(int, own.split(":"))
+    assert uid != 0
+    assert ((tmp_path / "own").stat().st_uid, (tmp_path / "own").stat().st_gid) == (uid, gid)
+    docker_engine.prepare_cache(tmp_path / "shared", shared=True)
+    assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_no_engine_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert DockerEngine().unavailable() == f"no Docker Engine answers at unix://{tmp_path}/none.sock"
+
+
+def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "left.sock"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/left.sock")
+    assert str(DockerEngine().unavailable()).startswith("no Docker Engine answers at ")
+
+
+def test_an_engine_that_one_may_not_use_is_told_with_what_to_do() -> None:
+    error = OSError("('Connection aborted.', PermissionError(13, 'Permission denied'))")
+    assert "join the group `docker`" in docker_engine._why_no_engine(error)
