@@ -1,0 +1,306 @@
+"""The plots, as Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows (`meta`), and
+the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every text is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reports.model import Cell, Curve, Group, Repeat, Workload
+from reports.statistics import Array, Estimate
+from reports.text import between, duration, number, visible
+
+Figure = dict[str, Any]
+
+# Okabe and Ito's colours (Color Universal Design, 2008), each darkened or lightened until it stands 3:1 against the page.
+PALETTE = {
+    "vermilion": ("#d0500a", "#f0824a"),
+    "amber": ("#a87400", "#e6a520"),
+    "blue": ("#0072b2", "#4fa8e0"),
+    "green": ("#00835e", "#2fc295"),
+    "purple": ("#b0568a", "#dd8fbd"),
+    "sky": ("#2a86b8", "#7cc8f0"),
+    "olive": ("#77750a", "#cfcb4a"),
+    "grey": ("#6b7280", "#9aa3b0"),
+}
+_OWN = {
+    "torch": "vermilion",
+    "tensorflow": "amber",
+    "jax": "blue",
+    "keras": "purple",
+    "mxnet": "green",
+    "paddle": "sky",
+    "chainer": "olive",
+}
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
+DASHES = ("solid", "dash", "dot", "dashdot")
+PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
+
+MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
+
+
+def colours(frameworks: Sequence[str]) -> dict[str, str]:
+    """Framework -> colour name, the same on every page for the frameworks we know; others take what is left, in order."""
+    chosen = {name: _OWN[name] for name in frameworks if name in _OWN}
+    free = [name for name in PALETTE if name not in chosen.values() and name != "grey"]
+    for name in sorted(set(frameworks) - set(chosen)):
+        chosen[name] = free.pop(0) if free else "grey"
+    return chosen
+
+
+def symbols(cells: Sequence[Cell]) -> dict[str, str]:
+    """Framework -> marker, so that colour is never the only sign."""
+    frameworks = sorted({cell.framework for cell in cells})
+    return {name: SYMBOLS[index % len(SYMBOLS)] for index, name in enumerate(frameworks)}
+
+
+def text(value: str, longest: int = 60) -> str:
+    """A text that Plotly shows as it is."""
+    return html.escape(visible(value, longest))
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> slice:
+    """Every k-th point such that at most `most` are left."""
+    return slice(None, None, max(1, math.ceil(count / most)))
+
+
+def _numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
+    """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
+
+
+def _layout(height: int, x: str, y: str, **more: Any) -> Figure:
+    axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
+    layout: Figure = {
+        "height": height,
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
+        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
+        "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
+        "showlegend": False,
+        "hovermode": "closest",
+        "dragmode": False,
+    }
+    for name, value in more.items():
+        if isinstance(value, dict) and isinstance(layout.get(name), dict):
+            layout[name] = {**layout[name], **value}
+        else:
+            layout[name] = value
+    return layout
+
+
+def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
+    """Step time of every measured cell: its windows as ticks, the median as a marker with its interval; milliseconds."""
+    cells = [cell for cell in group.cells if cell.step is not None]
+    if not cells:
+        return None
+    marks = symbols(group.cells)
+    traces: list[Figure] = []
+    reach = 0.0
+    for row, cell in enumerate(cells):
+        times = 1e3 * np.concatenate([repeat.steady_step_seconds for repeat in cell.repeats])
+        shown = np.sort(times)[thinned(len(times), most)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": _numbers(shown),
+                "y": [row] * len(shown),
+                "marker": {"symbol": "line-ns-open", "size": 14, "opacity": 0.35, "line": {"width": 1}},
+                "hoverinfo": "skip",
+                "meta": {"framework": cell.framework},
+            }
+        )
+        if cell.step is not None:
+            traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
+        reach = max(reach, float(np.quantile(times, 0.97)), 1e3 * _upper(cell))
+    labels = [text(cell.label, 34) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
+    yaxis = {
+        "tickvals": list(range(len(cells))),
+        "ticktext": labels,
+        "range": [len(cells) - 0.5, -0.5],
+        "title": {"text": ""},
+        "showgrid": False,
+    }
+    layout = _layout(70 + 54 * len(cells), "milliseconds a step (less is faster)", "", yaxis=yaxis)
+    layout["xaxis"]["range"] = [0, 1.08 * reach]
+    return {"data": traces, "layout": layout}
+
+
+def _upper(cell: Cell) -> float:
+    step = cell.step
+    return 0.0 if step is None else step.value if step.high is None else step.high
+
+
+def _median_mark(cell: Cell, step: Estimate, row: int, symbol: str) -> Figure:
+    bars: Figure = {}
+    if step.low is not None and step.high is not None:
+        upper, lower = 1e3 * (step.high - step.value), 1e3 * (step.value - step.low)
+        bars = {
+            "error_x": {"type": "data", "symmetric": False, "array": [upper], "arrayminus": [lower], "thickness": 2, "width": 7}
+        }
+    hover = f"<b>{text(cell.label)}</b><br>{duration(step.value)} a step<br>95 % interval {between(step, 1e3)} ms"
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [1e3 * step.value],
+        "y": [row],
+        "marker": {"symbol": symbol, "size": 11, "line": {"width": 1.5}},
+        "hovertemplate": hover + "<extra></extra>",
+        "meta": {"framework": cell.framework, "ring": True},
+        **bars,
+    }
+
+
+def beyond_axis(group: Group) -> int:
+    """How many windows the interval plot's axis does not reach: rare long ones would press all the others together."""
+    figure = intervals(group)
+    if figure is None:
+        return 0
+    end = figure["layout"]["xaxis"]["range"][1] / 1e3
+    return sum(int(np.sum(repeat.steady_step_seconds > end)) for cell in group.cells for repeat in cell.repeats)
+
+
+def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
+    """For each metric its curve over training seconds, with the steps beside them for the page's switch."""
+    found: dict[tuple[str, str], list[tuple[Cell, Curve]]] = {}
+    for cell in group.cells:
+        for repeat in cell.repeats:
+            for curve in repeat.curves:
+                found.setdefault((curve.split, curve.name), []).append((cell, curve))
+    marks = symbols(group.cells)
+    figures = []
+    for (split, name), curves in sorted(found.items()):
+        title = f"{'training' if split == 'train' else split} {name}"
+        figures.append((title, _learning_figure(title, curves, marks, workload if name == workload.metric else None, most)))
+    return figures
+
+
+def _learning_figure(
+    title: str, curves: Sequence[tuple[Cell, Curve]], marks: Mapping[str, str], workload: Workload | None, most: int
+) -> Figure:
+    traces: list[Figure] = []
+    images: dict[str, list[str]] = {}
+    for cell, curve in curves:
+        same = images.setdefault(cell.framework, [])
+        if cell.label not in same:
+            same.append(cell.label)
+        part = thinned(len(curve.values), most)
+        few = len(curve.values) <= 12
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if few else "lines",
+                "x": _numbers(curve.seconds[part], 5),
+                "y": _numbers(curve.values[part], 5),
+                "line": {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]},
+                "marker": {"symbol": marks[cell.framework], "size": 8},
+                "name": text(cell.label),
+                "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
+                "meta": {"framework": cell.framework, "steps": _numbers(curve.steps[part], 9)},
+            }
+        )
+    layout = _layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
+    layout["yaxis"]["title"] = {"text": text(title), "standoff": 8}
+    layout["yaxis"]["rangemode"] = "tozero"
+    layout["xaxis"]["rangemode"] = "tozero"
+    if workload is not None and workload.chance is not None:
+        layout["shapes"] = [_level(workload.chance)]
+        layout["annotations"] = [_note("chance", workload.chance)]
+    return {"data": traces, "layout": layout}
+
+
+def _level(value: float) -> Figure:
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": {"width": 1, "dash": "dot"}}
+
+
+def _note(words: str, value: float) -> Figure:
+    return {"text": words, "xref": "paper", "x": 1, "xanchor": "right", "y": value, "yanchor": "bottom", "showarrow": False}
+
+
+def phases(group: Group) -> Figure | None:
+    """Seconds until a cell trained at its steady rate, by phase; training and evaluation are not in it."""
+    cells = [cell for cell in group.cells if cell.phases]
+    if not cells:
+        return None
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "x": [round(cell.phases.get(name, 0.0), 4) for cell in cells],
+            "y": list(range(len(cells))),
+            "hovertemplate": f"{name} %{{x:.3g}} s<extra></extra>",
+            "meta": {"phase": name},
+        }
+        for name in PHASE_TINTS
+        if any(name in cell.phases for cell in cells)
+    ]
+    yaxis = {
+        "tickvals": list(range(len(cells))),
+        "ticktext": [text(cell.label, 34) for cell in cells],
+        "range": [len(cells) - 0.5, -0.5],
+        "title": {"text": ""},
+        "showgrid": False,
+    }
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
+    layout = _layout(120 + 40 * len(cells), "seconds before steady training", "", yaxis=yaxis, legend=legend)
+    layout.update(barmode="stack", bargap=0.45, showlegend=True)
+    layout["margin"]["t"] = 36
+    return {"data": traces, "layout": layout}
+
+
+def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
+    """The windows of one repeat in their order: milliseconds a step against seconds since the process began."""
+    windows = repeat.windows
+    stages = np.array(windows.stage, dtype=object)
+    drawn = stages != "first"
+    if not drawn.any():
+        return None
+    times = 1e3 * windows.seconds / windows.steps
+    middle = windows.begin + windows.seconds / 2
+    traces = []
+    for stage, shape in (("warm-up", "circle-open"), ("steady", "circle")):
+        at = np.flatnonzero(stages == stage)
+        at = at[thinned(len(at), most)]
+        if len(at):
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": stage,
+                    "x": _numbers(middle[at]),
+                    "y": _numbers(times[at], 5),
+                    "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
+                    "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
+                    "meta": {"framework": cell.framework},
+                }
+            )
+    layout = _layout(210, "seconds since the process began", "milliseconds a step")
+    steady = repeat.steady_step_seconds
+    levels = [float(np.median(steady))] if len(steady) else []
+    if repeat.shift is not None:
+        levels = [repeat.shift.before, repeat.shift.after]
+    layout["shapes"] = [_level(1e3 * level) for level in levels]
+    top = max([1.5 * 1e3 * level for level in levels] + [float(np.quantile(times[drawn], 0.97)) * 1.1])
+    layout["yaxis"]["range"] = [0, float(number_of(top))]
+    return {"data": traces, "layout": layout}
+
+
+def number_of(value: float) -> float:
+    """The value to three digits, for an axis that ends at a number a person could write."""
+    return float(f"{value:.3g}")
+
+
+def described(group: Group) -> str:
+    """The interval plot in words, for those who do not see it."""
+    parts = [
+        f"{cell.label}: {number(1e3 * cell.step.value)} milliseconds, interval {between(cell.step, 1e3)}"
+        for cell in group.cells
+        if cell.step is not None
+    ]
+    return "Step times with 95 % intervals. " + "; ".join(parts)

@@ -1,0 +1,153 @@
+"""The sentences at the top of the page. None is said that the intervals do not carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from reports.model import Cell, Group, Ranked, Tables, Workload
+from reports.text import between, duration, framework_name, listing, number, plural
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer for one group of comparable cells: a headline, how much and how sure, and what to keep in mind."""
+
+    workload: Workload
+    group: Group
+    headline: str
+    detail: str
+    caveats: tuple[str, ...]
+
+
+def names(cells: tuple[Cell, ...]) -> dict[str, str]:
+    """Anchor -> the cell as a sentence names it: the framework and version, and the image where that is not enough."""
+    short = {cell.anchor: f"{framework_name(cell.framework)} {cell.version}".strip() for cell in cells}
+    often = Counter(short.values())
+    return {cell.anchor: short[cell.anchor] if often[short[cell.anchor]] == 1 else cell.label for cell in cells}
+
+
+def title(tables: Tables) -> str:
+    """What was compared and on what."""
+    frameworks = sorted({framework_name(cell.framework) for cell in tables.cells})
+    devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
+    if not frameworks:
+        return "A run without cells"
+    where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
+    return listing(frameworks) + where
+
+
+def lead(tables: Tables) -> str:
+    """Where, when and how much was run, and how it ended."""
+    cells = tables.cells
+    when = sorted(str(run.manifest["created"]) for run in tables.runs)
+    days = list(dict.fromkeys(_moment(text) for text in when))
+    engines = sorted({str(run.manifest["engine"]) for run in tables.runs})
+    engine = f"the {listing(engines)} engine" + ("s" if len(engines) > 1 else "")
+    images, workloads = len({cell.image for cell in cells}), len(tables.workloads)
+    presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
+    statuses = Counter(cell.status for cell in cells)
+    ends = [f"{statuses['ok']} ended well" if statuses["ok"] != len(cells) else "all ended well"]
+    ends += [f"{statuses['failed']} failed"] if statuses["failed"] else []
+    ends += [f"{statuses['missing']} did not end"] if statuses["missing"] else []
+    skipped = sum(len(entry.rows) for entry in tables.skipped)
+    ends += [f"{plural(skipped, 'combination')} left out"] if skipped else []
+    host = tables.runs[0].manifest["host"]
+    machine = f"{host['cpu_model']}, {plural(host['cpu_count'], 'processor')}"
+    hosts = {str(run.manifest["host"]["cpu_model"]) for run in tables.runs}
+    machine = machine if len(hosts) == 1 else f"{len(hosts)} machines"
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"{span}, {engine}, {machine}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
+        f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}."
+    )
+
+
+def _moment(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    return f"{moment.day} {moment:%B %Y, %H:%M}" + (" UTC" if moment.tzinfo else "")
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """One answer for each group of comparable cells."""
+    return tuple(_finding(workload, group) for workload in tables.workloads for group in workload.groups)
+
+
+def _finding(workload: Workload, group: Group) -> Finding:
+    called = names(group.cells)
+    caveats = _caveats(workload, group, called)
+    if not group.ranked:
+        reasons = f"{plural(len(group.others), 'cell')}, none with a measurement that may be ranked."
+        return Finding(workload, group, "No answer", reasons, caveats)
+    best = group.ranked[0]
+    step = best.cell.step
+    speed = f"{duration(step.value if step else None)} a step"
+    if len(group.ranked) == 1:
+        name = called[best.cell.anchor]
+        return Finding(workload, group, f"{name}: {speed}", "Nothing comparable was measured beside it.", caveats)
+    tied = [entry for entry in group.ranked[1:] if not _apart(entry)]
+    behind = [entry for entry in group.ranked[1:] if _apart(entry)]
+    if not tied:
+        headline = f"{called[best.cell.anchor]} is fastest"
+        detail = f"{speed}. {_slower(behind, called)}"
+    else:
+        level = [called[entry.cell.anchor] for entry in (best, *tied)]
+        headline = f"{listing(level)} cannot be told apart"
+        detail = f"{speed} for the lower median; {_tie(tied, called)} {_slower(behind, called)}".strip()
+    return Finding(workload, group, headline, detail, caveats)
+
+
+def _apart(entry: Ranked) -> bool:
+    """Whether the whole interval says that the cell is slower than the best one."""
+    return entry.ratio.low is not None and entry.ratio.low > 1
+
+
+def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
+    parts = [
+        f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long ({between(entry.ratio)})"
+        for entry in behind[:3]
+    ]
+    if len(behind) > 3:
+        parts.append(f"{len(behind) - 3} more take longer")
+    return f"{listing(parts)}." if parts else ""
+
+
+def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
+    parts = []
+    for entry in tied[:3]:
+        name = called[entry.cell.anchor]
+        if entry.ratio.low is None:
+            parts.append(f"{name} has too few windows for an interval ({entry.ratio.note})")
+        else:
+            parts.append(f"{name}'s ratio to it is {number(entry.ratio.value)} ({between(entry.ratio)}), which allows 1")
+    return f"{listing(parts)}."
+
+
+def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+    caveats = []
+    cells = [entry.cell for entry in group.ranked]
+    unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
+    if unsteady:
+        caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
+    if cells and min(len(cell.repeats) for cell in cells) == 1:
+        caveats.append("One repeat each: the intervals do not say how much another run would differ.")
+    if any(cell.short for cell in cells):
+        caveats.append("Shorter than the specification's run: speeds compare, totals and accuracies are not the published ones.")
+    if group.key.data_source == "generated":
+        caveats.append("Trained on generated stand-in data.")
+    if group.others:
+        parts = [f"{called[cell.anchor]} ({cell.status if cell.status != 'ok' else cell.unranked})" for cell in group.others]
+        caveats.append(f"Not ranked: {listing(parts)}.")
+    below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
+    if below:
+        caveats.append(f"{listing(below)} learned nothing: the accuracy is that of chance.")
+    return tuple(caveats)
+
+
+def _at_chance(workload: Workload, cell: Cell) -> bool:
+    return workload.chance is not None and cell.score is not None and cell.score.value <= workload.chance

@@ -1,0 +1,241 @@
+"""What the page is made of, once the stored rows are put together. Frozen; times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reports.statistics import Array, Estimate, Shift
+
+PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The measured windows of one repeat, in their order, as parallel columns."""
+
+    index: Array
+    stage: tuple[str, ...]
+    begin: Array
+    seconds: Array
+    steps: Array
+    items: Array
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one repeat against training steps and training seconds; a value that was not finite is NaN."""
+
+    name: str
+    split: str
+    repeat: int
+    steps: Array
+    seconds: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One process of a cell: how it ended and what it measured. The row's other columns stay in `row`."""
+
+    number: int
+    status: str
+    reused: bool
+    shift: Shift | None
+    windows: Windows
+    curves: tuple[Curve, ...]
+    row: Mapping[str, Any]
+
+    @property
+    def steady_step_seconds(self) -> Array:
+        """Seconds per step of each steady window."""
+        steady = [stage == "steady" for stage in self.windows.stage]
+        return self.windows.seconds[steady] / self.windows.steps[steady]
+
+
+@dataclass(frozen=True)
+class ParityRow:
+    """The tensor of one quantity that lies nearest to its bound, or furthest beyond it. error null: not finite."""
+
+    quantity: str
+    tensor: str
+    error: float | None
+    bound: float
+    passed: bool
+    variant: str
+    tensors: int
+
+    @property
+    def share(self) -> float:
+        """Error over bound: up to 1 is passed."""
+        return float("inf") if self.error is None else self.error / self.bound if self.bound else float("inf")
+
+
+@dataclass(frozen=True)
+class Score:
+    """The last test metric of a cell: the median over its repeats and their range."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """What cells must share to be set beside one another."""
+
+    workload: str
+    precision: str
+    preset: str
+    device_kind: str
+    device_model: str
+    devices: int
+    batch: int
+    data_source: str
+
+    @property
+    def device(self) -> str:
+        return f"{self.devices} × {self.device_model}" if self.devices > 1 else self.device_model
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of one run with all its repeats. Its status is that of its worst repeat; a missing repeat is `missing`."""
+
+    anchor: str
+    label: str
+    run_id: str
+    cell_id: str
+    image: str
+    framework: str
+    mode: str
+    engine: str
+    seed: int | None
+    key: Key
+    status: str
+    reason: str
+    planned: int
+    repeats: tuple[Repeat, ...]
+    step: Estimate | None
+    items_per_step: float | None
+    first_step_seconds: float | None
+    phases: Mapping[str, float]
+    score: Score | None
+    parity_passed: bool | None
+    parity: tuple[ParityRow, ...]
+    short: bool
+    total_seconds: float | None
+    environment: Mapping[str, Any]
+    row: Mapping[str, Any]
+    command: str
+
+    @property
+    def items_per_second(self) -> Estimate | None:
+        """Items per second: the step time's estimate, inverted."""
+        step, items = self.step, self.items_per_step
+        if step is None or items is None or step.value <= 0:
+            return None
+        low, high = (None if end is None else items / end for end in (step.high, step.low))
+        return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
+
+    @property
+    def shifts(self) -> tuple[tuple[int, Shift], ...]:
+        """(repeat, shift) of each repeat whose level changed midway."""
+        return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
+
+    @property
+    def unranked(self) -> str:
+        """Why the cell is not ranked; empty when it is."""
+        if self.status != "ok":
+            return self.reason or self.status
+        if self.parity_passed is not True:
+            return "parity failed" if self.parity_passed is False else "parity was not checked"
+        return "" if self.step is not None else "no steady window"
+
+    @property
+    def parity_of(self) -> Mapping[str, ParityRow]:
+        return {row.quantity: row for row in self.parity}
+
+    @property
+    def reused(self) -> int:
+        return sum(repeat.reused for repeat in self.repeats)
+
+    @property
+    def version(self) -> str:
+        return str(self.row.get("framework_version") or "")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ranked cell and how much longer its step takes than the fastest one's."""
+
+    cell: Cell
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that may be compared: the ranked ones, fastest first, and those that are only shown, with the reason."""
+
+    anchor: str
+    key: Key
+    ranked: tuple[Ranked, ...]
+    others: tuple[Cell, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(entry.cell for entry in self.ranked) + self.others
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload's title and words, with its groups."""
+
+    anchor: str
+    name: str
+    title: str
+    items: str
+    metric: str
+    band: tuple[float, float] | None
+    band_data: str
+    chance: float | None
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Combinations that the plan left out for one reason."""
+
+    reason: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's manifest, as stored, and its id."""
+
+    run_id: str
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything the page shows."""
+
+    runs: tuple[Run, ...]
+    workloads: tuple[Workload, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(cell for workload in self.workloads for group in workload.groups for cell in group.cells)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        return tuple(group for workload in self.workloads for group in workload.groups)

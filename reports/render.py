@@ -1,0 +1,235 @@
+"""Stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
+
+What a cell printed reaches the page in two ways only: through the template, where every value is made visible and then
+escaped, and through one block of JSON, where the characters that could end the block are written as \\u escapes. A content
+security policy lets no other script run than ours, by digest, and lets the page ask no one for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from reports import charts, findings, tables, text
+from reports.charts import Figure
+from reports.environments import environments
+from reports.model import Cell, Group, Repeat, Tables, Workload
+from runner import store
+
+# All repeats share these, so that a page of a thousand cells stays one that opens.
+POINTS_IN_ALL = 120_000
+LISTED_IN_ALL = 60_000
+LISTED_FOR_ONE = 200
+
+
+def render(folders: Sequence[Path], output: Path) -> None:
+    """Write the report on the runs in `folders` to `output`. Raises StoreError for a folder that is not a readable run."""
+    if not folders:
+        raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
+    manifests = [store.RunStore(folder).manifest() for folder in folders]
+    frames = {name: store.read(folders, name) for name in store.TABLES}
+    store.write_bytes(output, page(tables.build(manifests, frames)).encode("utf-8"))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot's place in the page: its id, what it shows in words, and its height before it is drawn, in pixels."""
+
+    id: str
+    words: str
+    height: int
+    caption: str
+
+
+class Plots:
+    """Collects the figures of the page while it is put together."""
+
+    def __init__(self, tables_: Tables) -> None:
+        repeats = max(1, sum(len(cell.repeats) for cell in tables_.cells))
+        self.most = max(60, min(charts.MOST_POINTS, POINTS_IN_ALL // repeats))
+        self.figures: dict[str, Figure] = {}
+
+    def add(self, figure: Figure | None, words: str, caption: str = "") -> Chart | None:
+        if figure is None:
+            return None
+        name = f"plot-{len(self.figures) + 1}"
+        self.figures[name] = figure
+        return Chart(name, text.visible(words, 2000), int(figure["layout"]["height"]), caption)
+
+    def intervals(self, group: Group) -> Chart | None:
+        caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
+        hidden = charts.beyond_axis(group)
+        if hidden:
+            caption += f" {text.plural(hidden, 'window')} took longer than the axis reaches and are counted, not drawn."
+        return self.add(charts.intervals(group, self.most), charts.described(group), caption)
+
+    def learning(self, group: Group, workload: Workload) -> list[Chart]:
+        drawn = charts.learning(group, workload, self.most)
+        made = (self.add(figure, f"{title} against training time, a line for each repeat.", title) for title, figure in drawn)
+        return [chart for chart in made if chart is not None]
+
+    def phases(self, group: Group) -> Chart | None:
+        words = "Seconds each cell spent in import, data, build, parity, compile and warm-up; the table above has the numbers."
+        return self.add(charts.phases(group), words)
+
+    def sequence(self, cell: Cell, repeat: Repeat) -> Chart | None:
+        words = f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers."
+        return self.add(charts.sequence(cell, repeat, self.most), words)
+
+
+def page(data: Tables) -> str:
+    """The whole HTML document."""
+    plots = Plots(data)
+    frameworks = sorted({cell.framework for cell in data.cells})
+    scripts = {name: Markup(_resource("reports.templates", f"{name}.js")) for name in ("theme", "page")}
+    scripts["plotly"] = Markup(_resource("plotly.package_data", "plotly.min.js"))
+    template = _engine().get_template("report.html.j2")
+    # The body is put together first: it is what fills `plots`.
+    body = _engine().get_template("body.html.j2").render(
+        tables=data,
+        title=findings.title(data),
+        lead=findings.lead(data),
+        findings=findings.findings(data),
+        names=findings.names,
+        environments=environments(data),
+        plots=plots,
+        listed=lambda repeat: listed(repeat, _listed_limit(data)),
+        colours=charts.colours(frameworks),
+        marks=charts.symbols(data.cells),
+        matrix=matrix(data),
+        absent=absent(data),
+    )
+    return template.render(
+        title=findings.title(data),
+        body=Markup(body),
+        style=Markup(_resource("reports.templates", "page.css")),
+        scripts=scripts,
+        policy=_policy(scripts.values()),
+        palette=charts.PALETTE,
+        figures=_json({"figures": plots.figures, "colours": charts.colours(frameworks), "palette": charts.PALETTE}),
+    )
+
+
+def _engine() -> Environment:
+    engine = Environment(
+        loader=PackageLoader("reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    for name in ("number", "duration", "size", "percent", "between", "listing", "plural", "framework_name"):
+        engine.filters[name] = getattr(text, name)
+    engine.filters["brief"] = lambda value: text.visible(str(value), 80)
+    engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
+    engine.filters["moment"] = moment
+    return engine
+
+
+def _shown(value: Any) -> Any:
+    """Whatever the template prints goes through here before it is escaped; markup is the template's own."""
+    return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _json(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    raw = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        raw = raw.replace(character, f"\\u{ord(character):04x}")
+    return Markup(raw)
+
+
+def _resource(package: str, name: str) -> str:
+    return (resources.files(package) / name).read_text("utf-8")
+
+
+def _policy(scripts: Any) -> str:
+    """The content security policy: our scripts by digest, inline styles (Plotly sets them), and nothing from anywhere."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+
+
+def moment(unix: float | None) -> str:
+    """A time on the wall clock, in UTC."""
+    return "–" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _listed_limit(data: Tables) -> int:
+    repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
+    return max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
+
+
+def listed(repeat: Repeat, most: int) -> str:
+    """The windows of a repeat as comma-separated lines, the first `most` of them."""
+    windows = repeat.windows
+    lines = ["index,stage,begin_seconds,seconds,steps,items"]
+    for at in range(min(most, len(windows))):
+        index, steps, items = (int(column[at]) for column in (windows.index, windows.steps, windows.items))
+        lines.append(f"{index},{windows.stage[at]},{windows.begin[at]:.6f},{windows.seconds[at]:.6f},{steps},{items}")
+    if len(windows) > most:
+        lines.append(f"… {len(windows) - most} more in the stored file")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """One row of the overview: a label and, for each group of comparable cells, what stands there."""
+
+    label: str
+    framework: str
+    cells: tuple[tuple[Cell | None, Any, str], ...]  # (cell, ratio or null, why it was left out)
+
+
+def matrix(data: Tables) -> tuple[MatrixRow, ...]:
+    """The overview: a row for each labelled image, a column for each group."""
+    labels = list(dict.fromkeys(cell.label for cell in data.cells))
+    framework = {cell.label: cell.framework for cell in data.cells}
+    rows = [(label, framework[label]) for label in labels]
+    for entry in data.skipped:
+        for row in entry.rows:
+            here = any(_fits(row, group) for group in data.groups)
+            if here and row["image"] not in framework:
+                framework[row["image"]] = str(row["framework"])
+                rows.append((str(row["image"]), str(row["framework"])))
+    rows.sort(key=lambda row: (row[1], row[0]))
+    return tuple(
+        MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups)) for label, family in rows
+    )
+
+
+def _fits(row: Any, group: Group) -> bool:
+    key = group.key
+    names = ("workload", "precision", "preset", "device_kind", "device_model")
+    return all(row[name] == getattr(key, name) for name in names)
+
+
+def _matrix_entry(label: str, group: Group, data: Tables) -> tuple[Cell | None, Any, str]:
+    for entry in group.ranked:
+        if entry.cell.label == label:
+            return entry.cell, entry.ratio, ""
+    for cell in group.others:
+        if cell.label == label:
+            return cell, None, ""
+    for skipped in data.skipped:
+        if any(row["image"] == label and _fits(row, group) for row in skipped.rows):
+            return None, None, skipped.reason
+    return None, None, ""
+
+
+def absent(data: Tables) -> tuple[str, ...]:
+    """Images that the plan left out altogether."""
+    shown = {row.label for row in matrix(data)} | {cell.image for cell in data.cells}
+    images = {str(row["image"]) for entry in data.skipped for row in entry.rows}
+    return tuple(sorted(images - shown))

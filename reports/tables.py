@@ -1,0 +1,358 @@
+"""Stored frames to the typed rows of the page: cells put together from their repeats, grouped by what may be compared, ranked."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports import statistics
+from reports.model import (
+    PHASES,
+    Cell,
+    Curve,
+    Group,
+    Key,
+    ParityRow,
+    Ranked,
+    Repeat,
+    Run,
+    Score,
+    Skipped,
+    Tables,
+    Windows,
+    Workload,
+)
+from reports.statistics import Array, Estimate
+
+Row = Mapping[str, Any]
+Place = tuple[str, str, int]  # run id, cell id, repeat
+
+# A cell is as well as its worst repeat.
+_WORST = ("failed", "missing", "ok")
+
+
+def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
+    """The page's rows, from each run's manifest and the four tables of all runs."""
+    stored = _rows(frames["cells"])
+    ran: dict[tuple[str, str], list[Row]] = {}
+    for row in stored:
+        if row["status"] != "skipped":
+            ran.setdefault((row["run_id"], row["cell_id"]), []).append(row)
+    parts = {name: _by_repeat(frames[name]) for name in ("samples", "metrics", "parity")}
+    cells = []
+    for manifest in manifests:
+        plan = {entry["id"]: entry for entry in manifest["plan"]}
+        ids = list(plan) + [cell for run, cell in ran if run == manifest["run_id"] and cell not in plan]
+        for cell_id in ids:
+            rows = ran.get((manifest["run_id"], cell_id), [])
+            cells.append(_cell(manifest, cell_id, plan.get(cell_id), rows, parts))
+    cells = _labelled(cells)
+    runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
+    return Tables(runs, _workloads(cells), _skipped(row for row in stored if row["status"] == "skipped"))
+
+
+def _rows(frame: pd.DataFrame) -> list[Row]:
+    """The frame's rows with None for every null."""
+    columns = {}
+    for name in frame.columns:
+        column = frame[name]
+        columns[name] = [None if gone else value for value, gone in zip(column.tolist(), column.isna().tolist(), strict=True)]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
+    """The frame cut up by run, cell and repeat, each part in its stored order."""
+    if frame.empty:
+        return {}
+    keys = ["run_id", "cell_id", "repeat"]
+    return {(str(run), str(cell), int(repeat)): part for (run, cell, repeat), part in frame.groupby(keys, sort=False)}
+
+
+def _column(frame: pd.DataFrame, name: str) -> Array:
+    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
+
+
+def _windows(frame: pd.DataFrame | None) -> Windows:
+    if frame is None:
+        empty = np.empty(0)
+        return Windows(empty, (), empty, empty, empty, empty)
+    begin, seconds, steps, items, index = (
+        _column(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
+    )
+    stage = np.array(frame["stage"].tolist(), dtype=object)
+    # A window without steps or with a clock that stood still carries no step time.
+    kept = np.flatnonzero((steps > 0) & (seconds > 0))
+    kept = kept[np.argsort(index[kept], kind="stable")]
+    return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
+
+
+def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
+    if frame is None:
+        return ()
+    curves = []
+    for (name, split), part in frame.groupby(["name", "split"], sort=True):
+        part = part.sort_values("step", kind="stable")
+        columns = (_column(part, column) for column in ("step", "train_seconds", "value"))
+        curves.append(Curve(str(name), str(split), repeat, *columns))
+    return tuple(curves)
+
+
+def _repeat(row: Row, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]) -> Repeat:
+    windows = _windows(parts["samples"].get(place))
+    curves = _curves(parts["metrics"].get(place), place[2])
+    repeat = Repeat(place[2], str(row["status"]), reused, None, windows, curves, row)
+    return replace(repeat, shift=statistics.level_shift(repeat.steady_step_seconds))
+
+
+def _cell(
+    manifest: Mapping[str, Any],
+    cell_id: str,
+    planned: Row | None,
+    rows: Sequence[Row],
+    parts: Mapping[str, Mapping[Place, pd.DataFrame]],
+) -> Cell:
+    """One cell from its stored repeats; `planned` is its entry in the manifest's plan, null for a row without one."""
+    run_id = str(manifest["run_id"])
+    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
+    repeats = tuple(
+        _repeat(row, (run_id, cell_id, row["repeat"]), (cell_id, row["repeat"]) in reused, parts)
+        for row in sorted(rows, key=lambda row: int(row["repeat"]))
+    )
+    row: Row = next((one.row for one in repeats if one.status == "ok"), rows[0] if rows else planned or {})
+    wanted = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
+    status, reason = _status(repeats, wanted)
+    measured = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
+    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in measured])
+    if step is not None:
+        step = statistics.widened(step, [repeat.shift for repeat in measured if repeat.shift is not None])
+    passed = [one["parity_passed"] for one in rows if one["parity_passed"] is not None]
+    short = any(one["short"] for one in rows)
+    return Cell(
+        anchor="",
+        label=str(row.get("image")),
+        run_id=run_id,
+        cell_id=cell_id,
+        image=str(row.get("image")),
+        framework=str(row.get("framework")),
+        mode=str(row.get("mode") or "default"),
+        engine=str(row.get("engine") or manifest["engine"]),
+        seed=row.get("seed"),
+        key=_key(row),
+        status=status,
+        reason=reason,
+        planned=wanted,
+        repeats=repeats,
+        step=step,
+        items_per_step=_items_per_step(measured),
+        first_step_seconds=_middle(rows, "first_step_seconds"),
+        phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
+        score=_score(repeats),
+        parity_passed=bool(all(passed)) if passed else None,
+        parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
+        short=short,
+        total_seconds=None if short or status != "ok" else _total(repeats),
+        environment=_environment(row),
+        row=row,
+        command=_command(row, manifest),
+    )
+
+
+def _key(row: Row) -> Key:
+    words = ("workload", "precision", "preset", "device_kind", "device_model")
+    texts = [str(row.get(name) or "unknown") for name in words]
+    return Key(*texts, int(row.get("devices") or 1), int(row.get("batch") or 0), str(row.get("data_source") or ""))
+
+
+def _status(repeats: Sequence[Repeat], wanted: int) -> tuple[str, str]:
+    """The worst status among the repeats that were asked for, and the sentence for it."""
+    bad = [repeat for repeat in repeats if repeat.status != "ok"]
+    if bad:
+        first = bad[0].row
+        reason = f"{first['error_kind'] or 'failed'}: {first['reason'] or 'no reason was given'}"
+        share = f"{len(bad)} of {wanted} repeats: " if wanted > 1 else ""
+        return "failed", share + reason
+    if len(repeats) < wanted:
+        return "missing", f"{len(repeats)} of {wanted} repeats ended before the run was stopped; --resume runs the rest"
+    return "ok", ""
+
+
+def _items_per_step(repeats: Sequence[Repeat]) -> float | None:
+    shares = [repeat.windows.items / repeat.windows.steps for repeat in repeats]
+    return float(np.median(np.concatenate(shares))) if shares else None
+
+
+def _middle(rows: Iterable[Row], column: str) -> float | None:
+    values = statistics.clean([row[column] for row in rows if row[column] is not None])
+    return float(np.median(values)) if len(values) else None
+
+
+def _phase(rows: Iterable[Row], name: str) -> float | None:
+    return _middle(rows, f"{name.replace('-', '')}_seconds")
+
+
+def _total(repeats: Sequence[Repeat]) -> float | None:
+    """Seconds of the whole training as specified: first step, warm-up and every window, evaluation left out; the median."""
+    totals = [float(np.sum(repeat.windows.seconds)) for repeat in repeats if len(repeat.windows)]
+    return float(np.median(totals)) if totals else None
+
+
+def _score(repeats: Iterable[Repeat]) -> Score | None:
+    """The last value of the test metric in each repeat that ended well."""
+    name, last = "", []
+    for repeat in repeats:
+        tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
+        if repeat.status == "ok" and tests and math.isfinite(tests[0].values[-1]):
+            name = tests[0].name
+            last.append(float(tests[0].values[-1]))
+    return Score(name, float(np.median(last)), min(last), max(last), len(last)) if last else None
+
+
+def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
+    """For each quantity the tensor that comes nearest to its bound, over all repeats."""
+    worst: dict[str, ParityRow] = {}
+    tensors: dict[str, set[str]] = {}
+    for frame in frames:
+        for row in [] if frame is None else _rows(frame):
+            quantity, tensor = str(row["quantity"]), str(row["tensor"])
+            tensors.setdefault(quantity, set()).add(tensor)
+            bound = math.nan if row["bound"] is None else float(row["bound"])
+            found = ParityRow(quantity, tensor, row["error"], bound, bool(row["passed"]), str(row["variant"] or ""), 0)
+            kept = worst.get(quantity)
+            if kept is None or (found.passed, -found.share) < (kept.passed, -kept.share):
+                worst[quantity] = found
+    return tuple(replace(row, tensors=len(tensors[name])) for name, row in worst.items())
+
+
+def _environment(row: Row) -> Mapping[str, Any]:
+    """The stored environment event; empty where the cell ended before it told one."""
+    text = row.get("environment_json")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {"unreadable environment event": str(text)}
+    return found if isinstance(found, dict) else {}
+
+
+def _command(row: Row, manifest: Mapping[str, Any]) -> str:
+    """The command that measures this cell again on such a machine."""
+    gpus = "none" if row.get("device_kind") != "cuda" else str(row.get("devices") or 1)
+    uuids = row.get("device_uuids")
+    if gpus != "none" and uuids is not None and len(uuids):
+        gpus = ",".join(str(uuid) for uuid in uuids)
+    options = {
+        "gpus": gpus,
+        "images": row.get("image"),
+        "frameworks": row.get("framework"),
+        "workloads": row.get("workload"),
+        "precision": row.get("precision"),
+        "preset": row.get("preset"),
+        "engine": row.get("engine") or manifest["engine"],
+        "seed": row.get("seed"),
+        "repeats": manifest["repeats"],
+    }
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["runner", "matrix", *words])
+
+
+def _labelled(cells: Sequence[Cell]) -> list[Cell]:
+    """Each cell with an anchor, and a label that tells it from the others in its group: mode, engine or run where needed."""
+    engines = {cell.engine for cell in cells}
+    labels = []
+    for cell in cells:
+        parts = [cell.image]
+        if cell.mode != "default":
+            parts.append(cell.mode)
+        if len(engines) > 1:
+            parts.append(cell.engine)
+        labels.append(" · ".join(parts))
+    seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
+    out = []
+    for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
+        if seen[cell.key, label] > 1:
+            label = f"{label} · {cell.run_id}"
+        out.append(replace(cell, anchor=f"cell-{index}", label=label))
+    return out
+
+
+def _workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
+    grouped: dict[str, dict[Key, list[Cell]]] = {}
+    for cell in cells:
+        grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
+    workloads = []
+    for number, name in enumerate(sorted(grouped), start=1):
+        groups = _with_sources(grouped[name])
+        ordered = sorted(groups, key=lambda key: (key.device_kind, key.device_model, key.devices, key.precision, key.preset))
+        done = tuple(_group(f"group-{number}-{at}", key, groups[key]) for at, key in enumerate(ordered, start=1))
+        workloads.append(_described(f"workload-{number}", name, done))
+    return tuple(workloads)
+
+
+def _with_sources(groups: Mapping[Key, list[Cell]]) -> dict[Key, list[Cell]]:
+    """Cells that ended before they told their data stand with the first group that is otherwise theirs."""
+    merged = {key: list(cells) for key, cells in groups.items() if key.data_source}
+    for key, cells in groups.items():
+        if not key.data_source:
+            home = next((other for other in merged if replace(other, data_source="") == key), key)
+            merged.setdefault(home, []).extend(cells)
+    return merged
+
+
+def _group(anchor: str, key: Key, cells: Sequence[Cell]) -> Group:
+    fit = sorted((cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf)
+    # Each is set against the fastest: with k cells that is k - 1 questions, and together they shall err in 5 % (Bonferroni).
+    level = 1 - (1 - statistics.LEVEL) / max(1, len(fit) - 1)
+    ranked = tuple(Ranked(cell, _ratio(cell, fit[0], level)) for cell in fit)
+    return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
+
+
+def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
+    """How much longer the cell's step takes than the best one's; where one is unsteady, over the whole of both intervals."""
+    if cell is best:
+        return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
+    sides = [[repeat.steady_step_seconds for repeat in one.repeats] for one in (cell, best)]
+    ratio = statistics.ratio_estimate(*sides, level=level)
+    if ratio is None or cell.step is None or best.step is None:
+        raise ValueError("a ranked cell has a step time")
+    if not (cell.shifts or best.shifts) or ratio.low is None or ratio.high is None:
+        return ratio
+    ends = (cell.step.low, cell.step.high, best.step.low, best.step.high)
+    low_a, high_a, low_b, high_b = (math.nan if end is None else end for end in ends)
+    low, high = min(ratio.low, low_a / high_b), max(ratio.high, high_a / low_b)
+    return replace(ratio, low=low, high=high, note="unsteady: the interval spans the levels before and after")
+
+
+def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
+    """The workload with the words of its specification in bench, where this release knows it."""
+    spec: dict[str, Any] = {}
+    path = resources.files("bench") / "workloads" / f"{name}.json"
+    if "/" not in name and "\\" not in name and "\0" not in name and len(name) < 100 and path.is_file():
+        spec = json.loads(path.read_text("utf-8"))
+    metric = spec.get("metric", {})
+    band = metric.get("band")
+    return Workload(
+        anchor=anchor,
+        name=name,
+        title=spec.get("title", name),
+        items=spec.get("items", "items"),
+        metric=metric.get("name", ""),
+        band=(float(band[0]), float(band[1])) if band else None,
+        band_data=str(metric.get("band_data", "")),
+        chance=spec.get("chance"),
+        groups=groups,
+    )
+
+
+def _skipped(rows: Iterable[Row]) -> tuple[Skipped, ...]:
+    reasons: dict[str, list[Row]] = {}
+    for row in rows:
+        reasons.setdefault(str(row["reason"] or "no reason was given"), []).append(row)
+    return tuple(Skipped(reason, tuple(found)) for reason, found in reasons.items())

@@ -1,0 +1,124 @@
+"""Words and numbers for the page: what a cell printed made safe to show, and figures rounded to what they are worth.
+
+Names, versions and log lines come from inside an image and may hold anything. HTML escaping is the template's work; here
+the characters that would act without any HTML are made visible: terminal escapes, and the marks that turn text around.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from reports.statistics import Estimate
+
+LONGEST = 600  # of one value in the page, in characters
+LONGEST_LOG = 6000  # of a log's end
+
+NAMES = {
+    "torch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "keras": "Keras",
+    "mxnet": "MXNet",
+    "paddle": "PaddlePaddle",
+    "chainer": "Chainer",
+    "cntk": "CNTK",
+    "theano": "Theano",
+    "caffe2": "Caffe2",
+    "onnxruntime": "ONNX Runtime",
+    "tinygrad": "tinygrad",
+    "flux": "Flux",
+    "knet": "Knet",
+}
+
+_ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+_PLAIN = re.compile(r"[\x20-\x7e]*\Z")
+
+
+def framework_name(framework: str | None) -> str:
+    """The framework as people write it."""
+    return NAMES.get(framework or "", framework or "no framework")
+
+
+def visible(text: str, longest: int = LONGEST) -> str:
+    """`text` with nothing in it that acts: colour codes dropped, other control, bidirectional, zero-width and private
+    characters written as their code points, and all beyond `longest` characters cut with a note of how much there was."""
+    whole = len(text)
+    # Cut before the work, with room for what is dropped: a value may have megabytes.
+    text = text[: longest * 4]
+    if not _PLAIN.match(text):
+        text = "".join(_visible_character(character) for character in _ANSI.sub("", text))
+    if whole > longest * 4 or len(text) > longest:
+        text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
+    return text
+
+
+def _visible_character(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return character
+    if character == "\r":
+        return "\n"
+    code = ord(character)
+    return chr(0x2400 + code) if code < 0x20 else f"⟨U+{code:04X}⟩"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant digits, thousands parted by a thin space."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    if abs(rounded) >= 1e-4:
+        return f"{rounded:,.{max(0, places)}f}".replace(",", "\u2009")
+    mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
+    return f"{mantissa} × 10^{int(exponent)}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that people would say them in."""
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
+        if abs(seconds) < limit:
+            return f"{number(seconds * factor)}\u00a0{unit}"
+    return f"{number(seconds / 3600)}\u00a0h"
+
+
+def size(count: float | None) -> str:
+    """Bytes in binary units."""
+    if count is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{number(count)}\u00a0{unit}"
+        count /= 1024
+    return f"{number(count)}\u00a0TiB"
+
+
+def percent(share: float | None, digits: int = 3) -> str:
+    return "–" if share is None or not math.isfinite(share) else f"{number(100 * share, digits)}\u00a0%"
+
+
+def between(estimate: Estimate | None, factor: float = 1.0) -> str:
+    """The two ends of an interval with just enough digits that they differ from one another."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "no interval"
+    low, high = estimate.low * factor, estimate.high * factor
+    for digits in (3, 4, 5):
+        if number(low, digits) != number(high, digits) or low == high:
+            break
+    return f"{number(low, digits)} to {number(high, digits)}"
+
+
+def listing(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+
+
+def plural(count: int, word: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {word if count == 1 else word + 's'}"
