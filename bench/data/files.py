@@ -1,0 +1,146 @@
+"""Files that can be trusted: official ones by known checksums, generated and own ones by a list beside them.
+
+A folder's files are accepted in one of three ways:
+- OFFICIAL: every file has the checksum published for it;
+- GENERATED: `dlbench-generated.json` beside them lists their SHA-256: a stand-in, and every result says so;
+- OWN: `SHA256SUMS` beside them (the format of sha256sum) lists them: a site's own selection, named as such in every result.
+"""
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+
+from bench.errors import DataError
+
+OFFICIAL, GENERATED, OWN = "official", "generated", "own"
+MARKER = "dlbench-generated.json"
+SUMS = "SHA256SUMS"
+_BLOCK = 1 << 20
+
+
+def checksum(path, algorithm):
+    """Hexadecimal digest of a file ("md5" | "sha256"). MD5 is an identity here, not a protection."""
+    try:
+        digest = hashlib.new(algorithm, **({"usedforsecurity": False} if algorithm == "md5" else {}))
+    except TypeError:  # Python < 3.9 does not know the argument
+        digest = hashlib.new(algorithm)
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(_BLOCK), b""):
+                digest.update(block)
+    except (IOError, OSError) as error:
+        raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
+    return digest.hexdigest()
+
+
+def read_bytes(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (IOError, OSError) as error:
+        raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
+
+
+def vouch(folder, official, algorithm, source):
+    """How the files of `folder` are known: OFFICIAL, GENERATED or OWN.
+
+    official: file name -> checksum. source: what to download, for the error. Raises DataError for a missing or unknown file.
+    """
+    for name in sorted(official):
+        if not os.path.isfile(os.path.join(folder, name)):
+            raise DataError("%s is missing in %s: unpack %s there again" % (name, folder, source))
+    for list_name, origin, reader in ((MARKER, GENERATED, _marker_sums), (SUMS, OWN, _sums)):
+        path = os.path.join(folder, list_name)
+        if os.path.exists(path):
+            _check(folder, sorted(official), reader(path), "sha256", "the list in " + list_name)
+            return origin
+    hint = "download %s again; if the file is your own selection on purpose, say so with `sha256sum %s > %s` in its folder"
+    _check(folder, sorted(official), official, algorithm, "the official one", hint % (source, " ".join(sorted(official)), SUMS))
+    return OFFICIAL
+
+
+def _check(folder, names, sums, algorithm, expected, fix="make the files or that list again"):
+    for name in names:
+        path = os.path.join(folder, name)
+        if name not in sums:
+            raise DataError("%s is not in %s: %s" % (path, expected, fix))
+        found = checksum(path, algorithm)
+        if found != sums[name]:
+            message = "%s has the %s %s, but %s is %s: %s"
+            raise DataError(message % (path, algorithm.upper(), found, expected, sums[name], fix))
+
+
+def _marker_sums(path):
+    try:
+        with io.open(path, encoding="utf-8") as file:
+            sums = json.load(file)["files"]
+        return {str(name): str(value) for name, value in sums.items()}
+    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError("%s is damaged (%s): remove its folder, and it is generated again" % (path, error))
+
+
+def _sums(path):
+    found = {}
+    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+        digest, _, name = line.strip().partition(" ")
+        if line.strip() and (len(digest) != 64 or not name):
+            raise DataError("%s, line %d, is not `<sha256>  <file>`: make it with sha256sum" % (path, number))
+        found[name.strip().lstrip("*")] = digest.lower()
+    return found
+
+
+def cached(cache, key, facts, write):
+    """The folder cache/key, holding what write(folder) puts there and a marker with `facts` and every file's SHA-256.
+
+    A folder is made aside and renamed, so a reader sees it whole or not at all, and several cells may make it at once.
+    One that is damaged is made again.
+    """
+    target = os.path.join(cache, key)
+    if _whole(target):
+        return target
+    try:
+        if not os.path.isdir(cache):
+            os.makedirs(cache, exist_ok=True)
+        aside = tempfile.mkdtemp(prefix=".%s." % key, dir=cache)
+        try:
+            _fill(aside, facts, write)
+            _put(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except (IOError, OSError) as error:
+        message = "%s cannot be written (%s): set DLBENCH_CACHE to a writable folder with 1 GB free, or name the data with --data"
+        raise DataError(message % (cache, error.strerror or error))
+    return target
+
+
+def _fill(folder, facts, write):
+    write(folder)
+    sums = {name: checksum(os.path.join(folder, name), "sha256") for name in sorted(os.listdir(folder))}
+    with io.open(os.path.join(folder, MARKER), "w", encoding="utf-8") as file:
+        file.write(json.dumps(dict(facts, files=sums), indent=1, sort_keys=True) + u"\n")
+    os.chmod(folder, 0o755)  # mkdtemp makes it private; another user's cell may read it
+
+
+def _put(aside, target):
+    try:
+        os.rename(aside, target)
+    except OSError:
+        if _whole(target):  # another cell was faster
+            return
+        broken = tempfile.mkdtemp(prefix=".broken.", dir=os.path.dirname(target))
+        os.rename(target, os.path.join(broken, "old"))
+        shutil.rmtree(broken, ignore_errors=True)
+        os.rename(aside, target)
+
+
+def _whole(folder):
+    marker = os.path.join(folder, MARKER)
+    if not os.path.isfile(marker):
+        return False
+    try:
+        sums = _marker_sums(marker)
+        return all(checksum(os.path.join(folder, name), "sha256") == value for name, value in sums.items())
+    except DataError:
+        return False
