@@ -1,0 +1,82 @@
+"""What a cell runs on, as the cell itself sees it."""
+import os
+import platform
+import sys
+import time
+
+from bench import protocol
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def cpu_count():
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _first_line(path, key):
+    try:
+        with open(path) as lines:
+            for line in lines:
+                if line.startswith(key):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def host():
+    """The protocol's `host`: CPU model, usable processors, memory in bytes, kernel, whether inside a container."""
+    memory = _first_line("/proc/meminfo", "MemTotal").split()
+    return {
+        "cpu_model": _first_line("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
+        "cpu_count": cpu_count(),
+        "memory_bytes": int(memory[0]) * 1024 if memory else 0,
+        "kernel": platform.release(),
+        "container": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
+    }
+
+
+def cpu_device():
+    """The protocol's `device` for the CPU, for adapters."""
+    found = host()
+    return {
+        "kind": "cpu",
+        "name": found["cpu_model"],
+        "count": 1,
+        "uuids": [],
+        "compute_capability": None,
+        "memory_bytes": found["memory_bytes"],
+    }
+
+
+def describe(framework, setup, zero):
+    """The fields of the environment event. `framework` is bench.frameworks.<F>.framework, already configured."""
+    import numpy
+
+    versions = {"python": platform.python_version(), "numpy": numpy.__version__}
+    versions.update(framework.versions())
+    settings = {"mode": setup.mode, "precision": setup.precision, "threads_asked": setup.threads}
+    settings.update(framework.settings())
+    return {
+        "framework": framework.NAME,
+        "framework_version": versions["framework"],
+        "versions": versions,
+        "device": framework.device(setup),
+        "host": host(),
+        "settings": settings,
+        "bench_sha256": protocol.source_digest(FOLDER),
+        "clock": {
+            "name": "time.perf_counter",
+            "resolution_seconds": time.get_clock_info("perf_counter").resolution,
+            "unix_at_zero": time.time() - (time.perf_counter() - zero),
+        },
+    }
+
+
+def host_peak_bytes():
+    """The most resident memory this process has had, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,1 @@
+"""PyTorch (torch), eager by default."""

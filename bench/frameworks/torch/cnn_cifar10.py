@@ -1,0 +1,95 @@
+"""The CIFAR-10 network in PyTorch: a Module, an optimiser, a step written by hand.
+
+Idiomatic here: channels first, as torch and cuDNN store images; labels int64; cross_entropy takes logits, so there is one
+softmax (A7); zero_grad frees the gradients rather than fill them; pinned memory lets the copy to a GPU overlap the host's work.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bench.frameworks.torch.framework import torch_device
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 50, 3, padding=1)
+        self.conv2 = nn.Conv2d(50, 50, 3, padding=1)
+        self.conv3 = nn.Conv2d(50, 100, 3, padding=1)
+        self.conv4 = nn.Conv2d(100, 100, 3, padding=1)
+        self.dense1 = nn.Linear(6400, 512)
+        self.dense2 = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = F.relu(self.conv1(x))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))  # A11: ReLU after the pool is the same function on a quarter of the data
+        x = F.dropout(x, 0.25, self.training)
+        x = F.relu(self.conv3(x))
+        x = F.relu(F.max_pool2d(self.conv4(x), 2))
+        x = F.dropout(x, 0.25, self.training)
+        x = F.relu(self.dense1(x.flatten(1)))
+        x = F.dropout(x, 0.5, self.training)
+        return self.dense2(x)
+
+
+class Training:
+    def __init__(self, setup):
+        torch.manual_seed(setup.seed)
+        self.device = torch_device(setup)
+        self.dropout = setup.training
+        self.network = Network().to(self.device)
+        # A10: torch's momentum is v <- 0.9 v + g, w <- w - lr v, as the specification wants; dampening and Nesterov are off.
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
+
+    def load(self, parameters):
+        state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
+        self.network.load_state_dict(state)
+        self.optimizer.state.clear()
+
+    def read(self):
+        return {_canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
+
+    def inputs(self, x, y):
+        return x, y.astype("int64")
+
+    def _to_device(self, x, y):
+        x, y = torch.from_numpy(x), torch.from_numpy(y)
+        if self.device.type == "cuda":
+            x, y = x.pin_memory(), y.pin_memory()
+        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+    def probe(self, x, y):
+        self.network.train(self.dropout)
+        x, y = self._to_device(x, y)
+        self.optimizer.zero_grad()
+        logits = self.network(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        gradients = {_canonical_name(name): p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
+        return logits.detach().cpu().numpy(), loss.item(), gradients
+
+    def step(self, x, y):
+        self.network.train(self.dropout)
+        x, y = self._to_device(x, y)
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.network(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def value(self, loss):
+        return loss.item()
+
+    @torch.no_grad()  # A21: no gradients in evaluation
+    def predict(self, x):
+        self.network.eval()
+        return self.network(torch.from_numpy(x).to(self.device)).cpu().numpy()
+
+
+def _torch_name(name):
+    layer, kind = name.split(".")
+    return layer + {"w": ".weight", "b": ".bias"}[kind]
+
+
+def _canonical_name(name):
+    return name.replace(".weight", ".w").replace(".bias", ".b")

@@ -1,0 +1,94 @@
+"""PyTorch's switches, versions and device, for every workload."""
+import torch
+
+from bench import environment
+from bench.errors import Unsupported
+
+NAME = "torch"
+
+_device = None
+
+
+def configure(setup):
+    """Threads and precision, before anything is built."""
+    global _device
+    if setup.mode != "default":
+        raise Unsupported("torch has no mode %r here; it has: default (eager)" % setup.mode)
+    torch.set_num_threads(setup.threads)
+    # On Ampere and later cuDNN's convolutions take tf32 unless told otherwise: set both, and read them back in settings().
+    tf32 = setup.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    # A3: images of one size, so the search for the fastest algorithm pays; it halved PyTorch's time on a K80.
+    torch.backends.cudnn.benchmark = True
+    _device = torch_device(setup)
+
+
+def torch_device(setup):
+    """The torch.device to compute on."""
+    if setup.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported(
+            "a GPU was asked for, but torch %s (CUDA %s) finds none; start the container with a GPU, or see `runner doctor`"
+            % (torch.__version__, torch.version.cuda)
+        )
+    return torch.device("cuda", 0) if setup.device == "cuda" else torch.device("cpu")
+
+
+def versions():
+    found = {"framework": torch.__version__, "torch": torch.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
+        if torch.distributed.is_available() and torch.cuda.is_available():
+            found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return found
+
+
+def _cudnn(number):
+    """91002 -> 9.10.2 (cuDNN 9 counts major * 10000), 8902 -> 8.9.2 (before: major * 1000)."""
+    if number is None:
+        return "none"
+    major = number // 10000 if number >= 90000 else number // 1000
+    rest = number - major * (10000 if number >= 90000 else 1000)
+    return "%d.%d.%d" % (major, rest // 100, rest % 100)
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    found = torch.cuda.get_device_properties(0)
+    uuid = getattr(found, "uuid", None)
+    return {
+        "kind": "cuda",
+        "name": found.name,
+        "count": torch.cuda.device_count(),
+        "uuids": ["GPU-%s" % uuid] if uuid is not None else [],
+        "compute_capability": "%d.%d" % (found.major, found.minor),
+        "memory_bytes": found.total_memory,
+    }
+
+
+def settings():
+    return {
+        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "tf32_cudnn": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "threads": torch.get_num_threads(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Wait until the device has done all it was given (B5)."""
+    if _device is not None and _device.type == "cuda":
+        torch.cuda.synchronize(_device)
+
+
+def device_peak_bytes():
+    return torch.cuda.max_memory_allocated(_device) if _device is not None and _device.type == "cuda" else None
+
+
+def is_out_of_memory(error):
+    kind = getattr(torch.cuda, "OutOfMemoryError", None)
+    return (kind is not None and isinstance(error, kind)) or "out of memory" in str(error).lower()

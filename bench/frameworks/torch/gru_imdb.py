@@ -1,0 +1,87 @@
+"""The IMDB network in PyTorch: Embedding, the fused GRU, one dense layer on the last state.
+
+Idiomatic here: nn.GRU is cuDNN's fused kernel on a GPU (C1) and its gates are stacked r, z, n with two biases, which is the
+specification's own form; batch_first keeps the data as it comes (C3: time first is slightly faster, and not what is compared).
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bench.frameworks.torch.framework import torch_device
+
+# canonical name -> torch's
+NAMES = {
+    "embedding": "embedding.weight",
+    "gru.w": "gru.weight_ih_l0",
+    "gru.b": "gru.bias_ih_l0",
+    "gru.u": "gru.weight_hh_l0",
+    "gru.c": "gru.bias_hh_l0",
+    "dense.w": "dense.weight",
+    "dense.b": "dense.bias",
+}
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30000, 125)
+        self.gru = nn.GRU(125, 100, batch_first=True)
+        self.dense = nn.Linear(100, 2)
+
+    def forward(self, x):
+        _, last = self.gru(self.embedding(x))  # C6: without a given state it starts from zero, and that is not trained
+        return self.dense(last[0])  # C5: the state after position 150, padding included
+
+
+class Training:
+    def __init__(self, setup):
+        torch.manual_seed(setup.seed)
+        self.device = torch_device(setup)
+        self.network = Network().to(self.device)
+        # C9: every constant set. The embedding's gradient is dense.
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
+
+    def load(self, parameters):
+        self.network.load_state_dict({NAMES[name]: torch.from_numpy(value) for name, value in parameters.items()})
+        self.optimizer.state.clear()
+
+    def read(self):
+        found = dict(self.network.named_parameters())
+        return {name: found[NAMES[name]].detach().cpu().numpy() for name in NAMES}
+
+    def inputs(self, x, y):
+        return x.astype("int64"), y.astype("int64")
+
+    def _to_device(self, x, y):
+        x, y = torch.from_numpy(x), torch.from_numpy(y)
+        if self.device.type == "cuda":
+            x, y = x.pin_memory(), y.pin_memory()
+        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+    def probe(self, x, y):
+        self.network.train()
+        x, y = self._to_device(x, y)
+        self.optimizer.zero_grad()
+        logits = self.network(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        found = dict(self.network.named_parameters())
+        gradients = {name: found[NAMES[name]].grad.cpu().numpy() for name in NAMES}
+        return logits.detach().cpu().numpy(), loss.item(), gradients
+
+    def step(self, x, y):
+        self.network.train()
+        x, y = self._to_device(x, y)
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.network(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def value(self, loss):
+        return loss.item()
+
+    @torch.no_grad()
+    def predict(self, x):
+        self.network.eval()
+        return self.network(torch.from_numpy(x).to(self.device)).cpu().numpy()

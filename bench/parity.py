@@ -1,0 +1,116 @@
+"""The parity gate: does this adapter compute what the specification says?
+
+Canonical parameters and one canonical batch go through the adapter with dropout off. Logits, loss, the gradient of every
+parameter and every parameter after three optimiser steps are held against the float64 reference (bench.reference), each as
+the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the workload, made by
+`python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
+
+Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
+precision would (bench.reference.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
+error those runs show. It so contains what a plain operation count misses: a ReLU or a maximum that tips over because
+its argument moved by a rounding error, and Adam's division by a tiny second moment.
+"""
+import collections
+import os
+import zlib
+
+import numpy as np
+
+from bench import canonical, reference, workloads
+
+STEPS = 3
+RUNS = 8
+# The largest of 8 draws is the 89 % point of the error's distribution; three times that leaves no honest float32 outside
+# (a normal error would need 4.8 deviations), and a wrong formula errs by orders of magnitude more.
+MARGIN = 3.0
+BUCKETS = 1024
+
+# precision -> (unit roundoff of sums, unit roundoff of the factors of a product)
+ROUNDOFF = {"fp32": (2.0**-24, 0.0), "tf32": (2.0**-24, 2.0**-11)}
+
+Result = collections.namedtuple("Result", "quantity tensor error bound passed")
+
+
+def sketch(name, value):
+    """float64 vector whose difference to another's has, up to 5 %, the 2-norm of the difference of the tensors.
+
+    Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
+    of BUCKETS sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / BUCKETS) = 4.4 % on the square.
+    """
+    flat = np.asarray(value, dtype=np.float64).ravel()
+    if flat.size <= BUCKETS:
+        return flat
+    random = np.random.RandomState(zlib.crc32(name.encode("ascii")))
+    bucket = random.randint(0, BUCKETS, flat.size)
+    sign = random.randint(0, 2, flat.size) * 2.0 - 1.0
+    return np.bincount(bucket, weights=flat * sign, minlength=BUCKETS)
+
+
+def quantities(workload, rounding):
+    """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case."""
+    parameters, x, y = canonical.parity_case(workload)
+    p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
+    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    optimizer = workload.optimizer()
+    found = collections.OrderedDict()
+    for step in range(STEPS):
+        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding)
+        if step == 0:
+            found["logits", "logits"], found["loss", "loss"] = logits, np.array([loss])
+            found.update((("gradient", name), gradients[name]) for name in p)
+        optimizer.update(p, gradients)
+    found.update((("parameter", name), value) for name, value in p.items())
+    return found
+
+
+def relative_error(a, b):
+    """||a - b|| / ||b||; inf where a is not finite."""
+    difference = np.linalg.norm(np.asarray(a, dtype=np.float64).ravel() - b.ravel())
+    return float(difference / np.linalg.norm(b)) if np.isfinite(difference) else float("inf")
+
+
+def make_reference(name):
+    """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
+    workload = workloads.module(name)
+    exact = quantities(workload, reference.Exact())
+    stored = {"value/%s/%s" % key: sketch(key[1], value) for key, value in exact.items()}
+    for precision, (unit, operand) in sorted(ROUNDOFF.items()):
+        worst = dict.fromkeys(exact, 0.0)
+        for run in range(RUNS):
+            rounding = reference.MonteCarlo(np.random.RandomState(run), unit, operand)
+            for key, value in quantities(workload, rounding).items():
+                # a result is stored in float32, whatever made it
+                worst[key] = max(worst[key], relative_error(value, exact[key]), 2.0**-24)
+        stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(MARGIN * e)) for key, e in worst.items())
+    return stored
+
+
+def reference_path(name):
+    return os.path.join(workloads.FOLDER, name + ".reference.npz")
+
+
+def check(name, training, precision):
+    """Hold an adapter (built with training=False) against the stored reference; a list of Result."""
+    workload = workloads.module(name)
+    parameters, x, y = canonical.parity_case(workload)
+    training.load(parameters)
+    x, y = training.inputs(x, y)
+    logits, loss, gradients = training.probe(x, y)
+    for _ in range(STEPS):
+        handle = training.step(x, y)
+    training.value(handle)
+    after = training.read()
+    found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
+    found += [("gradient", tensor, gradients[tensor]) for tensor in parameters]
+    found += [("parameter", tensor, after[tensor]) for tensor in parameters]
+    with np.load(reference_path(name)) as stored:
+        return [_compare(stored, precision, *item) for item in found]
+
+
+def _compare(stored, precision, quantity, tensor, value):
+    expected = stored["value/%s/%s" % (quantity, tensor)]
+    bound = float(stored["bound/%s/%s/%s" % (precision, quantity, tensor)])
+    with np.errstate(all="ignore"):
+        found = sketch(tensor, value)
+    error = relative_error(found, expected) if found.shape == expected.shape else float("inf")
+    return Result(quantity, tensor, error, bound, error <= bound)

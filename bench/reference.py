@@ -1,0 +1,203 @@
+"""The float64 reference: layers, their gradients and the optimisers in plain NumPy, readable rather than fast.
+
+Each layer returns its output and what its gradient needs. Every output passes through `rounding`, which is the identity for
+the reference itself, and a model of finite precision when the bounds of the parity check are derived (bench.parity).
+"""
+import numpy as np
+
+
+class Exact(object):
+    """No rounding: float64 as it is."""
+
+    def matmul(self, value, terms):
+        return value
+
+    def elementwise(self, value):
+        return value
+
+
+class MonteCarlo(object):
+    """Monte Carlo arithmetic (Parker 1997): each result gets a random error as large as the precision's own.
+
+    A float32 sum of n terms in any order has an error of about unit * sqrt(n) * rms(result): rounding each partial sum s_i
+    errs by unit * |s_i|, and for terms of random sign |s_i| grows as sqrt(i), so the root of the summed squares is
+    unit * sqrt(n / 2) * rms(result); for terms of one sign it is smaller in relation. `operand` is the unit roundoff to which
+    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result).
+    """
+
+    def __init__(self, random, unit, operand):
+        self.random = random
+        self.unit = unit
+        self.operand = operand
+
+    def matmul(self, value, terms):
+        scale = (self.unit * np.sqrt(terms) + self.operand * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
+        return value + scale * self.random.standard_normal(value.shape)
+
+    def elementwise(self, value):
+        return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
+
+
+# -- convolution network ---------------------------------------------------------------------------------------------
+
+
+def windows(x, size, pad):
+    """(N, C, H, W) -> (N * H' * W', C * size * size): the patches a convolution of stride 1 sees, in (C, kh, kw) order."""
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="constant")
+    n, c, h, w = x.shape
+    rows, columns = h - size + 1, w - size + 1
+    s = x.strides
+    view = np.lib.stride_tricks.as_strided(
+        x, (n, rows, columns, c, size, size), (s[0], s[2], s[3], s[1], s[2], s[3]), writeable=False
+    )
+    return view.reshape(n * rows * columns, c * size * size)
+
+
+def conv2d(x, w, b, pad, rounding):
+    """Cross-correlation, stride 1. x (N, C, H, W), w (O, C, k, k), b (O,) -> (N, O, H', W')."""
+    size = w.shape[2]
+    patches = windows(x, size, pad)
+    flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
+    rows, columns = x.shape[2] + 2 * pad - size + 1, x.shape[3] + 2 * pad - size + 1
+    y = flat.reshape(x.shape[0], rows, columns, w.shape[0]).transpose(0, 3, 1, 2)
+    return rounding.matmul(y, w[0].size), (patches, w, pad)
+
+
+def conv2d_gradient(dy, cache, rounding, need_dx=True):
+    """Gradients (dx, dw, db); dx is None where it is not needed (the network's input)."""
+    patches, w, pad = cache
+    size = w.shape[2]
+    flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
+    dw = rounding.matmul(flat.T.dot(patches).reshape(w.shape), flat.shape[0])
+    db = rounding.matmul(flat.sum(axis=0), flat.shape[0])
+    dx = None
+    if need_dx:
+        # The transposed convolution: correlate dy with the kernel turned by 180 degrees, channels swapped.
+        turned = np.ascontiguousarray(w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
+        dx, _ = conv2d(dy, turned, 0.0, size - 1 - pad, rounding)
+    return dx, dw, db
+
+
+def max_pool(x):
+    """2 x 2, stride 2, no padding. x (N, C, H, W) with even H and W."""
+    n, c, h, w = x.shape
+    blocks = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h // 2, w // 2, 4)
+    where = blocks.argmax(axis=-1)
+    return np.take_along_axis(blocks, where[..., None], -1)[..., 0], (where, x.shape)
+
+
+def max_pool_gradient(dy, cache):
+    where, shape = cache
+    n, c, h, w = shape
+    blocks = np.zeros(where.shape + (4,))
+    np.put_along_axis(blocks, where[..., None], dy[..., None], -1)
+    return blocks.reshape(n, c, h // 2, w // 2, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(shape)
+
+
+def dense(x, w, b, rounding):
+    """x (N, in), w (out, in), b (out,) -> (N, out)."""
+    return rounding.matmul(x.dot(w.T) + b, x.shape[1]), (x, w)
+
+
+def dense_gradient(dy, cache, rounding):
+    x, w = cache
+    dx = rounding.matmul(dy.dot(w), w.shape[0])
+    return dx, rounding.matmul(dy.T.dot(x), x.shape[0]), rounding.matmul(dy.sum(axis=0), x.shape[0])
+
+
+def softmax_cross_entropy(logits, labels, rounding):
+    """Mean over the batch of -log softmax(logits)[label]; returns (loss, gradient of the logits)."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    rows = np.arange(len(labels))
+    loss = -log_p[rows, labels].mean()
+    d = rounding.elementwise(np.exp(log_p))
+    d[rows, labels] -= 1.0
+    return float(rounding.elementwise(np.array(loss))), d / len(labels)
+
+
+# -- recurrent network -----------------------------------------------------------------------------------------------
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def gru(x, w, b, u, c, rounding):
+    """The GRU that cuDNN computes (reset gate after the recurrent product). x (T, N, in) -> last state (N, H).
+
+    w (3H, in), u (3H, H), b and c (3H,), gates stacked r, z, n; the initial state is zero.
+    """
+    size = u.shape[1]
+    h = np.zeros((x.shape[1], size))
+    steps = []
+    for x_t in x:
+        gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
+        gh = rounding.matmul(h.dot(u.T) + c, size)
+        r = rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size]))
+        z = rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size : 2 * size]))
+        n = rounding.elementwise(np.tanh(gi[:, 2 * size :] + r * gh[:, 2 * size :]))
+        steps.append((x_t, h, r, z, n, gh[:, 2 * size :]))
+        h = rounding.elementwise((1.0 - z) * n + z * h)
+    return h, (steps, w, u)
+
+
+def gru_gradient(dh, cache, rounding):
+    """Gradients (dx, dw, db, du, dc) from the gradient of the last state, back through time."""
+    steps, w, u = cache
+    size = u.shape[1]
+    inputs, states, d_inputs, d_states = [], [], [], []
+    for x_t, h, r, z, n, ghn in reversed(steps):
+        dn = dh * (1.0 - z) * (1.0 - n * n)
+        dz = dh * (h - n) * z * (1.0 - z)
+        dr = dn * ghn * r * (1.0 - r)
+        d_gi = np.concatenate([dr, dz, dn], axis=1)
+        d_gh = np.concatenate([dr, dz, dn * r], axis=1)
+        inputs.append(x_t)
+        states.append(h)
+        d_inputs.append(d_gi)
+        d_states.append(d_gh)
+        dh = rounding.elementwise(dh * z) + rounding.matmul(d_gh.dot(u), 3 * size)
+    x, h = np.concatenate(inputs), np.concatenate(states)
+    d_gi, d_gh = np.concatenate(d_inputs), np.concatenate(d_states)
+    rows = len(x)
+    dx = rounding.matmul(d_gi.dot(w), 3 * size).reshape(len(steps), -1, w.shape[1])[::-1]
+    return (
+        dx,
+        rounding.matmul(d_gi.T.dot(x), rows),
+        rounding.matmul(d_gi.sum(axis=0), rows),
+        rounding.matmul(d_gh.T.dot(h), rows),
+        rounding.matmul(d_gh.sum(axis=0), rows),
+    )
+
+
+# -- optimisers ------------------------------------------------------------------------------------------------------
+
+
+class Momentum(object):
+    """v <- m v + g; w <- w - lr v: no unit gain, no dampening, no Nesterov."""
+
+    def __init__(self, rate, momentum):
+        self.rate, self.momentum, self.v = rate, momentum, {}
+
+    def update(self, parameters, gradients):
+        for name, g in gradients.items():
+            self.v[name] = self.momentum * self.v.get(name, 0.0) + g
+            parameters[name] = parameters[name] - self.rate * self.v[name]
+
+
+class Adam(object):
+    """Kingma and Ba 2015, algorithm 1: bias-corrected moments, epsilon outside the square root."""
+
+    def __init__(self, rate, beta1, beta2, epsilon):
+        self.rate, self.beta1, self.beta2, self.epsilon = rate, beta1, beta2, epsilon
+        self.step, self.m, self.v = 0, {}, {}
+
+    def update(self, parameters, gradients):
+        self.step += 1
+        for name, g in gradients.items():
+            self.m[name] = self.beta1 * self.m.get(name, 0.0) + (1.0 - self.beta1) * g
+            self.v[name] = self.beta2 * self.v.get(name, 0.0) + (1.0 - self.beta2) * g * g
+            m = self.m[name] / (1.0 - self.beta1**self.step)
+            v = self.v[name] / (1.0 - self.beta2**self.step)
+            parameters[name] = parameters[name] - self.rate * m / (np.sqrt(v) + self.epsilon)

@@ -1,0 +1,7 @@
+"""What an adapter is told before it builds anything."""
+import collections
+
+# device: "cpu" | "cuda"; precision: "fp32" | "tf32"; mode: how the framework compiles, "default" its own habit;
+# threads: CPU threads to compute with; seed: of everything random in training (dropout);
+# training: False in the parity check, where dropout is off.
+Setup = collections.namedtuple("Setup", "device precision mode threads seed training")

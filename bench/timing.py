@@ -1,0 +1,116 @@
+"""How a training loop is measured: windows of steps, each ended by a device synchronisation and one clock reading.
+
+Nothing happens inside a window that a person's own loop would not do: take a mini-batch, call the step. What is computed about the windows
+(noise, learning curve) is computed between them, outside the clock.
+"""
+import math
+import time
+
+# Warm-up ends when the last steps are no longer clearly faster than the ones before them.
+WARMUP_GROUP = 3
+WARMUP_GAIN = 0.05
+# A window should be long against the clock and the synchronisation (microseconds): 0.1 s makes both at most 1e-4 of it.
+WINDOW_SECONDS = 0.1
+
+
+class Sample(object):
+    """One measured window. begin is on time.perf_counter's clock."""
+
+    __slots__ = ("index", "stage", "begin", "seconds", "steps")
+
+    def __init__(self, index, stage, begin, seconds, steps):
+        self.index, self.stage, self.begin, self.seconds, self.steps = index, stage, begin, seconds, steps
+
+
+def median(values):
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
+
+
+def noise(step_seconds):
+    """Half width of the 95 % interval of the median, relative to it; None for fewer than six windows.
+
+    The interval is the distribution-free one between two order statistics (ranks n/2 -+ 0.98 sqrt(n), from the binomial; e.g.
+    Conover, Practical Nonparametric Statistics, 3.2): cheap enough to know after every window.
+    """
+    n = len(step_seconds)
+    if n < 6:
+        return None
+    ordered = sorted(step_seconds)
+    reach = 0.98 * math.sqrt(n)
+    low = max(0, int(math.floor(n / 2.0 - reach)))
+    high = min(n - 1, int(math.ceil(n / 2.0 + reach)))
+    return 0.5 * (ordered[high] - ordered[low]) / median(ordered)
+
+
+class Loop(object):
+    """Runs steps in windows. `step(x, y)` is asynchronous and returns a handle; `batches` yields mini-batches for ever.
+
+    `observe(sample, handle)` is called after each window, outside the clock. `seconds` is the training time so far and `steps` the
+    steps so far, first step and warm-up inside.
+    """
+
+    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter):
+        self._step, self._batches, self._synchronize = step, batches, synchronize
+        self._observe, self._clock = observe, clock
+        self.samples = []
+        self.seconds = 0.0
+        self.steps = 0
+
+    def window(self, stage, steps):
+        """Run and keep one window; returns its seconds per step."""
+        step, batches, handle = self._step, self._batches, None
+        self._synchronize()
+        begin = self._clock()
+        for _ in range(steps):
+            x, y = next(batches)
+            handle = step(x, y)
+        self._synchronize()
+        seconds = self._clock() - begin
+        sample = Sample(len(self.samples), stage, begin, seconds, steps)
+        self.samples.append(sample)
+        self.seconds += seconds
+        self.steps += steps
+        self._observe(sample, handle)
+        return seconds / steps
+
+    def warm_up(self, limit_seconds):
+        """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step."""
+        times = []
+        begin = self.seconds
+        while True:
+            times.append(self.window("warm-up", 1))
+            if len(times) >= 2 * WARMUP_GROUP:
+                last = median(times[-WARMUP_GROUP:])
+                before = median(times[-2 * WARMUP_GROUP : -WARMUP_GROUP])
+                if last > before * (1.0 - WARMUP_GAIN) or self.seconds - begin > limit_seconds:
+                    return last
+
+    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds):
+        """Steady windows until the noise is reached (not before least_windows) or the time is spent.
+
+        Returns (why it stopped: "noise" or "time", the noise reached or None).
+        """
+        times = []
+        begin = self._clock()
+        while True:
+            times.append(self.window("steady", steps_per_window))
+            reached = noise(times)
+            if len(times) >= least_windows and reached is not None and reached <= wanted_noise:
+                return "noise", reached
+            if self._clock() - begin >= limit_seconds:
+                return "time", reached
+
+    def for_steps(self, steps_per_window, steps):
+        """Steady windows for exactly `steps` steps."""
+        left = steps
+        while left > 0:
+            count = min(steps_per_window, left)
+            self.window("steady", count)
+            left -= count
+
+
+def steps_per_window(step_seconds):
+    """How many steps make a window long enough for the clock."""
+    return max(1, int(math.ceil(WINDOW_SECONDS / max(step_seconds, 1e-9))))
