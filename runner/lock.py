@@ -1,4 +1,4 @@
-"""Make an image's requirements.lock again from its requirements.in, as of a date.
+"""The one writer of pins: an image's requirements.lock as of a date, and the digest of its base image.
 
 uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer, wheels only: nothing is built
 while an image is. The date makes it repeatable: what was uploaded later does not exist. A lock holds names, versions
@@ -11,11 +11,16 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.catalog import CatalogError, Image, read_lock
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 PLATFORM = "x86_64-manylinux_2_28"
 
@@ -52,8 +57,24 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
         raise LockError(str(error)) from None
     finally:
         aside.unlink(missing_ok=True)
-    _write_date(image.folder / "image.toml", day)
+    toml = image.folder / "image.toml"
+    _rewrite(toml, re.sub(r"^locked\s*=\s*\S+", f"locked = {day}", toml.read_text(encoding="utf-8"), flags=re.M))
     return image.lock_path
+
+
+def pin_base(image: Image, client: DockerClient) -> str:
+    """Ask the base image's registry for the digest of its tag, and write it into image.toml. Raises LockError."""
+    from docker.errors import DockerException
+
+    try:
+        digest = str(client.images.get_registry_data(image.base).id)
+    except DockerException as error:
+        raise LockError(f"{image.name}: the registry of {image.base} does not tell its digest: {error}") from error
+    toml = image.folder / "image.toml"
+    text = re.sub(r"^base_digest\s*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
+    pinned = f'base = "{image.base}"\nbase_digest = "{digest}"'
+    _rewrite(toml, re.sub(r"^base\s*=.*$", pinned, text, flags=re.M))
+    return digest
 
 
 def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
@@ -89,15 +110,10 @@ def _site_options() -> list[str]:
 
 
 def _beside_python(name: str) -> str | None:
-    import sys
-
     path = Path(sys.executable).with_name(name)
     return str(path) if path.is_file() else None
 
 
-def _write_date(path: Path, day: date) -> None:
-    """Set `locked` in an image.toml, the rest of the file as it is."""
-    text = path.read_text(encoding="utf-8")
-    changed = re.sub(r"^locked\s*=\s*\S+", f"locked = {day.isoformat()}", text, flags=re.MULTILINE)
-    if changed != text:
-        path.write_text(changed, encoding="utf-8")
+def _rewrite(path: Path, text: str) -> None:
+    if text != path.read_text(encoding="utf-8"):
+        path.write_text(text, encoding="utf-8")

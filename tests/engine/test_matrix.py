@@ -1,0 +1,155 @@
+"""The whole way, as a user goes it: `runner matrix` over the CPU images, in containers and in virtual environments.
+
+The run in containers is killed in the middle without warning and resumed, since that is where a run is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner import store
+from runner.build import recipe
+from runner.catalog import PROJECT, Image
+from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine
+
+from .conftest import CPU_IMAGES
+
+CELLS = {(name, workload) for name in CPU_IMAGES for workload in ("cnn-cifar10", "gru-imdb")}
+FIRST_CELL_SECONDS = 600  # with cold caches the images are built first
+
+
+def matrix_command(engine: str, out: Path, *options: str) -> list[str]:
+    command = [sys.executable, "-m", "runner", "matrix", "--gpus", "none", "--preset", "quick", "--repeats", "1"]
+    return [*command, "--engine", engine, "--out", str(out), *options]
+
+
+def run_folder(out: Path) -> Path:
+    (manifest,) = out.glob("*/run.json")
+    return manifest.parent
+
+
+def run_containers(client: Any) -> list[Any]:
+    """The containers of runs; those that single tests label are left out."""
+    found = client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True)
+    return [container for container in found if not container.labels[RUN_LABEL].startswith("test")]
+
+
+def wait_until(condition: Any, process: subprocess.Popen[bytes], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the matrix ended before it could be killed"
+        assert time.monotonic() < end, "nothing happened in time"
+        time.sleep(0.1)
+
+
+def assert_six_good_cells(folder: Path, engine: str) -> pd.DataFrame:
+    cells = store.read([folder], "cells")
+    ran = cells[cells.status != "skipped"]
+    assert ran.status.eq("ok").all(), ran[["image", "workload", "status", "reason"]].to_string()
+    assert sorted(zip(ran.image, ran.workload, strict=True)) == sorted(CELLS)
+    assert ran.parity_passed.all()
+    assert set(ran.engine) == {engine}
+    assert set(ran.device_kind) == {"cpu"}
+    assert set(ran.data_source) == {"generated"}
+    steady = store.read([folder], "samples").query("stage == 'steady'")
+    assert set(steady.cell_id) == set(ran.cell_id)
+    return ran
+
+
+@pytest.fixture(scope="module")
+def killed_and_resumed(
+    engine: DockerEngine, client: Any, base_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A run in containers that was killed in its second cell and then resumed."""
+    out = tmp_path_factory.mktemp("docker")
+    with subprocess.Popen(matrix_command("docker", out), cwd=PROJECT) as process:
+        try:
+            wait_until(lambda: list(out.glob("*/cells/*.r*.parquet")), process, FIRST_CELL_SECONDS)
+            wait_until(lambda: run_containers(client), process, 60)
+        finally:
+            process.kill()
+    folder = run_folder(out)
+    left = run_containers(client)
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
+    resumed = subprocess.run(matrix_command("docker", out, "--resume", folder.name), cwd=PROJECT)
+    assert resumed.returncode == 0
+    assert left, "the kill should have left a container behind, or this test proves nothing"
+    assert finished
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished, "a finished cell was run again"
+    yield folder
+    assert run_containers(client) == []
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(1800)
+def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cell(
+    killed_and_resumed: Path, client: Any, catalog: dict[str, Image]
+) -> None:
+    ran = assert_six_good_cells(killed_and_resumed, "docker")
+    assert run_containers(client) == []
+    for row in ran.itertuples():
+        image = client.images.get(recipe(catalog[row.image]).tag)
+        assert row.image_digest == image.id
+        assert row.lock_sha256 == catalog[row.image].lock_sha256
+        assert row.bench_sha256 == image.labels["dlbench.bench_sha256"]
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker_run(
+    killed_and_resumed: Path, catalog: dict[str, Image], tmp_path: Path
+) -> None:
+    cells = store.read([killed_and_resumed], "cells")
+    cell = cells[(cells.image == CPU_IMAGES[0]) & (cells.workload == "cnn-cifar10")].iloc[0]
+    events = (killed_and_resumed / "events" / f"{store.file_name(cell.cell_id, 1)}.jsonl").read_bytes()
+    tmp_path.chmod(0o777)
+    command = ["docker", "run", "--rm", "--network", "none", "--tmpfs", "/cache:mode=1777,size=2g"]
+    command += [recipe(catalog[cell.image]).tag, "run", cell.workload, "--framework", cell.framework]
+    command += ["--precision", "fp32", "--preset", "quick", "--mode", "default", "--device", "cpu", "--seed", "1"]
+    begin = time.monotonic()
+    bare = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    bare_seconds = time.monotonic() - begin
+    ours = cell.wall_seconds - phase_seconds(events)
+    theirs = bare_seconds - phase_seconds(bare.stdout)
+    assert ours <= 1.15 * theirs, f"{ours:.2f} s around the phases, against {theirs:.2f} s"
+
+
+def phase_seconds(events: bytes) -> float:
+    """What the cell's own phases took together."""
+    phases = (json.loads(line) for line in events.splitlines())
+    return sum(event["seconds"] for event in phases if event["event"] == "phase" and event["state"] == "end")
+
+
+@pytest.mark.timeout(1800)
+def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:
+    ended = subprocess.run(
+        matrix_command("venv", tmp_path), cwd=PROJECT, env=os.environ | {"DOCKER_HOST": "unix:///no"}
+    )
+    assert ended.returncode == 0
+    ran = assert_six_good_cells(run_folder(tmp_path), "venv")
+    assert {row.image: row.lock_sha256 for row in ran.itertuples()} == {
+        name: catalog[name].lock_sha256 for name in CPU_IMAGES
+    }
+
+
+def test_no_container_is_asked_for_where_there_is_no_engine(tmp_path: Path) -> None:
+    arguments: Sequence[str] = matrix_command("docker", tmp_path)
+    ended = subprocess.run(
+        arguments,
+        cwd=PROJECT,
+        env=os.environ | {"DOCKER_HOST": f"unix://{tmp_path}/no"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 2
+    assert "no Docker Engine answers" in ended.stdout + ended.stderr
