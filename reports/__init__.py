@@ -1,4 +1,4 @@
-"""Reads stored runs and renders them as one HTML file. Never looks at a live run, and at nothing of the runner but its store."""
+"""Renders stored runs as one HTML file; looks at no live run, and of the runner at nothing but its store."""
 
 from reports.render import render
 

@@ -1,5 +1,6 @@
-"""The plots, as Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows (`meta`), and
-the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every text is escaped.
+"""The plots, as Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows (`meta`),
+and the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every text is
+escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from reports.text import between, duration, number, visible
 
 Figure = dict[str, Any]
 
-# Okabe and Ito's colours (Color Universal Design, 2008), each darkened or lightened until it stands 3:1 against the page.
+# Okabe and Ito's colours (Color Universal Design, 2008), each shaded until it stands 3:1 against the page.
 PALETTE = {
     "vermilion": ("#d0500a", "#f0824a"),
     "amber": ("#a87400", "#e6a520"),
@@ -45,7 +46,7 @@ MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, an
 
 
 def colours(frameworks: Sequence[str]) -> dict[str, str]:
-    """Framework -> colour name, the same on every page for the frameworks we know; others take what is left, in order."""
+    """Framework -> colour name, the same on every page for those we know; others take what is left, in order."""
     chosen = {name: _OWN[name] for name in frameworks if name in _OWN}
     free = [name for name in PALETTE if name not in chosen.values() and name != "grey"]
     for name in sorted(set(frameworks) - set(chosen)):
@@ -94,7 +95,7 @@ def _layout(height: int, x: str, y: str, **more: Any) -> Figure:
 
 
 def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
-    """Step time of every measured cell: its windows as ticks, the median as a marker with its interval; milliseconds."""
+    """Milliseconds a step of every measured cell: its windows as ticks, the median a marker with its interval."""
     cells = [cell for cell in group.cells if cell.step is not None]
     if not cells:
         return None
@@ -126,7 +127,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = _layout(70 + 54 * len(cells), "milliseconds a step (less is faster)", "", yaxis=yaxis)
+    layout = _layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
     layout["xaxis"]["range"] = [0, 1.08 * reach]
     return {"data": traces, "layout": layout}
 
@@ -141,7 +142,14 @@ def _median_mark(cell: Cell, step: Estimate, row: int, symbol: str) -> Figure:
     if step.low is not None and step.high is not None:
         upper, lower = 1e3 * (step.high - step.value), 1e3 * (step.value - step.low)
         bars = {
-            "error_x": {"type": "data", "symmetric": False, "array": [upper], "arrayminus": [lower], "thickness": 2, "width": 7}
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": [upper],
+                "arrayminus": [lower],
+                "thickness": 2,
+                "width": 7,
+            }
         }
     hover = f"<b>{text(cell.label)}</b><br>{duration(step.value)} a step<br>95 % interval {between(step, 1e3)} ms"
     return {
@@ -176,12 +184,12 @@ def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[
     figures = []
     for (split, name), curves in sorted(found.items()):
         title = f"{'training' if split == 'train' else split} {name}"
-        figures.append((title, _learning_figure(title, curves, marks, workload if name == workload.metric else None, most)))
+        figures.append((title, _learning_figure(curves, marks, workload if name == workload.metric else None, most)))
     return figures
 
 
 def _learning_figure(
-    title: str, curves: Sequence[tuple[Cell, Curve]], marks: Mapping[str, str], workload: Workload | None, most: int
+    curves: Sequence[tuple[Cell, Curve]], marks: Mapping[str, str], workload: Workload | None, most: int
 ) -> Figure:
     traces: list[Figure] = []
     images: dict[str, list[str]] = {}
@@ -191,13 +199,16 @@ def _learning_figure(
             same.append(cell.label)
         part = thinned(len(curve.values), most)
         few = len(curve.values) <= 12
+        # Two points say where it began and ended; a firm line between them would say how it went.
+        line = {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]}
+        line = {"width": 1, "dash": "dot"} if len(curve.values) < 3 else line
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers" if few else "lines",
                 "x": _numbers(curve.seconds[part], 5),
                 "y": _numbers(curve.values[part], 5),
-                "line": {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]},
+                "line": line,
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "name": text(cell.label),
                 "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
@@ -205,7 +216,6 @@ def _learning_figure(
             }
         )
     layout = _layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
-    layout["yaxis"]["title"] = {"text": text(title), "standoff": 8}
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
     if workload is not None and workload.chance is not None:
@@ -215,11 +225,27 @@ def _learning_figure(
 
 
 def _level(value: float) -> Figure:
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value, "line": {"width": 1, "dash": "dot"}}
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": value,
+        "y1": value,
+        "line": {"width": 1, "dash": "dot"},
+    }
 
 
 def _note(words: str, value: float) -> Figure:
-    return {"text": words, "xref": "paper", "x": 1, "xanchor": "right", "y": value, "yanchor": "bottom", "showarrow": False}
+    return {
+        "text": words,
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": value,
+        "yanchor": "bottom",
+        "showarrow": False,
+    }
 
 
 def phases(group: Group) -> Figure | None:

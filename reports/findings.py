@@ -23,7 +23,8 @@ class Finding:
 
 def names(cells: tuple[Cell, ...]) -> dict[str, str]:
     """Anchor -> the cell as a sentence names it: the framework and version, and the image where that is not enough."""
-    short = {cell.anchor: f"{framework_name(cell.framework)} {cell.version}".strip() for cell in cells}
+    short = {cell.anchor: cell.label for cell in cells}
+    short |= {cell.anchor: f"{framework_name(cell.framework)} {cell.version}" for cell in cells if cell.version}
     often = Counter(short.values())
     return {cell.anchor: short[cell.anchor] if often[short[cell.anchor]] == 1 else cell.label for cell in cells}
 
@@ -78,6 +79,11 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     return tuple(_finding(workload, group) for workload in tables.workloads for group in workload.groups)
 
 
+def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
+    """The caveats that every answer has: said once, under all of them."""
+    return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
+
+
 def _finding(workload: Workload, group: Group) -> Finding:
     called = names(group.cells)
     caveats = _caveats(workload, group, called)
@@ -98,7 +104,7 @@ def _finding(workload: Workload, group: Group) -> Finding:
     else:
         level = [called[entry.cell.anchor] for entry in (best, *tied)]
         headline = f"{listing(level)} cannot be told apart"
-        detail = f"{speed} for the lower median; {_tie(tied, called)} {_slower(behind, called)}".strip()
+        detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
     return Finding(workload, group, headline, detail, caveats)
 
 
@@ -124,7 +130,8 @@ def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
         if entry.ratio.low is None:
             parts.append(f"{name} has too few windows for an interval ({entry.ratio.note})")
         else:
-            parts.append(f"{name}'s ratio to it is {number(entry.ratio.value)} ({between(entry.ratio)}), which allows 1")
+            low, high = between(entry.ratio).split(" to ")
+            parts.append(f"{name} may take from {low} to {high} times as long")
     return f"{listing(parts)}."
 
 
@@ -137,11 +144,12 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     if cells and min(len(cell.repeats) for cell in cells) == 1:
         caveats.append("One repeat each: the intervals do not say how much another run would differ.")
     if any(cell.short for cell in cells):
-        caveats.append("Shorter than the specification's run: speeds compare, totals and accuracies are not the published ones.")
+        caveats.append("Shorter than the specification's run: speeds compare, totals and final accuracies do not.")
     if group.key.data_source == "generated":
         caveats.append("Trained on generated stand-in data.")
     if group.others:
-        parts = [f"{called[cell.anchor]} ({cell.status if cell.status != 'ok' else cell.unranked})" for cell in group.others]
+        why = [cell.status if cell.status != "ok" else cell.unranked for cell in group.others]
+        parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]
         caveats.append(f"Not ranked: {listing(parts)}.")
     below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
     if below:

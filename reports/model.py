@@ -106,7 +106,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of one run with all its repeats. Its status is that of its worst repeat; a missing repeat is `missing`."""
+    """One cell of one run with all its repeats: as well as its worst repeat, `missing` where one is missing."""
 
     anchor: str
     label: str

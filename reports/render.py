@@ -1,8 +1,8 @@
 """Stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
 
 What a cell printed reaches the page in two ways only: through the template, where every value is made visible and then
-escaped, and through one block of JSON, where the characters that could end the block are written as \\u escapes. A content
-security policy lets no other script run than ours, by digest, and lets the page ask no one for anything.
+escaped, and through one block of JSON, where the characters that could end the block are written as \\u escapes. A
+content security policy lets no other script run than ours, by digest, and lets the page ask no one for anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LISTED_FOR_ONE = 200
 
 
 def render(folders: Sequence[Path], output: Path) -> None:
-    """Write the report on the runs in `folders` to `output`. Raises StoreError for a folder that is not a readable run."""
+    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
     manifests = [store.RunStore(folder).manifest() for folder in folders]
@@ -75,11 +75,14 @@ class Plots:
 
     def learning(self, group: Group, workload: Workload) -> list[Chart]:
         drawn = charts.learning(group, workload, self.most)
-        made = (self.add(figure, f"{title} against training time, a line for each repeat.", title) for title, figure in drawn)
+        made = (
+            self.add(figure, f"{title} against training time, a line for each repeat.", title)
+            for title, figure in drawn
+        )
         return [chart for chart in made if chart is not None]
 
     def phases(self, group: Group) -> Chart | None:
-        words = "Seconds each cell spent in import, data, build, parity, compile and warm-up; the table above has the numbers."
+        words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
         return self.add(charts.phases(group), words)
 
     def sequence(self, cell: Cell, repeat: Repeat) -> Chart | None:
@@ -94,20 +97,26 @@ def page(data: Tables) -> str:
     scripts = {name: Markup(_resource("reports.templates", f"{name}.js")) for name in ("theme", "page")}
     scripts["plotly"] = Markup(_resource("plotly.package_data", "plotly.min.js"))
     template = _engine().get_template("report.html.j2")
+    answers = findings.findings(data)
     # The body is put together first: it is what fills `plots`.
-    body = _engine().get_template("body.html.j2").render(
-        tables=data,
-        title=findings.title(data),
-        lead=findings.lead(data),
-        findings=findings.findings(data),
-        names=findings.names,
-        environments=environments(data),
-        plots=plots,
-        listed=lambda repeat: listed(repeat, _listed_limit(data)),
-        colours=charts.colours(frameworks),
-        marks=charts.symbols(data.cells),
-        matrix=matrix(data),
-        absent=absent(data),
+    body = (
+        _engine()
+        .get_template("body.html.j2")
+        .render(
+            tables=data,
+            title=findings.title(data),
+            lead=findings.lead(data),
+            findings=answers,
+            shared=findings.shared(answers),
+            names=findings.names,
+            environments=environments(data),
+            plots=plots,
+            listed=lambda repeat: listed(repeat, _listed_limit(data)),
+            colours=charts.colours(frameworks),
+            marks=charts.symbols(data.cells),
+            matrix=matrix(data),
+            absent=absent(data),
+        )
     )
     return template.render(
         title=findings.title(data),
@@ -155,10 +164,11 @@ def _resource(package: str, name: str) -> str:
 
 
 def _policy(scripts: Any) -> str:
-    """The content security policy: our scripts by digest, inline styles (Plotly sets them), and nothing from anywhere."""
+    """The content security policy: our scripts by digest, inline styles (Plotly sets them), no request at all."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    rules = ("default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data: blob:")
+    return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
 
 
 def moment(unix: float | None) -> str:
@@ -205,7 +215,8 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
                 rows.append((str(row["image"]), str(row["framework"])))
     rows.sort(key=lambda row: (row[1], row[0]))
     return tuple(
-        MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups)) for label, family in rows
+        MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups))
+        for label, family in rows
     )
 
 

@@ -1,7 +1,7 @@
 """What is said about a set of timings: a median, how sure it is, and whether the level held while it was measured.
 
-Pure functions of numbers; no unit is assumed but that timings are positive. Every interval is two-sided and 95 % unless a
-level is given. Random draws are seeded, so that a report rendered twice says the same.
+Pure functions of numbers; no unit is assumed but that timings are positive. Every interval is two-sided and 95 % unless
+a level is given. Random draws are seeded, so that a report rendered twice says the same.
 
 Windows of one repeat and repeats of one cell are different things. Windows say how the times scatter inside one
 process; only repeats (each a process of its own) say what another run would give. So with two or more repeats the
@@ -28,7 +28,7 @@ SEED = 20201
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its interval; low and high are null where the data cannot carry an interval, and `note` says why."""
+    """A median with its interval; low and high are null where the data carry none, and `note` says why."""
 
     value: float
     low: float | None
@@ -70,10 +70,11 @@ def clean(values: Sequence[float] | Array) -> Array:
 def median_draws(values: Array, rng: np.random.Generator, draws: int = DRAWS) -> Array:
     """Medians of `draws` bootstrap resamples of `values`.
 
-    The k-th smallest of n draws with replacement from sorted x is x at rank n U, U the k-th smallest of n uniforms, which
-    is Beta(k, n-k+1); given it, the next one is 1 - (1-U) V^(1/(n-k)), V uniform (Rényi 1953; David and Nagaraja,
+    The k-th smallest of n draws with replacement from sorted x is x at rank n U, U the k-th smallest of n uniforms,
+    which is Beta(k, n-k+1); given it, the next one is 1 - (1-U) V^(1/(n-k)), V uniform (Rényi 1953; David and Nagaraja,
     Order Statistics, 2003, 2.5). So a resample's median costs one or two draws, not n. Between ranks x is interpolated
-    (a smoothed bootstrap): without it the interval of 31 values jumps from 92.5 to 97.3 % coverage and knows nothing between.
+    (a smoothed bootstrap): without it the interval of 31 values jumps from 92.5 to 97.3 % coverage and knows nothing
+    between.
     """
     ordered = np.sort(values)
     n = len(ordered)
@@ -117,7 +118,8 @@ def student_quantile(probability: float, freedom: float) -> float:
         y = math.expm1(a * y * y)
     else:
         y = (
-            (1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3) + 0.5 / (freedom + 4)) * y - 1
+            (1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3) + 0.5 / (freedom + 4)) * y
+            - 1
         ) * (freedom + 1) / (freedom + 2) + 1 / y
     return math.sqrt(freedom * y)
 
@@ -125,9 +127,10 @@ def student_quantile(probability: float, freedom: float) -> float:
 def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = LEVEL) -> Estimate | None:
     """The median of all windows with its interval, from the windows of each repeat; null where there is no window.
 
-    One repeat: bootstrap over its windows (Efron 1979), expanded percentiles. More: the standard error of the log median from
-    resampling whole repeats (Davison and Hinkley, Bootstrap Methods, 1997, 3.8), with Student's quantile for repeats - 1
-    degrees of freedom, because few clusters make a percentile interval too narrow. Never narrower than the windows alone.
+    One repeat: bootstrap over its windows (Efron 1979), expanded percentiles. More: the standard error of the log
+    median from resampling whole repeats (Davison and Hinkley, Bootstrap Methods, 1997, 3.8), with Student's quantile
+    for repeats - 1 degrees of freedom, because few clusters make a percentile interval too narrow. Never narrower than
+    the windows alone.
     """
     groups = [array for array in (clean(values) for values in repeats) if len(array)]
     if not groups:
@@ -143,14 +146,18 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
     if inside.low is not None and inside.high is not None:
         low, high = min(low, inside.low), max(high, inside.high)
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
-    return Estimate(value, low, high, len(pooled), len(groups), "cluster bootstrap over repeats, Student's t", note, error)
+    return Estimate(
+        value, low, high, len(pooled), len(groups), "cluster bootstrap over repeats, Student's t", note, error
+    )
 
 
 def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     """The estimate from the windows of one process."""
     n = len(values)
     if n < fewest_windows(level):
-        note = f"{n} windows: fewer than the {fewest_windows(level)} that a {level:.0%} interval needs".replace("%", " %")
+        note = f"{n} windows: fewer than the {fewest_windows(level)} that a {level:.0%} interval needs".replace(
+            "%", " %"
+        )
         return Estimate(value, None, None, n, 1, "none", note if n != 1 else note.replace("windows", "window", 1))
     if float(np.ptp(values)) == 0.0:
         return Estimate(value, value, value, n, 1, "none needed", "every window took the same time: the clock's step")
@@ -191,7 +198,7 @@ def _cluster_error(groups: Sequence[Array]) -> float:
 
 
 def _resamples_of_repeats(count: int) -> tuple[npt.NDArray[np.int64], Array]:
-    """How often each repeat is drawn in a resample, and that resample's chance: all of them up to six repeats, else drawn."""
+    """How often each repeat is drawn in a resample, and its chance: all resamples up to six repeats, else some."""
     if count > 6:
         rng = np.random.default_rng(SEED)
         drawn = rng.multinomial(count, np.full(count, 1 / count), size=500)
@@ -209,8 +216,9 @@ def ratio_estimate(
 ) -> Estimate | None:
     """The ratio of two cells' medians with its interval, from each cell's windows by repeat; null where one is empty.
 
-    One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in square,
-    Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows show.
+    One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
+    square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
+    show.
     """
     above, below = median_estimate(numerator, level), median_estimate(denominator, level)
     if above is None or below is None or above.value <= 0 or below.value <= 0:
@@ -232,9 +240,7 @@ def ratio_estimate(
         (float(np.std(logs_b)) if below.error is None else below.error, below),
     ]
     variance = sum(error**2 for error, _ in errors)
-    spread = sum(
-        error**4 / ((side.repeats if side.error is not None else side.windows) - 1) for error, side in errors
-    )
+    spread = sum(error**4 / ((side.repeats if side.error is not None else side.windows) - 1) for error, side in errors)
     freedom = max(1.0, variance**2 / spread) if spread > 0 else 1.0
     reach = math.exp(student_quantile((1 + level) / 2, freedom) * math.sqrt(variance))
     note = "" if repeats > 1 else "one side has one repeat: how much another run of it would differ is not known"
@@ -251,7 +257,7 @@ def widened(estimate: Estimate, shifts: Sequence[Shift]) -> Estimate:
     return replace(estimate, low=min(estimate.low, *levels), high=max(estimate.high, *levels), note=note)
 
 
-# A segment is at least this long: the first two or three windows alone are a warm-up that was cut too early, not a level.
+# A segment is at least this long: two or three windows alone are a warm-up cut too early, no level.
 SHORTEST_SEGMENT = 5
 FEWEST_FOR_STEADINESS = 3 * SHORTEST_SEGMENT
 # 99.9 % of white-noise series of 30 or more windows stay below it (simulated, tests/unit/test_statistics.py).
@@ -265,10 +271,10 @@ CLIP = 3.0
 def level_shift(values: Sequence[float] | Array) -> Shift | None:
     """The midway change of level in a series of positive window times, or null where there is none to see.
 
-    CUSUM of the logs, centred at the median, scaled by the noise between neighbours (1.4826 MAD of differences / sqrt 2,
-    which a shift does not inflate), clipped; the split with the greatest |S_k - k/n S_n| / sqrt(k (n-k) / n) is the candidate
-    (Page 1954; Csörgő and Horváth, Limit Theorems in Change-Point Analysis, 1997). It counts when the score is beyond noise
-    and the medians of the two sides differ by 2 % or more. Fewer than 15 windows cannot tell: null.
+    CUSUM of the logs, centred at the median, scaled by the noise between neighbours (1.4826 MAD of differences / sqrt
+    2, which a shift does not inflate), clipped; the split with the greatest |S_k - k/n S_n| / sqrt(k (n-k) / n) is the
+    candidate (Page 1954; Csörgő and Horváth, Limit Theorems in Change-Point Analysis, 1997). It counts when the score
+    is beyond noise and the medians of the two sides differ by 2 % or more. Fewer than 15 windows cannot tell: null.
     """
     series = clean(values)
     n = len(series)

@@ -1,4 +1,4 @@
-"""Stored frames to the typed rows of the page: cells put together from their repeats, grouped by what may be compared, ranked."""
+"""Stored frames to the page's typed rows: cells put together from their repeats, grouped by what compares, ranked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,12 +32,12 @@ from reports.model import (
     Workload,
 )
 from reports.statistics import Array, Estimate
+from runner.store import TABLES
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
-# A cell is as well as its worst repeat.
-_WORST = ("failed", "missing", "ok")
+_WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
@@ -61,11 +61,12 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:
-    """The frame's rows with None for every null."""
-    columns = {}
+    """The frame's rows with None for every null; whole numbers, floats in pandas beside nulls, whole again."""
+    columns: dict[str, list[Any]] = {}
     for name in frame.columns:
-        column = frame[name]
-        columns[name] = [None if gone else value for value, gone in zip(column.tolist(), column.isna().tolist(), strict=True)]
+        values, gone = frame[name].tolist(), frame[name].isna().tolist()
+        whole = name in _WHOLE
+        columns[name] = [None if no else int(value) if whole else value for value, no in zip(values, gone, strict=True)]
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
@@ -74,7 +75,8 @@ def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
     if frame.empty:
         return {}
     keys = ["run_id", "cell_id", "repeat"]
-    return {(str(run), str(cell), int(repeat)): part for (run, cell, repeat), part in frame.groupby(keys, sort=False)}
+    parts = cast("dict[tuple[str, str, int], Any]", frame.groupby(keys, sort=False).indices)
+    return {(run, cell, int(repeat)): frame.iloc[rows] for (run, cell, repeat), rows in parts.items()}
 
 
 def _column(frame: pd.DataFrame, name: str) -> Array:
@@ -168,8 +170,11 @@ def _cell(
 
 def _key(row: Row) -> Key:
     words = ("workload", "precision", "preset", "device_kind", "device_model")
-    texts = [str(row.get(name) or "unknown") for name in words]
-    return Key(*texts, int(row.get("devices") or 1), int(row.get("batch") or 0), str(row.get("data_source") or ""))
+    workload, precision, preset, kind, model = (str(row.get(name) or "unknown") for name in words)
+    source = str(row.get("data_source") or "")
+    return Key(
+        workload, precision, preset, kind, model, int(row.get("devices") or 1), int(row.get("batch") or 0), source
+    )
 
 
 def _status(repeats: Sequence[Repeat], wanted: int) -> tuple[str, str]:
@@ -200,7 +205,7 @@ def _phase(rows: Iterable[Row], name: str) -> float | None:
 
 
 def _total(repeats: Sequence[Repeat]) -> float | None:
-    """Seconds of the whole training as specified: first step, warm-up and every window, evaluation left out; the median."""
+    """Median seconds of the whole training as specified: first step, warm-up, every window; no evaluation."""
     totals = [float(np.sum(repeat.windows.seconds)) for repeat in repeats if len(repeat.windows)]
     return float(np.median(totals)) if totals else None
 
@@ -264,7 +269,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
 
 
 def _labelled(cells: Sequence[Cell]) -> list[Cell]:
-    """Each cell with an anchor, and a label that tells it from the others in its group: mode, engine or run where needed."""
+    """Each cell with an anchor, and a label that tells it from its group's others: mode, engine, run if needed."""
     engines = {cell.engine for cell in cells}
     labels = []
     for cell in cells:
@@ -290,7 +295,9 @@ def _workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
     workloads = []
     for number, name in enumerate(sorted(grouped), start=1):
         groups = _with_sources(grouped[name])
-        ordered = sorted(groups, key=lambda key: (key.device_kind, key.device_model, key.devices, key.precision, key.preset))
+        ordered = sorted(
+            groups, key=lambda key: (key.device_kind, key.device_model, key.devices, key.precision, key.preset)
+        )
         done = tuple(_group(f"group-{number}-{at}", key, groups[key]) for at, key in enumerate(ordered, start=1))
         workloads.append(_described(f"workload-{number}", name, done))
     return tuple(workloads)
@@ -307,19 +314,21 @@ def _with_sources(groups: Mapping[Key, list[Cell]]) -> dict[Key, list[Cell]]:
 
 
 def _group(anchor: str, key: Key, cells: Sequence[Cell]) -> Group:
-    fit = sorted((cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf)
-    # Each is set against the fastest: with k cells that is k - 1 questions, and together they shall err in 5 % (Bonferroni).
+    fit = sorted(
+        (cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf
+    )
+    # Each is set against the fastest: k cells are k - 1 questions, which together shall err in 5 % (Bonferroni).
     level = 1 - (1 - statistics.LEVEL) / max(1, len(fit) - 1)
     ranked = tuple(Ranked(cell, _ratio(cell, fit[0], level)) for cell in fit)
     return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
 
 
 def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
-    """How much longer the cell's step takes than the best one's; where one is unsteady, over the whole of both intervals."""
+    """How much longer the cell's step takes than the best one's; an unsteady one counts over its whole interval."""
     if cell is best:
         return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
-    sides = [[repeat.steady_step_seconds for repeat in one.repeats] for one in (cell, best)]
-    ratio = statistics.ratio_estimate(*sides, level=level)
+    above, below = ([repeat.steady_step_seconds for repeat in one.repeats] for one in (cell, best))
+    ratio = statistics.ratio_estimate(above, below, level=level)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
     if not (cell.shifts or best.shifts) or ratio.low is None or ratio.high is None:

@@ -1,7 +1,8 @@
 """Words and numbers for the page: what a cell printed made safe to show, and figures rounded to what they are worth.
 
-Names, versions and log lines come from inside an image and may hold anything. HTML escaping is the template's work; here
-the characters that would act without any HTML are made visible: terminal escapes, and the marks that turn text around.
+Names, versions and log lines come from inside an image and may hold anything. HTML escaping is the template's work;
+here the characters that would act without any HTML are made visible: terminal escapes, and the marks that turn text
+around.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def framework_name(framework: str | None) -> str:
 
 def visible(text: str, longest: int = LONGEST) -> str:
     """`text` with nothing in it that acts: colour codes dropped, other control, bidirectional, zero-width and private
-    characters written as their code points, and all beyond `longest` characters cut with a note of how much there was."""
+    characters written as their code points, and what is beyond `longest` characters cut, with a note."""
     whole = len(text)
     # Cut before the work, with room for what is dropped: a value may have megabytes.
     text = text[: longest * 4]
