@@ -1,0 +1,60 @@
+"""What the CUDA driver and NVIDIA's packages say of themselves, for frameworks that do not tell it."""
+import ctypes
+import io
+import re
+
+_FAILED = -1
+
+
+def uuids(count):
+    """UUIDs of the first `count` GPUs that this process sees, as NVML writes them ("GPU-..."); [] without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    found = []
+    if driver.cuInit(0) != 0:
+        return found
+    for index in range(count):
+        device, raw = ctypes.c_int(_FAILED), (ctypes.c_ubyte * 16)()
+        if driver.cuDeviceGet(ctypes.byref(device), index) != 0 or driver.cuDeviceGetUuid(raw, device) != 0:
+            return []
+        digits = bytes(bytearray(raw)).hex()
+        found.append("GPU-" + "-".join(re.match("(.{8})(.{4})(.{4})(.{4})(.{12})", digits).groups()))
+    return found
+
+
+def memory_bytes(index):
+    """Total memory of a GPU, or None where the driver does not say."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, size = ctypes.c_int(_FAILED), ctypes.c_size_t(0)
+        told = driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0
+        told = told and driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+    except (OSError, AttributeError):
+        return None
+    return size.value if told else None
+
+
+def driver_version():
+    """The kernel driver's version, such as "580.82.07", or None."""
+    try:
+        with io.open("/sys/module/nvidia/version", encoding="ascii") as file:
+            return file.read().strip()
+    except (IOError, OSError):
+        return None
+
+
+def package_versions():
+    """{"cuda": ..., "cudnn": ..., "nccl": ...}: of NVIDIA's Python packages in this interpreter, those that are there."""
+    from importlib import metadata  # Python >= 3.8: so have the frameworks that ask
+
+    found = {}
+    for name, package in (("cuda", "nvidia-cuda-runtime"), ("cudnn", "nvidia-cudnn"), ("nccl", "nvidia-nccl")):
+        for suffix in ("-cu13", "-cu12", ""):
+            try:
+                found[name] = metadata.version(package + suffix)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found

@@ -1,0 +1,122 @@
+"""The CIFAR-10 network in TensorFlow: Keras layers, a Keras optimiser, and the training step as one tf.function.
+
+Idiomatic here: the step is traced once and runs as a graph (B8); labels stay sparse (A19); the loss takes logits, so there is
+one softmax (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1): the images are permuted once,
+before training, and the first dense layer's weights instead of its input.
+"""
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+from bench.frameworks.tensorflow.framework import channels_first
+
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
+
+
+def network(order, seed):
+    """order: "channels_first" | "channels_last"."""
+
+    def conv(filters, name):  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
+        return layers.Conv2D(filters, 3, padding="same", data_format=order, name=name)
+
+    def pool():  # A14: the stride is said
+        return layers.MaxPooling2D(2, strides=2, data_format=order)
+
+    return keras.Sequential(
+        [
+            keras.Input((3, 32, 32) if order == "channels_first" else (32, 32, 3)),
+            conv(50, "conv1"),
+            layers.ReLU(),
+            conv(50, "conv2"),
+            pool(),
+            layers.ReLU(),  # A11: after the pool it is the same function on a quarter of the data
+            layers.Dropout(0.25, seed=seed),
+            conv(100, "conv3"),
+            layers.ReLU(),
+            conv(100, "conv4"),
+            pool(),
+            layers.ReLU(),
+            layers.Dropout(0.25, seed=seed + 1),
+            layers.Reshape((6400,)),  # keeps the order in memory; Flatten would transpose channels-first images
+            layers.Dense(512, activation="relu", name="dense1"),
+            layers.Dropout(0.5, seed=seed + 2),
+            layers.Dense(10, name="dense2"),
+        ]
+    )
+
+
+class Training:
+    def __init__(self, setup):
+        self.channels_first = channels_first()
+        self.dropout = setup.training
+        self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
+        self.optimizer = keras.optimizers.SGD(learning_rate=0.01, momentum=0.9)
+        self.optimizer.build(self.network.trainable_variables)
+        self.fresh = [value.numpy() for value in self.optimizer.variables]
+
+    def load(self, parameters):
+        for name, layer in ((name, self.network.get_layer(name)) for name in LAYERS):
+            layer.set_weights([self.to_keras(name, parameters[name + ".w"]), parameters[name + ".b"]])
+        for variable, value in zip(self.optimizer.variables, self.fresh):
+            variable.assign(value)
+
+    def read(self):
+        return self.canonical([value.numpy() for value in self.network.trainable_variables])
+
+    def inputs(self, x, y):
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
+
+    @tf.function
+    def loss_and_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=self.dropout)
+            loss = self.loss(y, logits)
+        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+
+    @tf.function
+    def train_step(self, x, y):
+        _, loss, gradients = self.loss_and_gradients(x, y)
+        self.optimizer.apply(gradients, self.network.trainable_variables)
+        return loss
+
+    @tf.function  # A21: no tape, so no gradients in evaluation
+    def logits(self, x):
+        return self.network(x, training=False)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
+        return logits.numpy(), float(loss), self.canonical([value.numpy() for value in gradients])
+
+    def step(self, x, y):
+        return self.train_step(tf.constant(x), tf.constant(y))
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.logits(tf.constant(x)).numpy()
+
+    def to_keras(self, name, w):
+        """Canonical weights -> Keras': kernels (kh, kw, in, out), dense (in, out)."""
+        if name.startswith("conv"):
+            return w.transpose(2, 3, 1, 0)
+        if name == "dense1" and not self.channels_first:
+            w = w.reshape(512, 100, 8, 8).transpose(0, 2, 3, 1).reshape(512, 6400)
+        return w.T
+
+    def canonical(self, values):
+        """Keras' arrays, in the order of trainable_variables -> canonical names and layouts."""
+        found = {}
+        for name, w, b in zip(LAYERS, values[0::2], values[1::2]):
+            if name.startswith("conv"):
+                w = w.transpose(3, 2, 0, 1)
+            else:
+                w = w.T
+                if name == "dense1" and not self.channels_first:
+                    w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
+            found[name + ".w"], found[name + ".b"] = w, b
+        return found

@@ -1,0 +1,93 @@
+"""TensorFlow's switches, versions and device, for every workload."""
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # no banner in the log
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from bench import cuda, environment  # noqa: E402
+from bench.errors import Unsupported  # noqa: E402
+
+NAME = "tensorflow"
+
+
+def configure(setup):
+    """Threads, precision and memory, before the first tensor starts the runtime."""
+    if setup.mode != "default":
+        raise Unsupported("tensorflow has no mode %r here; it has: default (tf.function)" % setup.mode)
+    tf.config.threading.set_intra_op_parallelism_threads(setup.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(setup.threads)
+    # On by default for matmul and convolution on Ampere and later: set it, and read it back in settings().
+    tf.config.experimental.enable_tensor_float_32_execution(setup.precision == "tf32")
+    gpus = tf.config.list_physical_devices("GPU")
+    if setup.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+    elif not gpus:
+        raise Unsupported(
+            "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or see `runner doctor`"
+            % tf.__version__
+        )
+    else:
+        for gpu in gpus:  # without it TensorFlow takes the whole memory at once, and no peak can be told
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def versions():
+    found = {"framework": tf.__version__, "tensorflow": tf.__version__, "keras": keras.__version__}
+    build = tf.sysconfig.get_build_info()
+    if build.get("is_cuda_build"):
+        # what it was built for, unless the packages it loads say it better
+        told = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version"), "driver": cuda.driver_version()}
+        told.update(cuda.package_versions())
+        found.update((name, version) for name, version in told.items() if version)
+    return found
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    gpus = tf.config.list_physical_devices("GPU")
+    found = tf.config.experimental.get_device_details(gpus[0])
+    return {
+        "kind": "cuda",
+        "name": found.get("device_name", "unknown"),
+        "count": len(gpus),
+        "uuids": cuda.uuids(len(gpus)),
+        "compute_capability": "%d.%d" % found["compute_capability"] if "compute_capability" in found else None,
+        "memory_bytes": cuda.memory_bytes(0),
+    }
+
+
+def channels_first():
+    """Whether images are stored N, C, H, W: cuDNN's own order on a GPU (A1); on the CPU TensorFlow only has N, H, W, C."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def settings():
+    return {
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "threads_between_operations": tf.config.threading.get_inter_op_parallelism_threads(),
+        "xla": False,
+        # A3: TensorFlow searches cuDNN's algorithms unless this is 0. A4: the old Winograd flag is left alone.
+        "cudnn_autotune": os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1") != "0",
+        "layout": "NCHW" if channels_first() else "NHWC",
+        "memory_growth": bool(tf.config.list_logical_devices("GPU")),
+    }
+
+
+def synchronize():
+    """Wait until the device has done all it was given (B5)."""
+    tf.test.experimental.sync_devices()
+
+
+def device_peak_bytes():
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def is_out_of_memory(error):
+    return isinstance(error, tf.errors.ResourceExhaustedError)

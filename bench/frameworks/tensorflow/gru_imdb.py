@@ -1,0 +1,118 @@
+"""The IMDB network in TensorFlow: Keras' Embedding, GRU and Dense, Adam, and the training step as one tf.function.
+
+Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU (C1); on a CPU it is a tf.while_loop over
+the time steps. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and returns the last state (C5). The
+embedding's gradient is sparse (tf.IndexedSlices) until Adam's moments, which every row has, make it dense.
+"""
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+
+def network():
+    return keras.Sequential(
+        [
+            keras.Input((150,), dtype="int32"),
+            layers.Embedding(30000, 125),  # no mask: the padding is read like any word
+            layers.GRU(100, reset_after=True),  # C8: cuDNN's convention; C6: it starts from zero
+            layers.Dense(2),
+        ]
+    )
+
+
+class Adam(keras.optimizers.Adam):
+    """Adam as published in algorithm 1: epsilon is added to the corrected root of the second moment.
+
+    Keras' own adds it to the uncorrected one ("epsilon hat"), which makes it 30 times as large in the first step.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        m = self._momentums[self._get_variable_index(variable)]
+        v = self._velocities[self._get_variable_index(variable)]
+        step = tf.cast(self.iterations + 1, tf.float32)
+        # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
+        correct1 = -tf.math.expm1(step * float(np.log(self.beta_1)))
+        correct2 = -tf.math.expm1(step * float(np.log(self.beta_2)))
+        gradient = tf.convert_to_tensor(gradient)
+        m.assign(self.beta_1 * m + (1 - self.beta_1) * gradient)
+        v.assign(self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient))
+        variable.assign_sub(learning_rate * (m / correct1) / (tf.sqrt(v / correct2) + self.epsilon))
+
+
+class Training:
+    def __init__(self, setup):
+        keras.utils.set_random_seed(setup.seed)
+        self.network = network()
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        # C9: every constant set; Keras' epsilon would be 1e-7
+        self.optimizer = Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer.build(self.network.trainable_variables)
+        self.fresh = [value.numpy() for value in self.optimizer.variables]
+
+    def load(self, parameters):
+        self.network.set_weights(to_keras(parameters))
+        for variable, value in zip(self.optimizer.variables, self.fresh):
+            variable.assign(value)
+
+    def read(self):
+        return canonical(self.network.get_weights())
+
+    def inputs(self, x, y):
+        return x, y
+
+    @tf.function
+    def loss_and_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=True)
+            loss = self.loss(y, logits)
+        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+
+    @tf.function
+    def train_step(self, x, y):
+        _, loss, gradients = self.loss_and_gradients(x, y)
+        self.optimizer.apply(gradients, self.network.trainable_variables)
+        return loss
+
+    @tf.function
+    def logits(self, x):
+        return self.network(x, training=False)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
+        return logits.numpy(), float(loss), canonical([tf.convert_to_tensor(value).numpy() for value in gradients])
+
+    def step(self, x, y):
+        return self.train_step(tf.constant(x), tf.constant(y))
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.logits(tf.constant(x)).numpy()
+
+
+def swap_gates(w):
+    """Exchange the gates r and z, stacked along the first axis: canonical r, z, n <-> Keras z, r, n."""
+    r, z, n = np.split(w, 3)
+    return np.concatenate([z, r, n])
+
+
+def to_keras(parameters):
+    """Canonical arrays -> Keras' list: embedding, kernel, recurrent kernel, both biases, dense kernel, dense bias."""
+    p = parameters
+    biases = np.stack([swap_gates(p["gru.b"]), swap_gates(p["gru.c"])])
+    return [p["embedding"], swap_gates(p["gru.w"]).T, swap_gates(p["gru.u"]).T, biases, p["dense.w"].T, p["dense.b"]]
+
+
+def canonical(values):
+    embedding, kernel, recurrent, biases, dense, bias = values
+    return {
+        "embedding": embedding,
+        "gru.w": swap_gates(kernel.T),
+        "gru.b": swap_gates(biases[0]),
+        "gru.u": swap_gates(recurrent.T),
+        "gru.c": swap_gates(biases[1]),
+        "dense.w": dense.T,
+        "dense.b": bias,
+    }
