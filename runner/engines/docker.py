@@ -110,21 +110,22 @@ class DockerEngine:
         user = prepare_cache(cache, shared=rootless)
         options = container_options(prepared, arguments, slot, data, cache, user)
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
+        client = _connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
+        container = None
+        doing = "made"
         try:
-            client = _connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
             container = client.containers.create(labels=labels, **options)
-        except DockerException as error:
-            raise EngineError(f"{prepared.image.name}: the container could not be made: {_short(error)}") from error
-        try:
+            doing = "started"
             # attached before it starts: no line is missed, and the engine keeps no second copy of the output
             stream = container.attach(stdout=True, stderr=True, stream=True, demux=True, logs=False)
             container.start()
-        except BaseException as error:
-            container.remove(force=True, v=True)
+        except BaseException as error:  # Ctrl-C as well must leave nothing behind
+            if container is not None:
+                container.remove(force=True, v=True)
+            client.close()
             if isinstance(error, DockerException):
-                raise EngineError(
-                    f"{prepared.image.name}: the container could not be started: {_short(error)}"
-                ) from error
+                sentence = f"{prepared.image.name}: the container could not be {doing}: {_short(error)}"
+                raise EngineError(sentence) from error
             raise
         return DockerRunning(client, container, stream)
 
