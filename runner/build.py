@@ -121,7 +121,7 @@ def built(client: DockerClient, wanted: Recipe) -> str | None:
 def build(
     image: Image,
     base_image: str | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None] | None = None,
     client: DockerClient | None = None,
     logs: Path | None = None,
 ) -> str:
@@ -137,7 +137,7 @@ def build(
         if digest is None:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(log_path, "w", encoding="utf-8") as log:
-                digest = _build_both(client, wanted, _Log(log, log_path, say))
+                digest = _build_both(client, wanted, _Log(log, log_path, say or (lambda _: None)))
         client.images.get(digest).tag(*wanted.latest.split(":"))
         return digest
     except DockerException as error:

@@ -52,7 +52,7 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     try:
         aside.write_text(text)
         read_lock(aside)
-        os.replace(aside, image.lock_path)
+        aside.replace(image.lock_path)
     except CatalogError as error:
         raise LockError(str(error)) from None
     finally:

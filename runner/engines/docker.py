@@ -305,7 +305,7 @@ def _boot_id() -> str:
 
 
 def _pid_namespace() -> str:
-    return os.readlink("/proc/self/ns/pid").removeprefix("pid:").strip("[]")
+    return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
 
 
 def _start_time(pid: int) -> str | None:

@@ -65,7 +65,6 @@ def test_an_image_is_built_and_holds_what_the_catalog_says(
     for framework in image.frameworks:
         # a local version like +cpu names the build, not the release
         assert found[framework]["version"].split("+")[0] == image.framework_version
-        assert found[framework]["device_kinds"] == ["cpu"]
 
 
 def test_a_second_build_takes_seconds_and_costs_nothing(
@@ -142,8 +141,10 @@ def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, client=client, logs=tmp_path / "logs")
     message = str(error.value)
-    assert "this is why" in message and "returned a non-zero code: 7" in message
-    assert "line 99" in message and "line 70\n" not in message
+    assert "this is why" in message
+    assert "returned a non-zero code: 7" in message
+    assert "line 99" in message
+    assert "line 70\n" not in message
     log = tmp_path / "logs" / "scratch.log"
     assert str(log) in message
     assert "line 1\n" in log.read_text()
@@ -153,4 +154,5 @@ def test_a_base_image_that_is_nowhere_is_told_with_what_to_do(client: Any, scrat
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, "127.0.0.1:9/no-such-base:{python}", client=client, logs=tmp_path / "logs")
     assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in str(error.value)
-    assert ".ci/site-base 3.11" in str(error.value) and "DLBENCH_BASE_IMAGE" in str(error.value)
+    assert ".ci/site-base 3.11" in str(error.value)
+    assert "DLBENCH_BASE_IMAGE" in str(error.value)

@@ -75,7 +75,8 @@ def probe(start: Start, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_cell_is_shut_in(probe: dict[str, Any]) -> None:
-    assert probe["uid"] != 0 and probe["gid"] != 0
+    assert probe["uid"] != 0
+    assert probe["gid"] != 0
     assert 0 not in probe["groups"]
     assert probe["capabilities"] == [0, 0, 0, 0, 0]
     assert probe["no_new_privileges"] == "1"
@@ -90,7 +91,8 @@ def test_a_cell_is_shut_in(probe: dict[str, Any]) -> None:
 
 
 def test_a_cell_has_what_it_needs(probe: dict[str, Any]) -> None:
-    assert probe["temporary"] is None and probe["cache"] is None
+    assert probe["temporary"] is None
+    assert probe["cache"] is None
     assert probe["shared_memory"] == 1 << 30
     assert probe["cpus"] == [0]
 
