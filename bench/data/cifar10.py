@@ -109,17 +109,18 @@ def _labels(path, labels, expected):
 # -- the stand-in ----------------------------------------------------------------------------------------------------
 
 # One turn is 256 units, so that the angle of a wave wraps as a byte does.
-SINE = np.array([int(round(127 * math.sin(2 * math.pi * k / 256))) for k in range(256)], dtype=np.int16)
-# Class -> advance in units a pixel, along x and y: wavelengths of 4 and 8 pixels in steps of 36 degrees.
+# A sine cut at half its height: nearly a square, whose steep sides a 3 x 3 kernel finds within some thirty steps.
+WAVE = np.array([max(-127, min(127, int(round(254 * math.sin(math.pi * k / 128))))) for k in range(256)], dtype=np.int16)
+# Class -> advance in units a pixel, along x and y: wavelengths of 3 and 8 pixels in steps of 36 degrees.
 WAVES = np.array(
     [
         (int(round(256.0 / length * math.cos(turn))), int(round(256.0 / length * math.sin(turn))))
-        for length in (4, 8)
+        for length in (3, 8)
         for turn in (math.radians(36 * k) for k in range(5))
     ]
 )
-CONTRAST = (64, 120)  # of a strong image, in grey levels; a faint one has an eighth of it
-NOISE = 32
+CONTRAST = (96, 127)  # of a strong image, in grey levels; a faint one has an eighth of it
+NOISE = 16
 _CHUNK = 2000
 
 
@@ -160,7 +161,7 @@ def _gratings(random, classes):
     at = np.arange(32, dtype=np.uint8)
     angle = phase + advance[:, 1, None, None] * at[:, None] + advance[:, 0, None, None] * at  # bytes wrap: a full turn
     contrast = random.randint(CONTRAST[0], CONTRAST[1] + 1, (n, 1, 1)) >> (3 * (random.randint(0, 8, (n, 1, 1)) == 0))
-    wave = (SINE[angle] * contrast.astype(np.int16)) >> 7
+    wave = (WAVE[angle] * contrast.astype(np.int16)) >> 7
     grey = random.randint(112, 145, (n, 3, 1, 1)).astype(np.int16)  # a slight tint
     noise = np.frombuffer(random.bytes(n * PIXELS), np.uint8).reshape((n,) + SHAPE).astype(np.int16)
     return np.clip(grey + wave[:, None] + (((noise - 128) * NOISE) >> 7), 0, 255)

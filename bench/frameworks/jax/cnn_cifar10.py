@@ -1,0 +1,128 @@
+"""The CIFAR-10 network in JAX: a Flax NNX module, Optax's momentum, and the training step as one jitted function.
+
+Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of parameters
+and optimiser state (Flax's "functional training loop"): nothing of Python runs between two steps but the call. Both are donated, so XLA
+updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout (A1). The images are
+permuted once, before training, and the first dense layer's weights instead of its input.
+"""
+import functools
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+
+from bench.frameworks.jax.framework import started
+
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
+
+
+class Network(nnx.Module):
+    def __init__(self, rngs):
+        def conv(inputs, outputs):
+            return nnx.Conv(inputs, outputs, kernel_size=(3, 3), padding=1, rngs=rngs)
+
+        self.conv1, self.conv2 = conv(3, 50), conv(50, 50)
+        self.conv3, self.conv4 = conv(50, 100), conv(100, 100)
+        self.dense1 = nnx.Linear(6400, 512, rngs=rngs)
+        self.dense2 = nnx.Linear(512, 10, rngs=rngs)
+        self.dropout1, self.dropout2, self.dropout3 = nnx.Dropout(0.25), nnx.Dropout(0.25), nnx.Dropout(0.5)
+
+    def __call__(self, x, rngs=None):
+        """Dropout is on where `rngs` is given (A5)."""
+        off = rngs is None
+        x = nnx.relu(self.conv1(x))
+        x = nnx.relu(max_pool(self.conv2(x)))  # A11: ReLU after the pool is the same function on a quarter of the data
+        x = self.dropout1(x, deterministic=off, rngs=rngs)
+        x = nnx.relu(self.conv3(x))
+        x = nnx.relu(max_pool(self.conv4(x)))
+        x = self.dropout2(x, deterministic=off, rngs=rngs)
+        x = nnx.relu(self.dense1(x.reshape(len(x), -1)))
+        x = self.dropout3(x, deterministic=off, rngs=rngs)
+        return self.dense2(x)
+
+
+def max_pool(x):
+    return nnx.max_pool(x, (2, 2), strides=(2, 2))  # A14: the stride is said, Flax's default is 1
+
+
+# A10: Optax's momentum is a trace, v <- 0.9 v + g, and no moving average.
+optimizer = optax.sgd(learning_rate=0.01, momentum=0.9)
+
+
+class Training:
+    def __init__(self, setup):
+        self.key = jax.random.key(setup.seed) if setup.training else None
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed)))
+        self.state = optimizer.init(self.parameters)
+
+    def loss(self, parameters, x, y, key):
+        rngs = None if key is None else nnx.Rngs(dropout=key)
+        logits = nnx.merge(self.structure, parameters)(x, rngs)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(self, parameters, x, y, key):
+        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y, key)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2, 3))
+    def train_step(self, parameters, state, key, x, y):
+        key, now = (None, None) if key is None else jax.random.split(key)
+        (loss, _), gradients = self.gradients(parameters, x, y, now)
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, key, loss
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def logits(self, parameters, x):
+        return nnx.merge(self.structure, parameters)(x)
+
+    def load(self, parameters):
+        for name in LAYERS:
+            self.parameters[name]["kernel"][...] = jax.numpy.array(to_flax(name, parameters[name + ".w"]))
+            self.parameters[name]["bias"][...] = jax.numpy.array(parameters[name + ".b"])
+        self.state = optimizer.init(self.parameters)
+
+    def read(self):
+        return canonical(self.parameters)
+
+    def inputs(self, x, y):
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
+
+    def probe(self, x, y):
+        (loss, logits), gradients = self.gradients(self.parameters, x, y, self.key)
+        return np.asarray(logits), float(loss), canonical(gradients)
+
+    def step(self, x, y):
+        self.parameters, self.state, self.key, loss = self.train_step(self.parameters, self.state, self.key, x, y)
+        return started(loss)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return np.asarray(self.logits(self.parameters, x))
+
+
+def to_flax(name, w):
+    """Canonical weights -> Flax's: kernels (kh, kw, in, out), dense (in, out) with its input in H, W, C order."""
+    if name.startswith("conv"):
+        return w.transpose(2, 3, 1, 0)
+    if name == "dense1":
+        w = w.reshape(512, 100, 8, 8).transpose(0, 2, 3, 1).reshape(512, 6400)
+    return w.T
+
+
+def canonical(tree):
+    """Flax's parameters or their gradients -> canonical names and layouts."""
+    found = {}
+    for name in LAYERS:
+        w, b = np.asarray(tree[name]["kernel"][...]), np.asarray(tree[name]["bias"][...])
+        if name.startswith("conv"):
+            w = w.transpose(3, 2, 0, 1)
+        else:
+            w = w.T
+            if name == "dense1":
+                w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
+        found[name + ".w"], found[name + ".b"] = w, b
+    return found

@@ -1,0 +1,149 @@
+"""The IMDB network in JAX: Flax NNX modules around a GRU written with lax.scan, Optax's Adam, one jitted step.
+
+Idiomatic here: JAX has no fused GRU (C1: cuDNN no), so the cell is written out and scanned; what does not wait for the last
+state, the product of all inputs with their weights, is one large matmul before the scan. Flax's own GRUCell has no recurrent
+bias on the gates r and z, which changes no function but leaves out parameters; here both biases are there, as cuDNN has
+them (C8). Time comes first inside, since scan walks the leading axis. The embedding's gradient is dense.
+"""
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from bench.frameworks.jax.framework import started
+
+UNITS = 100
+UNROLL = 5  # steps of the scan that are compiled as one: less overhead a step, a little more to compile
+
+
+class GRU(nnx.Module):
+    """Gates stacked r, z, n along the columns; the reset gate comes after the recurrent product."""
+
+    def __init__(self, inputs, units, rngs):
+        self.project = nnx.Linear(inputs, 3 * units, rngs=rngs)
+        self.recur = nnx.Linear(units, 3 * units, rngs=rngs)
+        self.units = units
+
+    def __call__(self, x):
+        """x (T, N, inputs) -> the last state (N, units)."""
+        u, c = self.recur.kernel[...], self.recur.bias[...]
+
+        def cell(h, from_input):
+            r_x, z_x, n_x = jnp.split(from_input, 3, axis=-1)
+            r_h, z_h, n_h = jnp.split(h @ u + c, 3, axis=-1)
+            r, z = nnx.sigmoid(r_x + r_h), nnx.sigmoid(z_x + z_h)
+            n = jnp.tanh(n_x + r * n_h)
+            return (1 - z) * n + z * h, None
+
+        h = jnp.zeros((x.shape[1], self.units), x.dtype)  # C6: zero, and no parameter
+        return jax.lax.scan(cell, h, self.project(x), unroll=UNROLL)[0]
+
+
+class Network(nnx.Module):
+    def __init__(self, rngs):
+        self.embedding = nnx.Embed(30000, 125, rngs=rngs)
+        self.gru = GRU(125, UNITS, rngs)
+        self.dense = nnx.Linear(UNITS, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dense(self.gru(self.embedding(x.T)))  # C5: the state after position 150, padding included
+
+
+def adam(rate, b1, b2, epsilon):
+    """Adam as published in algorithm 1. optax.adam's own correction, 1 - b2 ** step in float32, is off by 1.3e-5 in the first
+    step, because 0.999 is rounded before it is subtracted; expm1 keeps all digits, and parity needs them.
+    """
+
+    def init(parameters):
+        zeros = jax.tree.map(jnp.zeros_like, parameters)
+        return jnp.zeros((), jnp.float32), zeros, jax.tree.map(jnp.zeros_like, parameters)
+
+    def update(gradients, state, parameters=None):
+        step, m, v = state
+        step = step + 1
+        m = optax.tree.update_moment(gradients, m, b1, 1)
+        v = optax.tree.update_moment(gradients, v, b2, 2)
+        correct1, correct2 = -jnp.expm1(step * math.log(b1)), -jnp.expm1(step * math.log(b2))
+        updates = jax.tree.map(lambda m, v: -rate * (m / correct1) / (jnp.sqrt(v / correct2) + epsilon), m, v)
+        return updates, (step, m, v)
+
+    return optax.GradientTransformation(init, update)
+
+
+optimizer = adam(0.001, b1=0.9, b2=0.999, epsilon=1e-8)  # C9: every constant set
+
+
+class Training:
+    def __init__(self, setup):
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed)))
+        self.state = optimizer.init(self.parameters)
+
+    def loss(self, parameters, x, y):
+        logits = nnx.merge(self.structure, parameters)(x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(self, parameters, x, y):
+        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    def train_step(self, parameters, state, x, y):
+        (loss, _), gradients = self.gradients(parameters, x, y)
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, loss
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def logits(self, parameters, x):
+        return nnx.merge(self.structure, parameters)(x)
+
+    def load(self, parameters):
+        for name, (variable, transposed) in variables(self.parameters).items():
+            value = parameters[name].T if transposed else parameters[name]
+            variable[...] = jnp.array(value)
+        self.state = optimizer.init(self.parameters)
+
+    def read(self):
+        return canonical(self.parameters)
+
+    def inputs(self, x, y):
+        return x, y
+
+    def probe(self, x, y):
+        (loss, logits), gradients = self.gradients(self.parameters, x, y)
+        return np.asarray(logits), float(loss), canonical(gradients)
+
+    def step(self, x, y):
+        self.parameters, self.state, loss = self.train_step(self.parameters, self.state, x, y)
+        return started(loss)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return np.asarray(self.logits(self.parameters, x))
+
+
+def variables(tree):
+    """Canonical name -> (Flax's variable in `tree`, whether it is the transpose)."""
+    return {
+        "embedding": (tree["embedding"]["embedding"], False),
+        "gru.w": (tree["gru"]["project"]["kernel"], True),
+        "gru.b": (tree["gru"]["project"]["bias"], False),
+        "gru.u": (tree["gru"]["recur"]["kernel"], True),
+        "gru.c": (tree["gru"]["recur"]["bias"], False),
+        "dense.w": (tree["dense"]["kernel"], True),
+        "dense.b": (tree["dense"]["bias"], False),
+    }
+
+
+def canonical(tree):
+    """Flax's parameters or their gradients -> canonical names and layouts."""
+    found = {}
+    for name, (variable, transposed) in variables(tree).items():
+        value = np.asarray(variable[...])
+        found[name] = value.T if transposed else value
+    return found
