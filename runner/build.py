@@ -217,7 +217,7 @@ def _run_build(
 
 
 class _Log:
-    """A build's log: all of it in a file, its steps to the user, its last lines in memory for an error."""
+    """A build's log: all of it in a file, what it fetches to the user, its last lines in memory for an error."""
 
     def __init__(self, file: io.TextIOWrapper, path: Path, say: Callable[[str], None]) -> None:
         self._file = file
@@ -235,8 +235,8 @@ class _Log:
         for line in text.splitlines():
             if line.strip():
                 self._last.append(line.rstrip())
-            if re.match(r"Step \S+ : (RUN|COPY) ", line):
-                self._say(line[:100])
+            if found := re.match(r"\s*Downloading (\S+) \((\d+\.\d+ [MG]B)\)", line):
+                self._say(f"fetching {' '.join(found[1].rsplit('/', 1)[-1].split('-')[:2])}, {found[2]}")
 
     def failure(self, reason: str) -> str:
         lines = "\n".join(f"  {line}" for line in self._last)

@@ -150,6 +150,16 @@ def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
     assert "line 1\n" in log.read_text()
 
 
+def test_the_site_chooses_the_network_of_a_build(
+    client: Any, base_image: str, scratch: Image, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dockerfile = 'ARG BASE\nFROM ${BASE}\nRUN echo "networks:" $(ls /sys/class/net) && exit 1\n'
+    (project / "images" / "Dockerfile").write_text(dockerfile)
+    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "none")
+    with pytest.raises(build.BuildError, match="networks: lo\n"):
+        build.build(scratch, client=client, logs=tmp_path / "logs")
+
+
 def test_a_base_image_that_is_nowhere_is_told_with_what_to_do(client: Any, scratch: Image, tmp_path: Path) -> None:
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, "127.0.0.1:9/no-such-base:{python}", client=client, logs=tmp_path / "logs")
