@@ -1,4 +1,5 @@
 """What the CUDA driver and NVIDIA's packages say of themselves, for frameworks that do not tell it."""
+
 import ctypes
 import io
 import re
@@ -46,7 +47,7 @@ def driver_version():
 
 
 def package_versions():
-    """{"cuda": ..., "cudnn": ..., "nccl": ...}: of NVIDIA's Python packages in this interpreter, those that are there."""
+    """{"cuda": ..., "cudnn": ..., "nccl": ...}: versions of NVIDIA's Python packages, those that are installed here."""
     from importlib import metadata  # Python >= 3.8: so have the frameworks that ask
 
     found = {}

@@ -1,8 +1,9 @@
 """The data sets, read from their real files, or from generated stand-ins in the same file formats.
 
-`load("cifar10", folder, ...)` reads the files under `folder` and refuses what is not what it says it is; without a folder
-it generates a stand-in once, keeps it in the cache, and reads that with the same reader.
+`load("cifar10", folder, ...)` reads the files under `folder` and refuses what is not what it says it is; without a
+folder it generates a stand-in once, keeps it in the cache, and reads that with the same reader.
 """
+
 import collections
 import hashlib
 import os
@@ -28,9 +29,9 @@ def default_cache():
 def load(name, folder, train_items, test_items, seed, cache=None):
     """Return the Dataset `name` ("cifar10" | "imdb"): x as the workload wants it, y int32, all C-contiguous.
 
-    folder: where the real files lie, or None for a stand-in. train_items, test_items: at most this many; where the files
-    hold more, that many evenly spaced ones (a file may be sorted by label). seed: of the stand-in. cache: a writable folder.
-    Raises DataError, naming the file, what is wrong and the fix.
+    folder: where the real files lie, or None for a stand-in. train_items, test_items: at most this many; where the
+    files hold more, that many evenly spaced ones (a file may be sorted by label). seed: of the stand-in. cache: a
+    writable folder. Raises DataError, naming the file, what is wrong and the fix.
     """
     from bench.data import cifar10, imdb
 

@@ -1,11 +1,12 @@
 """CIFAR-10 (Krizhevsky 2009): the Python and the binary version, and a stand-in in the Python version's format.
 
-The stand-in's classes are ten gratings (two wavelengths, five directions) of random phase, contrast and brightness under
-noise, and every image comes with its negative, of the same label. So the mean image of every class is the same grey, and the
-best linear model by any convex loss is the constant (by symmetry, w and -w do equally well, and so does their mean, 0):
-chance. A convolution followed by a maximum sees the gratings. An eighth of the images is faint. All arithmetic is
-in integers, so every NumPy makes the same pixels.
+The stand-in's classes are ten gratings (two wavelengths, five directions) of random phase, contrast and brightness
+under noise, and every image comes with its negative, of the same label. So the mean image of every class is the same
+grey, and the best linear model by any convex loss is the constant (by symmetry, w and -w do equally well, and so does
+their mean, 0): chance. A convolution followed by a maximum sees the gratings. An eighth of the images is faint. All
+arithmetic is in integers, so every NumPy makes the same pixels.
 """
+
 import math
 import os
 
@@ -57,8 +58,12 @@ def find(folder):
                 return (at, sorted(official)), files.vouch(at, official, "md5", archive)
     for _, _, archive in VERSIONS:
         if os.path.exists(os.path.join(folder, archive)):
-            raise DataError("%s is still packed: run `tar -xzf %s` in %s" % (os.path.join(folder, archive), archive, folder))
-    message = "%s holds no CIFAR-10 (data_batch_1 … test_batch, or the same with .bin): unpack cifar-10-python.tar.gz there"
+            raise DataError(
+                "%s is still packed: run `tar -xzf %s` in %s" % (os.path.join(folder, archive), archive, folder)
+            )
+    message = (
+        "%s holds no CIFAR-10 (data_batch_1 … test_batch, or the same with .bin): unpack cifar-10-python.tar.gz there"
+    )
     raise DataError(message % folder)
 
 
@@ -81,7 +86,9 @@ def _decode_python(path):
     try:
         batch = pickles.loads(files.read_bytes(path))
     except pickles.Refused as error:
-        raise DataError("%s holds %s, which no CIFAR-10 batch does: unpack cifar-10-python.tar.gz again" % (path, error))
+        raise DataError(
+            "%s holds %s, which no CIFAR-10 batch does: unpack cifar-10-python.tar.gz again" % (path, error)
+        )
     data, labels = (batch.get(b"data"), batch.get(b"labels")) if isinstance(batch, dict) else (None, None)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != PIXELS:
         raise DataError("%s has no `data` of shape (N, 3072) and type uint8: it is not a CIFAR-10 batch" % path)
@@ -93,7 +100,9 @@ def _decode_python(path):
 def _decode_binary(path):
     raw = np.frombuffer(files.read_bytes(path), np.uint8)
     if raw.size % (1 + PIXELS):
-        raise DataError("%s is %d bytes long, no multiple of 3073: unpack cifar-10-binary.tar.gz again" % (path, raw.size))
+        raise DataError(
+            "%s is %d bytes long, no multiple of 3073: unpack cifar-10-binary.tar.gz again" % (path, raw.size)
+        )
     rows = raw.reshape(-1, 1 + PIXELS)
     return rows[:, 1:], _labels(path, rows[:, 0], len(rows))
 
@@ -110,7 +119,9 @@ def _labels(path, labels, expected):
 
 # One turn is 256 units, so that the angle of a wave wraps as a byte does.
 # A sine cut at half its height: nearly a square, whose steep sides a 3 x 3 kernel finds within some thirty steps.
-WAVE = np.array([max(-127, min(127, int(round(254 * math.sin(math.pi * k / 128))))) for k in range(256)], dtype=np.int16)
+WAVE = np.array(
+    [max(-127, min(127, int(round(254 * math.sin(math.pi * k / 128))))) for k in range(256)], dtype=np.int16
+)
 # Class -> advance in units a pixel, along x and y: wavelengths of 3 and 8 pixels in steps of 36 degrees.
 WAVES = np.array(
     [
@@ -142,7 +153,7 @@ def _write_batch(path, x, y):
 
 
 def draw(random, items):
-    """`items` stand-in images, uint8 (N, 3, 32, 32), and labels, uint8: half of them the negatives of the others, shuffled."""
+    """`items` stand-in images and labels, uint8 (N, 3, 32, 32) and uint8: half are the others' negatives, shuffled."""
     half = (items + 1) // 2
     y = random.randint(0, CLASSES, half)
     x = np.empty((2 * half,) + SHAPE, dtype=np.uint8)

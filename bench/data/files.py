@@ -3,8 +3,9 @@
 A folder's files are accepted in one of three ways:
 - OFFICIAL: every file has the checksum published for it;
 - GENERATED: `dlbench-generated.json` beside them lists their SHA-256: a stand-in, and every result says so;
-- OWN: `SHA256SUMS` beside them (the format of sha256sum) lists them: a site's own selection, named as such in every result.
+- OWN: `SHA256SUMS` beside them (the format of sha256sum) lists them: a site's own selection, and every result says so.
 """
+
 import hashlib
 import io
 import json
@@ -46,7 +47,8 @@ def read_bytes(path):
 def vouch(folder, official, algorithm, source):
     """How the files of `folder` are known: OFFICIAL, GENERATED or OWN.
 
-    official: file name -> checksum. source: what to download, for the error. Raises DataError for a missing or unknown file.
+    official: file name -> checksum. source: what to download, for the error. Raises DataError for a missing or
+    unknown file.
     """
     for name in sorted(official):
         if not os.path.isfile(os.path.join(folder, name)):
@@ -56,8 +58,9 @@ def vouch(folder, official, algorithm, source):
         if os.path.exists(path):
             _check(folder, sorted(official), reader(path), "sha256", "the list in " + list_name)
             return origin
-    hint = "download %s again; if the file is your own selection on purpose, say so with `sha256sum %s > %s` in its folder"
-    _check(folder, sorted(official), official, algorithm, "the official one", hint % (source, " ".join(sorted(official)), SUMS))
+    names = sorted(official)
+    fix = "download %s again; if it is your own selection on purpose, say so with `sha256sum %s > %s` in its folder"
+    _check(folder, names, official, algorithm, "the official one", fix % (source, " ".join(names), SUMS))
     return OFFICIAL
 
 
@@ -110,7 +113,7 @@ def cached(cache, key, facts, write):
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     except (IOError, OSError) as error:
-        message = "%s cannot be written (%s): set DLBENCH_CACHE to a writable folder with 1 GB free, or name the data with --data"
+        message = "%s cannot be written (%s): set DLBENCH_CACHE to a writable folder with 1 GB free, or give --data"
         raise DataError(message % (cache, error.strerror or error))
     return target
 
@@ -119,7 +122,7 @@ def _fill(folder, facts, write):
     write(folder)
     sums = {name: checksum(os.path.join(folder, name), "sha256") for name in sorted(os.listdir(folder))}
     with io.open(os.path.join(folder, MARKER), "w", encoding="utf-8") as file:
-        file.write(json.dumps(dict(facts, files=sums), indent=1, sort_keys=True) + u"\n")
+        file.write(json.dumps(dict(facts, files=sums), indent=1, sort_keys=True) + "\n")
     os.chmod(folder, 0o755)  # mkdtemp makes it private; another user's cell may read it
 
 

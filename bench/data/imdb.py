@@ -1,10 +1,11 @@
 """The IMDB reviews (Maas et al. 2011) as Keras keeps them in imdb.npz, and a stand-in in the same format.
 
-The stand-in's reviews have the lengths and word frequencies (Zipf) of real ones. Praise and blame are 24 words each; every
-review holds as many of one as of the other, in pairs, and its label is which of a pair comes later: what a reviewer ends on.
-So a model that counts words, however it weighs them, stays at chance. An eighth of the reviews is ambivalent: order
-tossed by a coin. Everything drawn goes through integers, so every NumPy makes the same reviews.
+The stand-in's reviews have the lengths and word frequencies (Zipf) of real ones. Praise and blame are 24 words each;
+every review holds as many of one as of the other, in pairs, and its label is which of a pair comes later: what a
+reviewer ends on. So a model that counts words, however it weighs them, stays at chance. An eighth of the reviews is
+ambivalent: order tossed by a coin. Everything drawn goes through integers, so every NumPy makes the same reviews.
 """
+
 import io
 import itertools
 import os
@@ -52,7 +53,12 @@ def read(path):
     except (zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:  # Refused is a ValueError
         raise DataError("%s cannot be read as Keras' imdb.npz (%s): download it again" % (path, error))
     train_x, train_y, test_x, test_y = members
-    return _reviews(path, train_x), _labels(path, train_y, train_x), _reviews(path, test_x), _labels(path, test_y, test_x)
+    return (
+        _reviews(path, train_x),
+        _labels(path, train_y, train_x),
+        _reviews(path, test_x),
+        _labels(path, test_y, test_x),
+    )
 
 
 def prepare(ids):
@@ -74,7 +80,7 @@ def _array(content):
 
 
 def _reviews(path, reviews):
-    """Lists of word numbers -> (N, 150): start and shift as Keras does it, the last 150, zeros on the right (lesson C4)."""
+    """Lists of word numbers -> ids (N, 150): Keras' start mark and shift, the last 150, zeros on the right (C4)."""
     if not isinstance(reviews, list) or not all(isinstance(review, list) for review in reviews):
         raise DataError("%s does not hold its reviews as lists of numbers: it is not Keras' imdb.npz" % path)
     last = [review[-LENGTH:] for review in reviews]
@@ -159,7 +165,8 @@ def _word_table():
 def _place_opinions(random, words, lengths, end, labels):
     """Put pairs of praise and blame among the last 149 words of each review, in the order its label says."""
     items, window = len(lengths), np.minimum(lengths, LENGTH - 1)
-    # The smallest of random keys choose distinct places; each key ends in its place, so no two are equal and any sort will do.
+    # The smallest of random keys choose distinct places; each key ends in its place, so no two are equal and any sort
+    # will do.
     place = np.arange(LENGTH - 1, dtype=np.uint32)
     keys = np.frombuffer(random.bytes(4 * items * (LENGTH - 1)), "<u4").reshape(items, LENGTH - 1)
     keys = np.where(place < window[:, None], keys & 0x7FFFFF00, 0x80000000).astype(np.uint32) | place

@@ -3,6 +3,7 @@
 The classes that a NumPy array names in a pickle are replaced by our own, which only hold and check values; every other
 name is refused. So nothing of the pickle's choosing is ever imported or called.
 """
+
 import io
 import pickle
 
@@ -30,7 +31,7 @@ class _Dtype(object):
 
 
 class _Array(object):
-    """Stands for numpy.ndarray while it is unpickled; `value` is an array of integers, or the list of an object array."""
+    """Stands for numpy.ndarray while it is unpickled; `value` is an array of integers, or a list of objects."""
 
     value = None
 
@@ -80,7 +81,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def loads(data):
-    """The value in a pickle (bytes): dict, list, tuple, bytes, str, int; arrays as NumPy arrays, object arrays as lists.
+    """The value in a pickle (bytes): dict, list, bytes, str, int; arrays as NumPy arrays, object arrays as lists.
 
     Raises Refused for anything else, and for a pickle that is cut short or damaged.
     """
@@ -101,7 +102,7 @@ def _plain(value):
 
 
 def python2_batch(label, labels, data, names):
-    """A CIFAR-10 batch as Python 2 wrote the official ones (protocol 2): bytes. labels: uint8, data: uint8 (N, 3072)."""
+    """A CIFAR-10 batch as Python 2 wrote the official ones (protocol 2). labels: uint8, data: uint8 (N, 3072)."""
     rows, columns = data.shape
     array = (
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + b"K\x00\x85" + _string(b"b") + b"tR"

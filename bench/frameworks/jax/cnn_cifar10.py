@@ -1,10 +1,11 @@
 """The CIFAR-10 network in JAX: a Flax NNX module, Optax's momentum, and the training step as one jitted function.
 
-Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of parameters
-and optimiser state (Flax's "functional training loop"): nothing of Python runs between two steps but the call. Both are donated, so XLA
-updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout (A1). The images are
-permuted once, before training, and the first dense layer's weights instead of its input.
+Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of
+parameters and optimiser state (Flax's "functional training loop"): nothing of Python runs between two steps but the
+call. Both are donated, so XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own
+layout (A1). The images are permuted once, before training, and the first dense layer's weights instead of its input.
 """
+
 import functools
 
 import jax

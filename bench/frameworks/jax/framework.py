@@ -1,8 +1,10 @@
 """JAX's switches, versions and device, for every workload."""
+
 import os
 from importlib import metadata
 
-# Read when the backend starts: without the first, JAX takes three quarters of a GPU's memory at once, and no peak can be told.
+# Read when the backend starts: without the first, JAX takes three quarters of a GPU's memory at once, and no peak can
+# be told.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -32,7 +34,7 @@ def configure(setup):
             jax.devices()
         except RuntimeError as error:
             raise Unsupported(
-                "a GPU was asked for, but jax %s finds none (%s); start the container with a GPU, or see `runner doctor`"
+                "a GPU was asked for, but jax %s finds none (%s); start the container with one, or see `runner doctor`"
                 % (jax.__version__, error)
             )
 

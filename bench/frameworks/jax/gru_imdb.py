@@ -1,10 +1,12 @@
 """The IMDB network in JAX: Flax NNX modules around a GRU written with lax.scan, Optax's Adam, one jitted step.
 
-Idiomatic here: JAX has no fused GRU (C1: cuDNN no), so the cell is written out and scanned; what does not wait for the last
-state, the product of all inputs with their weights, is one large matmul before the scan. Flax's own GRUCell has no recurrent
-bias on the gates r and z, which changes no function but leaves out parameters; here both biases are there, as cuDNN has
-them (C8). Time comes first inside, since scan walks the leading axis. The embedding's gradient is dense.
+Idiomatic here: JAX has no fused GRU (C1: cuDNN no), so the cell is written out and scanned; what does not wait for
+the last state, the product of all inputs with their weights, is one large matmul before the scan. Flax's own GRUCell
+has no recurrent bias on the gates r and z, which changes no function but leaves out parameters; here both biases are
+there, as cuDNN has them (C8). Time comes first inside, since scan walks the leading axis. The embedding's gradient is
+dense.
 """
+
 import functools
 import math
 
@@ -54,8 +56,10 @@ class Network(nnx.Module):
 
 
 def adam(rate, b1, b2, epsilon):
-    """Adam as published in algorithm 1. optax.adam's own correction, 1 - b2 ** step in float32, is off by 1.3e-5 in the first
-    step, because 0.999 is rounded before it is subtracted; expm1 keeps all digits, and parity needs them.
+    """Adam as published in algorithm 1.
+
+    optax.adam's own correction, 1 - b2 ** step in float32, is off by 1.3e-5 in the first step, because 0.999 is rounded
+    before it is subtracted; expm1 keeps all digits, and the parity check sees the difference.
     """
 
     def init(parameters):

@@ -1,9 +1,10 @@
 """The CIFAR-10 network in TensorFlow: Keras layers, a Keras optimiser, and the training step as one tf.function.
 
-Idiomatic here: the step is traced once and runs as a graph (B8); labels stay sparse (A19); the loss takes logits, so there is
-one softmax (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1): the images are permuted once,
-before training, and the first dense layer's weights instead of its input.
+Idiomatic here: the step is traced once and runs as a graph (B8); labels stay sparse (A19); the loss takes logits, so
+there is one softmax (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1): the images
+are permuted once, before training, and the first dense layer's weights instead of its input.
 """
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -52,7 +53,8 @@ class Training:
         self.dropout = setup.training
         self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
+        # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant
+        # rate.
         self.optimizer = keras.optimizers.SGD(learning_rate=0.01, momentum=0.9)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]

@@ -1,4 +1,5 @@
 """TensorFlow's switches, versions and device, for every workload."""
+
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -61,7 +62,7 @@ def device(setup):
 
 
 def channels_first():
-    """Whether images are stored N, C, H, W: cuDNN's own order on a GPU (A1); on the CPU TensorFlow only has N, H, W, C."""
+    """Whether images are N, C, H, W: cuDNN's own order on a GPU (A1); on a CPU TensorFlow only has N, H, W, C."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 

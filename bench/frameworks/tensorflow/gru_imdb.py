@@ -1,9 +1,11 @@
 """The IMDB network in TensorFlow: Keras' Embedding, GRU and Dense, Adam, and the training step as one tf.function.
 
-Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU (C1); on a CPU it is a tf.while_loop over
-the time steps. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and returns the last state (C5). The
-embedding's gradient is sparse (tf.IndexedSlices) until Adam's moments, which every row has, make it dense.
+Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU (C1); on a CPU it is a
+tf.while_loop over the time steps. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and
+returns the last state (C5). The embedding's gradient is sparse (tf.IndexedSlices) until Adam's moments, which every
+row has, make it dense.
 """
+
 import keras
 import numpy as np
 import tensorflow as tf
