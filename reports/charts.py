@@ -110,8 +110,8 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
                 "type": "scatter",
                 "mode": "markers",
                 "x": _numbers(shown),
-                "y": [row] * len(shown),
-                "marker": {"symbol": "line-ns-open", "size": 14, "opacity": 0.35, "line": {"width": 1}},
+                "y": [row + 0.3] * len(shown),
+                "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
                 "hoverinfo": "skip",
                 "meta": {"framework": cell.framework},
             }
@@ -123,7 +123,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
     yaxis = {
         "tickvals": list(range(len(cells))),
         "ticktext": labels,
-        "range": [len(cells) - 0.5, -0.5],
+        "range": [len(cells) - 0.4, -0.4],
         "title": {"text": ""},
         "showgrid": False,
     }
@@ -157,7 +157,7 @@ def _median_mark(cell: Cell, step: Estimate, row: int, symbol: str) -> Figure:
         "mode": "markers",
         "x": [1e3 * step.value],
         "y": [row],
-        "marker": {"symbol": symbol, "size": 11, "line": {"width": 1.5}},
+        "marker": {"symbol": symbol, "size": 10, "line": {"width": 1}},
         "hovertemplate": hover + "<extra></extra>",
         "meta": {"framework": cell.framework, "ring": True},
         **bars,
@@ -273,10 +273,8 @@ def phases(group: Group) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
-    layout = _layout(120 + 40 * len(cells), "seconds before steady training", "", yaxis=yaxis, legend=legend)
-    layout.update(barmode="stack", bargap=0.45, showlegend=True)
-    layout["margin"]["t"] = 36
+    layout = _layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
+    layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
 
 

@@ -115,8 +115,9 @@ def _apart(entry: Ranked) -> bool:
 
 def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
     parts = [
-        f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long ({between(entry.ratio)})"
-        for entry in behind[:3]
+        f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long "
+        f"({'' if at else '95 % interval '}{between(entry.ratio)})"
+        for at, entry in enumerate(behind[:3])
     ]
     if len(behind) > 3:
         parts.append(f"{len(behind) - 3} more take longer")

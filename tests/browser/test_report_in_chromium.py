@@ -1,0 +1,241 @@
+"""The report in a real headless Chromium: from disk, at the widths and in the themes that people have."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reports
+from tests.fixtures import synthetic
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver on this machine"),
+]
+
+SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
+
+
+class Browser:
+    """One Chromium with an empty profile that keeps what its pages log and ask for."""
+
+    def __init__(self, profile: Path) -> None:
+        options = webdriver.ChromeOptions()
+        for switch in (*SWITCHES, f"--user-data-dir={profile}"):
+            options.add_argument(switch)
+        options.binary_location = str(CHROMIUM)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(executable_path=str(DRIVER))
+        self.driver = webdriver.Chrome(options=options, service=service)
+
+    def open(self, page: Path, width: int = 1280, theme: str = "light", anchor: str = "") -> None:
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)
+        scheme = {"name": "prefers-color-scheme", "value": theme}
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.driver.get("about:blank")
+        self.driver.get(page.as_uri() + anchor)
+
+    def command(self, name: str, **arguments: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, arguments)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str, seconds: float = 20) -> None:
+        """Until a JavaScript expression holds."""
+        end = time.monotonic() + seconds
+        while not self.run(f"return !!({condition})"):
+            assert time.monotonic() < end, f"it never came to: {condition}"
+            time.sleep(0.05)
+
+    def draw_everything(self) -> None:
+        """Open every section and come by every plot, as a reader would who looks at it all."""
+        self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        count = self.run("return document.querySelectorAll('.plot').length")
+        for index in range(count):
+            self.run("document.querySelectorAll('.plot')[arguments[0]].scrollIntoView()", index)
+            self.wait(f"document.querySelectorAll('.plot')[{index}].querySelector('.main-svg')")
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Every address that a page asked for since it was opened."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run = synthetic.make_run(folder / "20261120-230512-abcd", repeats=2, reused=True)
+    reports.render([run], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    columns = ("image", "framework", "framework_version", "device_model", "mode", "data_source")
+    changes = {column: f"{column} {SCRIPT} \u202eesrever\x1b[31m {'W' * 500}" for column in columns}
+    run = synthetic.make_run(folder / "run", changes=changes)
+    reports.render([run], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280, 1600])
+def test_the_page_is_quiet_asks_for_nothing_and_fits_the_window(
+    browser: Browser, page: Path, width: int, theme: str
+) -> None:
+    browser.open(page, width, theme)
+    browser.draw_everything()
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if url not in (page.as_uri(), "about:blank", "data:,")] == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_plot_is_drawn_with_points_inside_its_box(browser: Browser, page: Path, width: int) -> None:
+    browser.open(page, width)
+    browser.draw_everything()
+    drawn = browser.run(
+        """return [...document.querySelectorAll('.plot')].map((plot) => ({
+             marks: plot.querySelectorAll('.point, .point path, .js-line').length,
+             errors: plot.querySelectorAll('.errorbar').length,
+             inside: plot.querySelector('.main-svg').getBoundingClientRect().right <= innerWidth,
+             height: plot.getBoundingClientRect().height }))"""
+    )
+    assert len(drawn) == 2 * 4 + 2 * 5
+    assert all(plot["marks"] > 0 and plot["inside"] and plot["height"] > 80 for plot in drawn)
+    assert sum(plot["errors"] for plot in drawn) == 5  # one interval for each measured cell
+
+
+def test_light_and_dark_differ_in_page_and_plots_and_the_button_is_remembered(browser: Browser, page: Path) -> None:
+    style = "getComputedStyle({}).{}".format
+    page_colour, plot_colour = (
+        style("document.body", "backgroundColor"),
+        style("document.querySelector('.xtick text')", "fill"),
+    )
+    colour = f"return [{page_colour}, {plot_colour}]"
+    seen = []
+    for theme in ("light", "dark"):
+        browser.open(page, theme=theme)
+        browser.draw_everything()
+        seen.append(browser.run(colour))
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
+    browser.run("document.getElementById('theme').click()")
+    browser.wait(f"{plot_colour} === '{seen[0][1]}'")
+    assert browser.run(colour) == seen[0]
+    browser.driver.refresh()
+    assert browser.run("return document.documentElement.dataset.theme") == "light"
+    browser.run("localStorage.clear()")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_axe_finds_no_serious_violation(browser: Browser, page: Path, width: int, theme: str) -> None:
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
+    browser.open(page, width, theme)
+    browser.draw_everything()
+    # Through the debugger, not as a script element: the page's policy rightly refuses scripts that are not its own.
+    browser.command("Runtime.evaluate", expression=axe)
+    result = browser.driver.execute_async_script(
+        "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"
+    )
+    bad = [
+        (found["impact"], found["id"], found["nodes"][0]["html"][:200])
+        for found in result["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+    assert bad == []
+
+
+def test_it_is_usable_by_keyboard_alone(browser: Browser, page: Path) -> None:
+    keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+    browser.open(page)
+    active = browser.driver.switch_to
+    browser.driver.find_element("tag name", "body").send_keys(keys.TAB)
+    assert active.active_element.text == "Skip to the answers"
+    active.active_element.send_keys(keys.ENTER)
+    assert browser.run("return location.hash") == "#main"
+    summary = browser.driver.find_element("css selector", "#provenance summary")
+    summary.send_keys(keys.ENTER)
+    assert browser.run("return document.querySelector('#provenance details').open")
+    for box in browser.driver.find_elements("css selector", ".box"):
+        browser.run("arguments[0].focus()", box)
+        assert active.active_element == box
+
+
+def test_a_link_to_a_cell_opens_its_provenance(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert not browser.run("return document.getElementById('cell-3').open")
+    browser.driver.find_element("css selector", ".matrix a[href='#cell-3']").click()
+    browser.wait("document.getElementById('cell-3').open")
+    browser.open(page, anchor="#cell-2")
+    browser.wait("document.getElementById('cell-2').open")
+
+
+def test_learning_curves_switch_between_seconds_and_steps(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.draw_everything()
+    titles = "[...document.querySelectorAll('.pair .xtitle')].map((one) => one.textContent)"
+    assert set(browser.run(f"return {titles}")) == {"training seconds"}
+    choice = browser.driver.find_element("css selector", ".axis input[value=steps]")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", choice)
+    choice.click()
+    browser.wait(f"{titles}.every((title) => title === 'training steps')")
+    assert browser.complaints() == []
+
+
+def test_markup_from_a_cell_runs_nothing_and_breaks_no_layout(browser: Browser, hostile_page: Path) -> None:
+    for width in (390, 1280):
+        browser.open(hostile_page, width)
+        browser.draw_everything()
+        assert browser.run("return window.hacked") is None
+        assert browser.run("return document.images.length") == 0
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert "<script>window.hacked" in browser.run("return document.body.innerText")
+        assert browser.complaints() == []
+        assert not [url for url in browser.requests() if url.startswith("http")]
+
+
+def test_it_prints(browser: Browser, page: Path) -> None:
+    browser.open(page, theme="dark")
+    pdf = base64.b64decode(browser.command("Page.printToPDF", printBackground=False)["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 50_000
+    assert browser.complaints() == []

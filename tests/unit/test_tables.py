@@ -1,0 +1,222 @@
+"""Stored runs to typed rows: put together, kept apart, ranked. Every run here goes through the real Parquet store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import findings, tables
+from reports.model import Cell, Tables
+from runner.store import TABLES, RunStore, read
+from tests.fixtures import synthetic
+
+
+def load(*folders: Path) -> Tables:
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    return tables.build(manifests, {name: read(folders, name) for name in TABLES})
+
+
+def cell(data: Tables, image: str, workload: str) -> Cell:
+    (found,) = [one for one in data.cells if one.image.startswith(image) and one.key.workload == workload]
+    return found
+
+
+def rewrite(folder: Path, image: str, **changes: Any) -> None:
+    """Store the first cell of an image's CNN again with other columns, in a run that is already there."""
+    entry = synthetic.cell(image, "cnn-cifar10")
+    for repeat in range(1, RunStore(folder).manifest()["repeats"] + 1):
+        rows = synthetic.ended(entry, repeat, 40)
+        rows["cells"][0].update(changes)
+        RunStore(folder).write_repeat(entry["id"], repeat, rows)
+
+
+def test_a_run_becomes_one_group_for_each_workload_fastest_first(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run"))
+    assert [workload.name for workload in data.workloads] == ["cnn-cifar10", "gru-imdb"]
+    (group,) = data.workloads[0].groups
+    assert [entry.cell.framework for entry in group.ranked] == ["torch", "jax", "tensorflow"]
+    assert group.ranked[0].ratio.value == 1.0
+    ratio = group.ranked[2].ratio
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < 0.1987 / 0.1312 * 1.03
+    assert ratio.high > 0.1987 / 0.1312 * 0.97
+
+
+def test_step_time_and_rate_come_from_steady_windows_alone(tmp_path: Path) -> None:
+    torch = cell(load(synthetic.make_run(tmp_path / "run")), "torch", "cnn-cifar10")
+    assert torch.step is not None
+    assert torch.items_per_second is not None
+    assert torch.step.windows == 40
+    assert torch.step.value == pytest.approx(0.1312, rel=0.03)
+    assert torch.items_per_second.value == pytest.approx(64 / torch.step.value)
+    assert torch.items_per_second.low == pytest.approx(64 / (torch.step.high or 0))
+
+
+def test_repeats_are_put_together_as_clusters(tmp_path: Path) -> None:
+    torch = cell(load(synthetic.make_run(tmp_path / "run", repeats=3)), "torch", "cnn-cifar10")
+    assert torch.step is not None
+    assert (torch.step.windows, torch.step.repeats) == (120, 3)
+    assert torch.step.method.startswith("cluster")
+
+
+def test_a_failed_cell_keeps_its_reason_and_is_not_ranked(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run"))
+    failed = cell(data, "tensorflow", "gru-imdb")
+    assert failed.status == "failed"
+    assert failed.unranked.startswith("out-of-memory: the cell needed more")
+    # It ended before it told its data, and stands all the same beside those it would have been compared with.
+    (group,) = data.workloads[1].groups
+    assert group.others == (failed,)
+
+
+@pytest.mark.parametrize(("passed", "reason"), [(False, "parity failed"), (None, "parity was not checked")])
+def test_the_fastest_cell_is_not_ranked_without_parity(tmp_path: Path, passed: bool | None, reason: str) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", changes={"parity_passed": passed}))
+    (group,) = data.workloads[0].groups
+    assert [entry.cell.framework for entry in group.ranked] == ["jax", "tensorflow"]
+    assert [one.unranked for one in group.others] == [reason]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "tf32"},
+        {"preset": "full"},
+        {"device_model": "Another Processor"},
+        {"devices": 2},
+        {"batch": 128},
+        {"data_source": "files"},
+    ],
+)
+def test_cells_that_differ_in_what_counts_are_never_set_beside_one_another(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", changes=changes))
+    groups = data.workloads[0].groups
+    assert len(groups) == 2
+    assert sorted(len(group.cells) for group in groups) == [1, 2]
+
+
+def test_a_short_run_has_no_total_and_a_full_one_has(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    rewrite(folder, "torch-2.13.0-cpu", preset="full", short=False)
+    data = load(folder)
+    assert cell(data, "jax", "cnn-cifar10").total_seconds is None
+    total = cell(data, "torch", "cnn-cifar10").total_seconds
+    assert total == pytest.approx(0.1312 * (14 + 3 * 43), rel=0.06)
+
+
+def test_one_failed_repeat_fails_the_cell_but_its_measurements_are_kept(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=2)
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    RunStore(folder).write_repeat(entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
+    torch = cell(load(folder), "torch", "cnn-cifar10")
+    assert torch.status == "failed"
+    assert torch.unranked.startswith("1 of 2 repeats: out-of-memory")
+    assert torch.step is not None
+    assert torch.step.windows == 40
+
+
+def test_a_planned_cell_that_never_ended_is_missing_not_absent(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    for table in TABLES:
+        (folder / table / f"{entry['id']}.r1.parquet").unlink()
+    torch = cell(load(folder), "torch", "cnn-cifar10")
+    assert torch.status == "missing"
+    assert "--resume" in torch.unranked
+
+
+def test_reused_repeats_are_marked(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", reused=True))
+    assert [one.framework for one in data.cells if one.reused] == ["torch"]
+
+
+def test_what_was_left_out_is_kept_by_reason(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run"))
+    assert sum(len(entry.rows) for entry in data.skipped) == 6
+    assert all("no GPU on this machine" in entry.reason for entry in data.skipped)
+
+
+def test_an_unsteady_cell_is_marked_and_its_ratio_spans_both_levels(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run"))
+    jax = cell(data, "jax", "cnn-cifar10")
+    assert [repeat for repeat, _ in jax.shifts] == [1]
+    (entry,) = [one for one in data.workloads[0].groups[0].ranked if one.cell is jax]
+    assert entry.ratio.low is not None
+    assert entry.ratio.high is not None
+    assert entry.ratio.high / entry.ratio.low > 1.15
+
+
+def test_parity_shows_the_tensor_nearest_to_its_bound_of_each_quantity(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    rows = synthetic.ended(entry, 1, 40)
+    bad = {"quantity": "gradient", "tensor": "conv1.w", "error": None, "bound": 1e-5, "passed": False, "variant": ""}
+    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], bad]})
+    found = cell(load(folder), "torch", "cnn-cifar10").parity_of
+    assert list(found) == ["logits", "loss", "gradient", "parameter"]
+    assert (found["gradient"].tensor, found["gradient"].error, found["gradient"].passed) == ("conv1.w", None, False)
+    assert found["gradient"].tensors == 6
+
+
+def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None:
+    torch = cell(load(synthetic.make_run(tmp_path / "run", repeats=3)), "torch", "cnn-cifar10")
+    assert torch.score is not None
+    assert (torch.score.name, torch.score.repeats) == ("accuracy", 3)
+    assert torch.score.low <= torch.score.value <= torch.score.high
+    assert torch.score.value == pytest.approx(0.615, abs=0.04)
+
+
+def test_whole_numbers_stay_whole_beside_missing_ones(tmp_path: Path) -> None:
+    failed = cell(load(synthetic.make_run(tmp_path / "run")), "tensorflow", "gru-imdb")
+    assert failed.repeats[0].row["exit_code"] == 137
+    assert isinstance(failed.repeats[0].row["exit_code"], int)
+
+
+def test_two_runs_of_one_cell_are_two_rows_that_name_their_run(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "monday"), synthetic.make_run(tmp_path / "tuesday"))
+    (group,) = data.workloads[0].groups
+    assert len(group.ranked) == 6
+    assert len({entry.cell.label for entry in group.ranked}) == 6
+    assert any(entry.cell.label.endswith("tuesday") for entry in group.ranked)
+
+
+def test_the_command_measures_that_cell_again(tmp_path: Path) -> None:
+    torch = cell(load(synthetic.make_run(tmp_path / "run")), "torch", "cnn-cifar10")
+    words = torch.command.split()
+    assert words[:2] == ["runner", "matrix"]
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options["--images"] == "torch-2.13.0-cpu"
+    assert options["--workloads"] == "cnn-cifar10"
+    assert options["--gpus"] == "none"
+    assert options["--seed"] == "1"
+    assert options["--precision"] == "fp32"
+
+
+def test_a_winner_is_named_only_where_the_interval_says_so(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run"))
+    cnn, gru = findings.findings(data)
+    assert cnn.headline == "PyTorch 2.13.0 is fastest"
+    assert "95 % interval" in cnn.detail
+    assert gru.headline.endswith("cannot be told apart")
+    assert "JAX 0.10.2" in gru.headline
+    assert "PyTorch 2.13.0" in gru.headline
+
+
+def test_no_winner_is_named_from_windows_that_carry_no_interval(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", windows=4))
+    assert "cannot be told apart" in findings.findings(data)[0].headline
+    assert "too few windows" in findings.findings(data)[0].detail
+
+
+def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    for path in folder.glob("*/*.r*.parquet"):
+        path.unlink()
+    data = load(folder)
+    assert {one.status for one in data.cells} == {"missing"}
+    assert {finding.headline for finding in findings.findings(data)} == {"No answer"}
