@@ -22,6 +22,7 @@ from runner.catalog import PROJECT, Image
 
 if TYPE_CHECKING:
     from docker import DockerClient
+    from docker.errors import APIError
 
 BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"
 BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
@@ -118,6 +119,20 @@ def built(client: DockerClient, wanted: Recipe) -> str | None:
     return str(image.id) if image.labels.get("dlbench.base_id") == base_id else None
 
 
+def missing_base(client: DockerClient, wanted: Recipe) -> str | None:
+    """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can."""
+    from docker.errors import APIError, ImageNotFound
+
+    try:
+        client.images.get(wanted.base)
+    except ImageNotFound:
+        try:
+            client.images.get_registry_data(wanted.base)
+        except APIError as error:
+            return _no_base(wanted, error)
+    return None
+
+
 def build(
     image: Image,
     base_image: str | None = None,
@@ -177,11 +192,15 @@ def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:
         pulled = client.images.pull(wanted.base)
         return str((pulled[0] if isinstance(pulled, list) else pulled).id)
     except APIError as error:
-        raise BuildError(
-            f"building {wanted.image.name}: the base image {wanted.base} is not here and cannot be pulled "
-            f"({error.explanation or error}); where there is no registry, make one with `.ci/site-base "
-            f"{wanted.image.python}` and name it by --base-image or {BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
-        ) from None
+        raise BuildError(f"building {wanted.image.name}: {_no_base(wanted, error)}") from None
+
+
+def _no_base(wanted: Recipe, error: APIError) -> str:
+    return (
+        f"the base image {wanted.base} is not here and cannot be pulled ({error.explanation or error}); where there is "
+        f"no registry, make one with `.ci/site-base {wanted.image.python}` and name it by --base-image or "
+        f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
+    )
 
 
 def _run_build(

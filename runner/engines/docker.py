@@ -46,6 +46,7 @@ class DockerEngine:
     def __init__(self, base_image: str | None = None) -> None:
         self._base_image = base_image
         self._owner = owner_of(os.getpid())
+        self._missing_bases: dict[str, str | None] = {}
 
     @functools.cached_property
     def _client(self) -> DockerClient:
@@ -79,7 +80,12 @@ class DockerEngine:
         architecture = str(self._info.get("Architecture"))
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
-        return None
+        wanted = build.recipe(image, self._base_image)
+        if build.built(self._client, wanted):
+            return None
+        if wanted.base not in self._missing_bases:  # asking a registry takes its time: once for each base
+            self._missing_bases[wanted.base] = build.missing_base(self._client, wanted)
+        return self._missing_bases[wanted.base]
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""

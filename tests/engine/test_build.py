@@ -160,9 +160,17 @@ def test_the_site_chooses_the_network_of_a_build(
         build.build(scratch, client=client, logs=tmp_path / "logs")
 
 
-def test_a_base_image_that_is_nowhere_is_told_with_what_to_do(client: Any, scratch: Image, tmp_path: Path) -> None:
+def test_a_base_image_that_is_nowhere_is_told_with_what_to_do_before_and_when_it_is_needed(
+    client: Any, scratch: Image, tmp_path: Path
+) -> None:
+    nowhere = "127.0.0.1:9/no-such-base:{python}"
     with pytest.raises(build.BuildError) as error:
-        build.build(scratch, "127.0.0.1:9/no-such-base:{python}", client=client, logs=tmp_path / "logs")
-    assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in str(error.value)
-    assert ".ci/site-base 3.11" in str(error.value)
-    assert "DLBENCH_BASE_IMAGE" in str(error.value)
+        build.build(scratch, nowhere, client=client, logs=tmp_path / "logs")
+    for told in (str(error.value), str(DockerEngine(nowhere).unfit(scratch))):
+        assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in told
+        assert ".ci/site-base 3.11" in told
+        assert "DLBENCH_BASE_IMAGE" in told
+
+
+def test_an_image_whose_base_is_here_can_run(engine: DockerEngine, base_image: str, catalog: dict[str, Image]) -> None:
+    assert [engine.unfit(catalog[name]) for name in CPU_IMAGES] == [None, None, None]
