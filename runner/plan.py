@@ -1,0 +1,213 @@
+"""Which cells there are, and why each combination that is left out was left out. Pure: nothing here touches the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runner.catalog import Image, suggest
+from runner.hardware import Gpu, Machine
+from runner.workloads import Workload
+
+# TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
+_MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3)}
+_NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
+
+
+class PlanError(Exception):
+    """Something was asked for that does not exist; the message says what does."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure. Two cells with the same content are the same cell, in whatever run."""
+
+    image: str
+    framework: str
+    workload: str
+    precision: str
+    preset: str
+    mode: str
+    device_kind: str  # cpu | cuda
+    device_model: str
+    devices: int
+    batch: int
+    seed: int
+    lock_sha256: str
+
+    @property
+    def id(self) -> str:
+        """The first 16 hex digits of the sha256 of its content as canonical JSON."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        return f"{self.image} {self.workload} {self.precision}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"id": self.id}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Cell:
+        """A cell from a manifest. Raises PlanError when its content does not give its id."""
+        try:
+            cell = cls(**{name: value for name, value in fields.items() if name != "id"})
+        except TypeError as error:
+            raise PlanError(f"a planned cell has other fields than this release writes ({error})") from None
+        if cell.id != fields.get("id"):
+            raise PlanError(f"the cell {fields.get('id')} does not have the content that its id says")
+        return cell
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A combination that is left out, with the sentence that says why."""
+
+    image: str
+    framework: str
+    workload: str
+    precision: str
+    device_kind: str
+    device_model: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for. None: whatever there is."""
+
+    preset: str = "quick"
+    mode: str = "default"
+    seed: int = 1
+    frameworks: tuple[str, ...] | None = None
+    workloads: tuple[str, ...] | None = None
+    precisions: tuple[str, ...] | None = None
+    images_named: bool = False  # --images was given: a CPU twin that is named runs beside its GPU image
+
+
+@dataclass(frozen=True)
+class Plan:
+    cells: tuple[Cell, ...]
+    skips: tuple[Skip, ...]
+
+    def skipped_by_reason(self) -> dict[str, list[Skip]]:
+        grouped: dict[str, list[Skip]] = {}
+        for skip in self.skips:
+            grouped.setdefault(skip.reason, []).append(skip)
+        return grouped
+
+
+def plan(
+    request: Request,
+    images: Sequence[Image],
+    workloads: Mapping[str, Workload],
+    adapters: Collection[tuple[str, str]],
+    machine: Machine,
+    unfit: Callable[[Image], str | None],
+) -> Plan:
+    """Every combination of the images and workloads on this machine, as a cell or as a skip. Raises PlanError.
+
+    `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs.
+    """
+    _check_names(request, images, workloads)
+    twins = {image.cpu_twin for image in images if image.cpu_twin}
+    cells: list[Cell] = []
+    skips: list[Skip] = []
+    for image, framework, workload, precision in _combinations(request, images, workloads):
+        for kind, model, gpu in _devices(image, machine):
+            reason = (
+                _image_reason(image, machine, twins, request.images_named)
+                or unfit(image)
+                or (_gpu_reason(image, gpu) if gpu else None)
+                or _adapter_reason(framework, workload, adapters)
+                or _precision_reason(precision, workload, image, gpu)
+            )
+            if reason:
+                skips.append(Skip(image.name, framework, workload.name, precision, kind, model, reason))
+                continue
+            fixed = (request.preset, request.mode, kind, model, 1, workload.batch, request.seed, image.lock_sha256)
+            cells.append(Cell(image.name, framework, workload.name, precision, *fixed))
+    return Plan(tuple(cells), tuple(skips))
+
+
+def _combinations(
+    request: Request, images: Sequence[Image], workloads: Mapping[str, Workload]
+) -> Iterator[tuple[Image, str, Workload, str]]:
+    for image in images:
+        for framework in image.frameworks:
+            if request.frameworks is not None and framework not in request.frameworks:
+                continue
+            for workload in workloads.values():
+                if request.workloads is None or workload.name in request.workloads:
+                    for precision in request.precisions or workload.precisions:
+                        yield image, framework, workload, precision
+
+
+def _check_names(request: Request, images: Sequence[Image], workloads: Mapping[str, Workload]) -> None:
+    for option, asked, known in (
+        ("--frameworks", request.frameworks, sorted({name for image in images for name in image.frameworks})),
+        ("--workloads", request.workloads, sorted(workloads)),
+        ("--precision", request.precisions, sorted({p for each in workloads.values() for p in each.precisions})),
+    ):
+        for name in asked or ():
+            if name not in known:
+                there = ", ".join(known) or "none"
+                raise PlanError(f"{option}: there is no {name!r}{suggest(name, known)}; there is {there}")
+
+
+def _devices(image: Image, machine: Machine) -> list[tuple[str, str, Gpu | None]]:
+    """The devices that an image is meant for: (kind, model, a GPU of that model)."""
+    if image.accelerator == "cpu":
+        return [("cpu", machine.cpu.model, None)]
+    models: dict[str, Gpu] = {}
+    for gpu in machine.gpus:
+        models.setdefault(gpu.model, gpu)
+    return [("cuda", model, gpu) for model, gpu in models.items()] or [("cuda", "", None)]
+
+
+def _image_reason(image: Image, machine: Machine, twins: Collection[str], named: bool) -> str | None:
+    if image.accelerator == "cuda" and not machine.gpus:
+        instead = f"; its CPU twin {image.cpu_twin} stands in" if image.cpu_twin else ""
+        return f"the image needs a GPU and {machine.why_no_gpu or 'none was given'}{instead}"
+    if image.accelerator == "cpu" and machine.gpus and image.name in twins and not named:
+        return "the CPU twin of a GPU image, and there is a GPU; --images names it to run it all the same"
+    return None
+
+
+def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
+    if image.min_driver and _numbers(gpu.driver) < _numbers(image.min_driver):
+        return f"the NVIDIA driver is {gpu.driver}, and the image's CUDA {image.cuda} needs {image.min_driver} or newer"
+    capability = _numbers(gpu.compute_capability)
+    low, high = image.min_compute_capability, image.max_compute_capability
+    if (low and capability < _numbers(low)) or (high and capability > _numbers(high)):
+        return (
+            f"{gpu.model} has compute capability {gpu.compute_capability}, and the image holds code for {low} to {high}"
+        )
+    return None
+
+
+def _adapter_reason(framework: str, workload: Workload, adapters: Collection[tuple[str, str]]) -> str | None:
+    if (framework, workload.module) in adapters:
+        return None
+    return f"{framework} has no adapter for {workload.name} yet"
+
+
+def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu | None) -> str | None:
+    if precision not in workload.precisions:
+        return f"{workload.name} is not specified at {precision}"
+    if gpu is None and precision in _NOT_ON_A_CPU:
+        return _NOT_ON_A_CPU[precision]
+    if precision not in image.precisions:
+        return f"the image does not offer {precision}"
+    needed = _MIN_CAPABILITY.get(precision)
+    if gpu and needed and _numbers(gpu.compute_capability) < needed:
+        return f"{gpu.model} has no {precision}: it takes compute capability {needed[0]}.{needed[1]}"
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))

@@ -1,0 +1,85 @@
+"""What the planner needs of a workload: the JSON beside its specification, and which framework computes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.catalog import PROJECT
+
+BENCH = PROJECT / "bench"
+
+PRESETS = ("quick", "standard", "full")
+
+
+class WorkloadError(Exception):
+    """A workload's file that cannot be used; the message names file, field and fix."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Preset(_Frozen):
+    """How long a preset measures: by time and noise, or by whole epochs."""
+
+    seconds: float | None = Field(gt=0)  # the most that the measured windows may take together
+    windows: int | None = Field(gt=0)  # at least so many windows, where the time allows
+    noise: float | None = Field(gt=0)  # relative half width of the median's 95 % interval that is enough
+    train_items: int = Field(gt=0)
+    test_items: int = Field(gt=0)
+    epochs: int | None = Field(gt=0)
+
+
+class Metric(_Frozen):
+    """What tells that a network has learned, and the range a whole run is expected in."""
+
+    name: str
+    unit: str
+    band: tuple[float, float]
+    band_data: Literal["files", "generated"]
+
+
+class Workload(_Frozen):
+    """One workload as bench/workloads/<name>.json declares it."""
+
+    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    title: str
+    task: str
+    data: str
+    items: str
+    batch: int = Field(gt=0)
+    chance: float
+    metric: Metric
+    precisions: tuple[str, ...] = Field(min_length=1)
+    presets: dict[Literal["quick", "standard", "full"], Preset]
+
+    @property
+    def module(self) -> str:
+        """The stem of the files that compute it."""
+        return self.name.replace("-", "_")
+
+
+def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
+    """Every workload by name. Raises WorkloadError."""
+    workloads: dict[str, Workload] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            workload = Workload.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            found = error.errors()[0]
+            field = ".".join(str(part) for part in found["loc"]) or "the file"
+            raise WorkloadError(f"{path}: {field}: {found['msg']}; mend it as its neighbours have it") from None
+        if workload.name != path.stem:
+            raise WorkloadError(f"{path}: name: {workload.name!r} is not the file's name; make them the same")
+        workloads[workload.name] = workload
+    return workloads
+
+
+def adapters(folder: Path = BENCH / "frameworks") -> frozenset[tuple[str, str]]:
+    """(framework, module) of every file that computes a workload. Any suffix counts: an adapter may be R or Julia."""
+    return frozenset(
+        (path.parent.name, path.stem) for path in folder.glob("*/*") if path.is_file() and path.name[0] not in "_."
+    )

@@ -1,0 +1,69 @@
+"""What the machine is found to have, and how GPUs are named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from runner.catalog import PROJECT
+from runner.hardware import Gpu, HardwareError, choose_gpus, detect, detect_cpu, same_gpus
+
+FIRST = Gpu(0, "GPU-aa11", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
+SECOND = replace(FIRST, index=1, uuid="GPU-aa22")
+
+
+def test_the_cpu_has_a_model_memory_and_only_processors_that_this_process_may_use() -> None:
+    cpu = detect_cpu()
+    assert cpu.model
+    assert 1 << 28 < cpu.memory_bytes < 1 << 50
+    assert cpu.cpus
+    assert set(cpu.cpus) <= os.sched_getaffinity(0)
+
+
+def test_the_affinity_mask_of_the_runner_holds_for_its_cells() -> None:
+    one = min(os.sched_getaffinity(0))
+    script = "from runner.hardware import detect_cpu; print(*detect_cpu().cpus)"
+    ended = subprocess.run(
+        ["taskset", "-c", str(one), sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == [str(one)]
+
+
+def test_gpus_that_were_not_asked_for_are_not_looked_for() -> None:
+    machine = detect("none")
+    assert machine.gpus == ()
+    assert machine.why_no_gpu == "GPUs were left out by --gpus none"
+
+
+def test_a_machine_without_gpus_says_why_in_a_clause() -> None:
+    machine = detect("all")
+    if machine.gpus:
+        pytest.skip("this machine has a GPU")
+    assert machine.why_no_gpu
+    assert "\n" not in machine.why_no_gpu
+    with pytest.raises(HardwareError, match="--gpus 0: .*; say --gpus none"):
+        detect("0")
+
+
+def test_gpus_are_named_by_index_or_by_the_beginning_of_their_uuid() -> None:
+    assert choose_gpus([FIRST, SECOND], ["1"]) == (SECOND,)
+    assert choose_gpus([FIRST, SECOND], ["gpu-AA11", "0"]) == (FIRST,)
+    assert choose_gpus([FIRST, SECOND], ["aa2", " 0"]) == (SECOND, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"), [("2", "'2' names no GPU; there are 0"), ("GPU-aa", "more than one GPU"), ("", "'' names no")]
+)
+def test_a_gpu_that_is_not_there_or_not_unique_is_refused(asked: str, sentence: str) -> None:
+    with pytest.raises(HardwareError, match=sentence):
+        choose_gpus([FIRST, SECOND], [asked])
+
+
+def test_frameworks_may_write_a_uuid_in_their_own_way() -> None:
+    assert same_gpus(["AA11", "gpu-aa22"], ["GPU-aa22", "GPU-aa11"])
+    assert not same_gpus(["aa11"], ["GPU-aa22"])
+    assert not same_gpus(["aa11"], ["GPU-aa11", "GPU-aa22"])

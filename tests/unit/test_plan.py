@@ -1,0 +1,232 @@
+"""The plan: what runs, what is left out, and the sentence that says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.catalog import Image, load_catalog
+from runner.hardware import Cpu, Gpu, Machine
+from runner.plan import Cell, Plan, PlanError, Request, plan
+from runner.workloads import adapters, load_workloads
+
+CPU = Cpu("Test CPU", (0, 1), 8 << 30)
+NO_GPU = Machine(CPU, (), "there is no NVIDIA driver on this machine")
+H200 = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", 141 << 30, "570.86.15", (0, 1))
+WORKLOADS = load_workloads()
+ADAPTERS = {(framework, each.module) for framework in ("torch", "jax") for each in WORKLOADS.values()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "requirements.lock").write_text("a lock\n")
+    return tmp_path
+
+
+def image(folder: Path, name: str = "torch-1-cpu", **fields: Any) -> Image:
+    usual: dict[str, Any] = {
+        "frameworks": ("torch",),
+        "framework_version": "1.0",
+        "python": "3.11",
+        "accelerator": "cpu",
+        "base": "python:3.11",
+        "precisions": ("fp32",),
+        "locked": date(2026, 1, 1),
+        "download_gb": 1.0,
+    }
+    return Image(name=name, folder=folder, **(usual | fields))
+
+
+def gpu_image(folder: Path, name: str = "torch-1-cu128", **fields: Any) -> Image:
+    usual: dict[str, Any] = {
+        "accelerator": "cuda",
+        "cuda": "12.8.1",
+        "cudnn": "9.10",
+        "min_driver": "525.60.13",
+        "min_compute_capability": "7.0",
+        "max_compute_capability": "12.0",
+        "precisions": ("fp32", "tf32"),
+        "cpu_twin": "torch-1-cpu",
+    }
+    return image(folder, name, **(usual | fields))
+
+
+def planned(images: list[Image], machine: Machine = NO_GPU, unfit: str | None = None, **asked: Any) -> Plan:
+    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, machine, lambda _: unfit)
+
+
+def reasons(found: Plan) -> set[str]:
+    return {skip.reason for skip in found.skips}
+
+
+def with_gpu(**changes: Any) -> Machine:
+    return Machine(CPU, (replace(H200, **changes),), None)
+
+
+def test_without_a_gpu_the_cpu_twin_runs_and_the_gpu_image_says_why_it_does_not(folder: Path) -> None:
+    found = planned([image(folder), gpu_image(folder)], precisions=("fp32",))
+    assert {(cell.image, cell.workload) for cell in found.cells} == {("torch-1-cpu", name) for name in WORKLOADS}
+    assert reasons(found) == {
+        "the image needs a GPU and there is no NVIDIA driver on this machine; its CPU twin torch-1-cpu stands in"
+    }
+
+
+def test_with_a_gpu_the_gpu_image_runs_and_its_twin_only_when_it_is_named(folder: Path) -> None:
+    images = [image(folder), gpu_image(folder)]
+    found = planned(images, with_gpu(), precisions=("fp32",))
+    assert {cell.image for cell in found.cells} == {"torch-1-cu128"}
+    assert {cell.device_model for cell in found.cells} == {"NVIDIA H200"}
+    assert all("--images names it" in skip.reason for skip in found.skips)
+    named = planned(images, with_gpu(), precisions=("fp32",), images_named=True)
+    assert {cell.image for cell in named.cells} == {"torch-1-cpu", "torch-1-cu128"}
+
+
+def test_a_cpu_image_that_is_nobodys_twin_runs_beside_a_gpu(folder: Path) -> None:
+    found = planned([image(folder, "torch-2-cpu"), gpu_image(folder)], with_gpu(), precisions=("fp32",))
+    assert {cell.image for cell in found.cells} == {"torch-2-cpu", "torch-1-cu128"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"driver": "520.61.05"}, "the NVIDIA driver is 520.61.05, and the image's CUDA 12.8.1 needs 525.60.13 or newer"),
+        ({"compute_capability": "6.1"}, "NVIDIA H200 has compute capability 6.1, and the image holds code for 7.0 to 12.0"),
+        ({"compute_capability": "12.1"}, "NVIDIA H200 has compute capability 12.1, and the image holds code for 7.0 to 12.0"),
+    ],
+)
+def test_a_gpu_that_the_image_cannot_use_is_told_before_anything_is_pulled(
+    folder: Path, changes: dict[str, str], reason: str
+) -> None:
+    found = planned([gpu_image(folder)], with_gpu(**changes), precisions=("fp32",))
+    assert not found.cells
+    assert reasons(found) == {reason}
+
+
+@pytest.mark.parametrize("driver", ["525.60.13", "525.105.17", "1000.1"])
+def test_driver_versions_are_compared_as_numbers(folder: Path, driver: str) -> None:
+    assert planned([gpu_image(folder)], with_gpu(driver=driver), precisions=("fp32",)).cells
+
+
+def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> None:
+    on_cpu = planned([image(folder)])
+    assert {cell.precision for cell in on_cpu.cells} == {"fp32"}
+    assert reasons(on_cpu) == {"a CPU has no TF32 unit"}
+    on_volta = planned([gpu_image(folder)], with_gpu(model="Tesla V100", compute_capability="7.0"))
+    assert {cell.precision for cell in on_volta.cells} == {"fp32"}
+    assert reasons(on_volta) == {"Tesla V100 has no tf32: it takes compute capability 8.0"}
+    on_hopper = planned([gpu_image(folder)], with_gpu())
+    assert {cell.precision for cell in on_hopper.cells} == {"fp32", "tf32"}
+
+
+def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> None:
+    found = planned([gpu_image(folder, precisions=("fp32",))], with_gpu())
+    assert reasons(found) == {"the image does not offer tf32"}
+
+
+def test_a_workload_without_an_adapter_is_left_out(folder: Path) -> None:
+    found = planned([image(folder, "tensorflow-1-cpu", frameworks=("tensorflow",))], precisions=("fp32",))
+    assert reasons(found) == {f"tensorflow has no adapter for {name} yet" for name in WORKLOADS}
+
+
+def test_what_the_engine_cannot_run_is_left_out_with_the_engines_reason(folder: Path) -> None:
+    found = planned([image(folder)], unfit="no Python 3.6 was found", precisions=("fp32",))
+    assert not found.cells
+    assert reasons(found) == {"no Python 3.6 was found"}
+
+
+def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(folder: Path) -> None:
+    gpus = (H200, replace(H200, index=1, uuid="GPU-2"), replace(H200, index=2, uuid="GPU-3", model="NVIDIA L4"))
+    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",))
+    assert len(found.cells) == 2 * len(WORKLOADS)
+    assert {cell.device_model for cell in found.cells} == {"NVIDIA H200", "NVIDIA L4"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"workloads": ("cnn-cifar",)}, r"--workloads: there is no 'cnn-cifar' \(did you mean 'cnn-cifar10'\?\)"),
+        ({"frameworks": ("pytorch",)}, r"--frameworks: there is no 'pytorch' \(did you mean 'torch'\?\)"),
+        ({"precisions": ("fp8",)}, r"--precision: there is no 'fp8'.*; there is fp32, tf32"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_told_with_those_that_do(
+    folder: Path, asked: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(PlanError, match=sentence):
+        planned([image(folder)], **asked)
+
+
+def test_the_cells_id_is_its_content(folder: Path) -> None:
+    first, second = planned([image(folder)], precisions=("fp32",)).cells
+    assert first.id != second.id
+    assert replace(first).id == first.id
+    assert len(first.id) == 16
+    assert int(first.id, 16) >= 0
+    for field, other in {"seed": 2, "lock_sha256": "0" * 64, "preset": "full", "device_model": "Other"}.items():
+        assert replace(first, **{field: other}).id != first.id
+
+
+def test_a_new_lock_makes_new_cells(folder: Path) -> None:
+    before = planned([image(folder)], precisions=("fp32",)).cells
+    (folder / "requirements.lock").write_text("another lock\n")
+    after = planned([image(folder)], precisions=("fp32",)).cells
+    assert {cell.id for cell in before}.isdisjoint(cell.id for cell in after)
+
+
+def test_a_cell_survives_the_manifest_and_a_changed_one_is_refused(folder: Path) -> None:
+    (cell, _) = planned([image(folder)], precisions=("fp32",)).cells
+    assert Cell.from_dict(cell.as_dict()) == cell
+    with pytest.raises(PlanError, match="does not have the content"):
+        Cell.from_dict(cell.as_dict() | {"batch": 65})
+    with pytest.raises(PlanError, match="other fields"):
+        Cell.from_dict(cell.as_dict() | {"colour": "red"})
+
+
+@given(
+    frameworks=st.none() | st.sets(st.sampled_from(["torch", "tensorflow", "jax"]), min_size=1).map(tuple),
+    workloads=st.none() | st.sets(st.sampled_from(sorted(WORKLOADS)), min_size=1).map(tuple),
+    precisions=st.none() | st.sets(st.sampled_from(["fp32", "tf32"]), min_size=1).map(tuple),
+    gpus=st.lists(st.sampled_from(["6.0", "7.0", "8.0", "9.0", "12.0"]), max_size=3),
+    named=st.booleans(),
+)
+def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
+    frameworks: tuple[str, ...] | None,
+    workloads: tuple[str, ...] | None,
+    precisions: tuple[str, ...] | None,
+    gpus: list[str],
+    named: bool,
+) -> None:
+    images = list(load_catalog().values())
+    machine = Machine(
+        CPU,
+        tuple(replace(H200, index=at, uuid=f"GPU-{at}", model=f"GPU of {cc}", compute_capability=cc) for at, cc in enumerate(gpus)),
+        None if gpus else "there is none",
+    )
+    request = Request(frameworks=frameworks, workloads=workloads, precisions=precisions, images_named=named)
+    found = plan(request, images, WORKLOADS, adapters(), machine, lambda _: None)
+
+    def key(each: Any) -> tuple[str, ...]:
+        return each.image, each.framework, each.workload, each.precision, each.device_kind, each.device_model
+
+    told = [key(each) for each in (*found.cells, *found.skips)]
+    assert len(set(told)) == len(told)
+    models = sorted(set(gpus)) or [""]
+    expected = sum(
+        len(models) if image.accelerator == "cuda" else 1
+        for image in images
+        for framework in image.frameworks
+        if frameworks is None or framework in frameworks
+        for workload in WORKLOADS.values()
+        if workloads is None or workload.name in workloads
+        for _ in precisions or workload.precisions
+    )
+    assert len(told) == expected
+    assert all(skip.reason for skip in found.skips)
+    assert len({cell.id for cell in found.cells}) == len(found.cells)
+    assert all(cell.device_kind == "cpu" for cell in found.cells) or gpus

@@ -1,0 +1,41 @@
+"""What the planner reads of the workloads, and which framework computes which."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runner.workloads import BENCH, WorkloadError, adapters, load_workloads
+
+
+def test_the_workloads_of_the_bench_are_read() -> None:
+    found = load_workloads()
+    assert {"cnn-cifar10", "gru-imdb"} <= set(found)
+    assert set(found["cnn-cifar10"].presets) == {"quick", "standard", "full"}
+    assert found["cnn-cifar10"].module == "cnn_cifar10"
+
+
+def test_a_field_that_is_wrong_is_told_with_its_file(tmp_path: Path) -> None:
+    fields = json.loads((BENCH / "workloads" / "gru-imdb.json").read_text())
+    fields["presets"]["quick"]["seconds"] = -1
+    path = tmp_path / "gru-imdb.json"
+    path.write_text(json.dumps(fields))
+    with pytest.raises(WorkloadError, match=rf"{path}: presets.quick.seconds: "):
+        load_workloads(tmp_path)
+
+
+def test_a_file_that_is_called_otherwise_than_its_workload_is_refused(tmp_path: Path) -> None:
+    shutil.copy(BENCH / "workloads" / "gru-imdb.json", tmp_path / "other.json")
+    with pytest.raises(WorkloadError, match="'gru-imdb' is not the file's name"):
+        load_workloads(tmp_path)
+
+
+def test_an_adapter_may_be_in_any_language(tmp_path: Path) -> None:
+    for name in ("torch/cnn_cifar10.py", "torch/__init__.py", "knet/cnn_cifar10.jl", "knet/.hidden.jl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert adapters(tmp_path) == {("torch", "cnn_cifar10"), ("knet", "cnn_cifar10")}
