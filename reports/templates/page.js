@@ -7,7 +7,7 @@
   let axis = "seconds";
   let printing = false;
 
-  const dark = () => !printing && (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+  const dark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
   const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const colour = (framework) => data.palette[data.colours[framework] || "grey"][dark() ? 1 : 0];
   const phaseTints = ["import", "data", "build", "parity", "compile", "warm-up"];
@@ -92,9 +92,17 @@
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
 
+  // Paper is light and narrow, whatever the screen is.
+  let chosen;
   addEventListener("beforeprint", () => {
+    chosen = root.dataset.theme;
+    root.dataset.theme = "light";
     printing = true;
     plots.filter((element) => !element.closest("details:not([open])")).forEach(draw);
   });
-  addEventListener("afterprint", () => { printing = false; redraw(); });
+  addEventListener("afterprint", () => {
+    printing = false;
+    if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
+    redraw();
+  });
 })();

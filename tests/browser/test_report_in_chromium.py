@@ -36,6 +36,7 @@ SWITCHES = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
+PREFERS_DARK = {"name": "prefers-color-scheme", "value": "dark"}
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
 
 
@@ -231,6 +232,19 @@ def test_markup_from_a_cell_runs_nothing_and_breaks_no_layout(browser: Browser, 
         assert "<script>window.hacked" in browser.run("return document.body.innerText")
         assert browser.complaints() == []
         assert not [url for url in browser.requests() if url.startswith("http")]
+
+
+def test_paper_is_light_and_no_plot_is_wider_than_it(browser: Browser, page: Path) -> None:
+    browser.open(page, theme="dark")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.command("Emulation.setEmulatedMedia", media="print", features=[PREFERS_DARK])
+    browser.command("Emulation.setDeviceMetricsOverride", width=718, height=1000, deviceScaleFactor=1, mobile=False)
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    drawn = "[...document.querySelectorAll('.plot .main-svg')].map((one) => one.getBoundingClientRect().right)"
+    assert 0 < max(browser.run(f"return {drawn}")) <= 718
+    browser.command("Emulation.setEmulatedMedia", media="", features=[PREFERS_DARK])
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return document.documentElement.dataset.theme") is None
 
 
 def test_it_prints(browser: Browser, page: Path) -> None:
