@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 from runner import store
-from runner.build import recipe
 from runner.catalog import PROJECT, Image
 from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine
 
@@ -98,22 +97,22 @@ def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cel
     ran = assert_six_good_cells(killed_and_resumed, "docker")
     assert run_containers(client) == []
     for row in ran.itertuples():
-        image = client.images.get(recipe(catalog[row.image]).tag)
-        assert row.image_digest == image.id
-        assert row.lock_sha256 == catalog[row.image].lock_sha256
-        assert row.bench_sha256 == image.labels["dlbench.bench_sha256"]
+        image = client.images.get(row.image_digest)
+        assert image.labels["dlbench.image"] == row.image
+        assert image.labels["dlbench.lock_sha256"] == row.lock_sha256 == catalog[row.image].lock_sha256
+        assert image.labels["dlbench.bench_sha256"] == row.bench_sha256
 
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker_run(
-    killed_and_resumed: Path, catalog: dict[str, Image], tmp_path: Path
+    killed_and_resumed: Path,
 ) -> None:
     cells = store.read([killed_and_resumed], "cells")
     cell = cells[(cells.image == CPU_IMAGES[0]) & (cells.workload == "cnn-cifar10")].iloc[0]
-    events = (killed_and_resumed / "events" / f"{store.file_name(cell.cell_id, 1)}.jsonl").read_bytes()
+    events = (killed_and_resumed / "events" / f"{store.file_name(cell['cell_id'], cell['repeat'])}.jsonl").read_bytes()
     command = ["docker", "run", "--rm", "--network", "none"]
-    command += [recipe(catalog[cell.image]).tag, "run", cell.workload, "--framework", cell.framework]
+    command += [cell.image_digest, "run", cell.workload, "--framework", cell.framework]
     command += ["--precision", "fp32", "--preset", "quick", "--mode", "default", "--device", "cpu", "--seed", "1"]
     begin = time.monotonic()
     bare = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
