@@ -81,10 +81,12 @@ class Loop(object):
         begin = self.seconds
         while True:
             times.append(self.window("warm-up", 1))
+            last = median(times[-WARMUP_GROUP:])
+            if self.seconds - begin > limit_seconds:
+                return last
             if len(times) >= 2 * WARMUP_GROUP:
-                last = median(times[-WARMUP_GROUP:])
                 before = median(times[-2 * WARMUP_GROUP : -WARMUP_GROUP])
-                if last > before * (1.0 - WARMUP_GAIN) or self.seconds - begin > limit_seconds:
+                if last > before * (1.0 - WARMUP_GAIN):
                     return last
 
     def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds):

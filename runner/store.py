@@ -1,4 +1,5 @@
-"""The Parquet tables of a run, as they lie on disk: results/<run id>/{cells,samples,metrics,parity}/<cell id>.r<repeat>.parquet.
+"""The Parquet tables of a run, as they lie on disk:
+results/<run id>/{cells,samples,metrics,parity}/<cell id>.r<repeat>.parquet.
 
 One file a table for each repeat of a cell, written aside, synced and renamed the moment that repeat ends: a killed run loses
 none that ended. `cells` is renamed last, so a repeat counts as ended exactly when its `cells` file is there. Beside the tables lie
@@ -44,7 +45,10 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("seed", "int64"),
         ("engine", "string"),
         # what ran it
-        ("image_digest", "string"),  # docker: the image's id or registry digest; venv: sha256 of the lock and interpreter
+        (
+            "image_digest",
+            "string",
+        ),  # docker: the image's id or registry digest; venv: sha256 of the lock and interpreter
         ("lock_sha256", "string"),
         ("bench_sha256", "string"),  # of the bench sources, as the cell itself read them
         ("device_uuids", "list<string>"),
@@ -60,7 +64,10 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("data_sha256", "string"),
         # how it ended
         ("status", "string"),  # ok | failed | skipped
-        ("error_kind", "string"),  # the protocol's kinds, and: protocol, parity, time-limit, crash, wrong-device, engine, interrupted
+        (
+            "error_kind",
+            "string",
+        ),  # the protocol's kinds, and: protocol, parity, time-limit, crash, wrong-device, engine, interrupted
         ("reason", "string"),  # for failed and skipped: the sentence for a person
         ("log_tail", "string"),
         ("exit_code", "int32"),
@@ -172,11 +179,13 @@ class RunStore:
         try:
             manifest = json.loads(path.read_bytes())
         except FileNotFoundError:
-            raise StoreError(f"{self.folder} is not a run: it has no run.json. `runner report` lists the runs it finds") from None
+            raise StoreError(
+                f"{self.folder} is not a run: it has no run.json; name a folder that `runner matrix` made"
+            ) from None
         except ValueError as error:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
-            raise StoreError(f"{path} has another schema_version than {SCHEMA_VERSION}; read it with the release that wrote it")
+            raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
         return manifest
 
     def write_repeat(self, cell_id: str, repeat: int, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -236,4 +245,5 @@ def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
             except (pa.ArrowException, OSError) as error:
                 raise StoreError(f"{path} cannot be read as a {table} table ({error}); remove or restore it") from None
             parts.append(part)
-    return pa.concat_tables(parts).to_pandas()
+    frame: pd.DataFrame = pa.concat_tables(parts).to_pandas()
+    return frame

@@ -1,0 +1,110 @@
+"""What an engine owes the runner: start a cell on given devices, yield what it prints, stop it at once, leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from runner.catalog import Image
+
+# What a cell prints on standard error is kept from its end, at most this many bytes.
+LOG_TAIL_BYTES = 16 * 1024
+
+
+class EngineError(Exception):
+    """An engine could not do its part; the message is a sentence for the user: what, where, what to do."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An image that is ready to run: built, or installed."""
+
+    image: Image
+    # docker: the image's id or registry digest; venv and host: sha256 of the lock and the interpreter
+    digest: str
+    # argv up to and with `-m bench`
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The part of the machine that one running cell has for itself."""
+
+    device_kind: str  # cpu | cuda
+    device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
+    cpus: tuple[int, ...]  # numbers of the logical CPUs
+    memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a cell's process ended."""
+
+    code: int  # as a shell tells it: 128 + signal for a killed process
+    out_of_memory: bool  # the kernel or the engine ended it for its memory
+    log_tail: str  # the end of its standard error, at most LOG_TAIL_BYTES
+
+
+class Running(Protocol):
+    """A started cell."""
+
+    def events(self) -> Iterator[bytes]:
+        """Yield what the cell prints on standard output, in chunks of any bounded size, until it ends."""
+        ...
+
+    def stop(self) -> None:
+        """Kill the cell and all it started, at once. May be called again, and from another thread."""
+        ...
+
+    def wait(self) -> Exit:
+        """Wait for the end, remove what the cell left, and say how it ended."""
+        ...
+
+
+class Engine(Protocol):
+    """Where cells run."""
+
+    @property
+    def name(self) -> str:
+        """docker | venv | host."""
+        ...
+
+    def unavailable(self) -> str | None:
+        """Why this engine cannot be used here; None when it can."""
+        ...
+
+    def unfit(self, image: Image) -> str | None:
+        """Why this engine cannot run this image; None when it can."""
+        ...
+
+    def cost(self, image: Image) -> int:
+        """About how many bytes must be fetched or built before the image can run; 0 when it is ready."""
+        ...
+
+    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+        """Make the image ready; `say` gets short lines of progress. Raises EngineError."""
+        ...
+
+    def start(
+        self,
+        prepared: Prepared,
+        arguments: Sequence[str],
+        slot: Slot,
+        label: str,
+        data: Path | None,
+        cache: Path,
+    ) -> Running:
+        """Start `python -m bench <arguments>` on the slot.
+
+        `label` marks what is started with the run it belongs to. `data` is the user's folder of data sets, which the cell
+        may only read, or None; the engine adds `--data` with the folder's name as the cell sees it. `cache` is a folder
+        that the cell may write and that outlives it. Raises EngineError.
+        """
+        ...
+
+    def sweep(self) -> int:
+        """Remove what killed runners of this machine left; return how many cells that were."""
+        ...

@@ -1,0 +1,373 @@
+"""The command `runner matrix`: from what was asked to stored results, a report and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bench.protocol import source_digest
+from runner import hardware, progress, schedule, store, workloads
+from runner.catalog import CatalogError, Image, load_catalog, select_images
+from runner.engines import choose
+from runner.engines.base import Engine, EngineError, Slot
+from runner.engines.host import HostEngine
+from runner.plan import Plan, PlanError, Request, plan
+
+OK, SOME_FAILED, COULD_NOT_START = 0, 1, 2
+
+
+class UsageError(Exception):
+    """What was asked cannot be done; the message says which option, and what to say instead."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `runner matrix`, as given."""
+
+    gpus: str = "all"
+    images: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ("fp32",)
+    preset: str = "quick"
+    engine: str = "auto"
+    seed: int = 1
+    repeats: int = 1
+    timeout: float | None = None
+    out: Path = Path("results")
+    data: Path | None = None
+    base_image: str | None = None
+
+
+# What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
+# whole run of preset full is: for the plan's estimate only.
+_OVERHEAD_SECONDS = 20.0
+_FULL_SECONDS = 1800.0
+
+# A cell that is still running after this long is taken to hang. Far above what the preset needs on a slow machine.
+_TIME_LIMITS = {"quick": 900.0, "standard": 3600.0, "full": 48 * 3600.0}
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What would be run: the plan with all that it was made from."""
+
+    options: Options
+    machine: hardware.Machine
+    engine: Engine
+    why_engine: str
+    images: dict[str, Image]
+    workloads: dict[str, workloads.Workload]
+    plan: Plan
+
+    @property
+    def jobs(self) -> list[schedule.Job]:
+        return schedule.blocks(self.plan.cells, self.options.repeats, self.options.seed)
+
+    @property
+    def slots(self) -> list[Slot]:
+        return schedule.slots(self.machine, any(cell.device_kind == "cpu" for cell in self.plan.cells))
+
+    def expected_seconds(self, jobs: Sequence[schedule.Job]) -> float:
+        """A rough length of these jobs on these slots."""
+        total = sum(_expected_seconds(self.workloads[job.cell.workload], job.cell.preset) for job in jobs)
+        return total / max(1, len(self.slots))
+
+    def fetch_bytes(self) -> int:
+        """What must be fetched or built before the first cell."""
+        return sum(self.engine.cost(self.images[name]) for name in sorted({cell.image for cell in self.plan.cells}))
+
+
+def look_ahead(options: Options) -> Prospect:
+    """Find the machine, the engine and the plan. Raises one of USER_ERRORS."""
+    known = workloads.load_workloads()
+    machine = hardware.detect(options.gpus)
+    engine, why, there = _engine(options, machine)
+    chosen = select_images(there, options.images) if options.images else list(there.values())
+    request = Request(
+        preset=options.preset,
+        seed=options.seed,
+        frameworks=options.frameworks or None,
+        workloads=options.workloads or None,
+        precisions=options.precisions or None,
+        images_named=bool(options.images),
+    )
+    made = plan(request, chosen, known, workloads.adapters(), machine, engine.unfit)
+    return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made)
+
+
+def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, dict[str, Image]]:
+    """The engine, why it is that one, and the images there are for it."""
+    if options.engine == "host":
+        engine, why = choose("host", [])
+        assert isinstance(engine, HostEngine)
+        return engine, why, engine.images(bool(machine.gpus))
+    catalog = load_catalog()
+    named = select_images(catalog, options.images or ["*"])
+    likely = [image for image in named if (image.accelerator == "cuda") == bool(machine.gpus)]
+    engine, why = choose(options.engine, likely, bool(machine.gpus), options.base_image)
+    return engine, why, catalog
+
+
+def _expected_seconds(workload: workloads.Workload, preset: str) -> float:
+    """A rough length of one repeat."""
+    seconds = dict(workload.presets)[preset].seconds  # type: ignore[index]
+    return _OVERHEAD_SECONDS + (seconds if seconds is not None else _FULL_SECONDS)
+
+
+def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunStore, dict[str, Any]]:
+    """Plan a new run and make its folder. Raises UsageError when nothing can be run."""
+    prospect = look_ahead(options)
+    if not prospect.plan.cells:
+        reasons = "\n".join(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips)
+        raise UsageError(f"nothing of what was asked can run here:\n{reasons or '  no image was chosen'}")
+    now = datetime.now(UTC)
+    cpu = prospect.machine.cpu
+    run = store.RunStore(options.out / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
+    manifest = {
+        "schema_version": store.SCHEMA_VERSION,
+        "run_id": run.run_id,
+        "created": now.isoformat(timespec="seconds"),
+        "argv": list(argv),
+        "options": _plain(options),
+        "seed": options.seed,
+        "preset": options.preset,
+        "repeats": options.repeats,
+        "engine": prospect.engine.name,
+        "devices": [asdict(gpu) for gpu in prospect.machine.gpus],
+        "host": {
+            "cpu_model": cpu.model,
+            "cpu_count": len(cpu.cpus),
+            "memory_bytes": cpu.memory_bytes,
+            "kernel": prospect.machine.kernel,
+        },
+        "plan": [cell.as_dict() for cell in prospect.plan.cells],
+        "skipped": len(prospect.plan.skips),
+        "bench_sha256": source_digest(workloads.BENCH),
+        "runner_version": runner_version(),
+        "reused": [],
+    }
+    run.write_manifest(manifest)
+    run.write_skipped(
+        [asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(prospect.plan.skips)]
+    )
+    return prospect, run, manifest
+
+
+def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore, dict[str, Any]]:
+    """Take up a run that was interrupted, with the options it had. Raises UsageError when it is not the same matrix any more."""
+    folder = out / name if (out / name).is_dir() else Path(name)
+    run = store.RunStore(folder.resolve())
+    manifest = run.manifest()
+    if manifest["bench_sha256"] != source_digest(workloads.BENCH):
+        raise UsageError(
+            f"--resume {name}: the bench has changed since that run began, so its results could not stand beside new ones; "
+            "start a new run, or check out the bench it began with"
+        )
+    prospect = look_ahead(_options(manifest["options"]))
+    planned = {cell["id"] for cell in manifest["plan"]}
+    if planned != {cell.id for cell in prospect.plan.cells}:
+        raise UsageError(
+            f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
+        )
+    run.remove_parts()
+    manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
+    manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]
+    run.write_manifest(manifest)
+    return prospect, run, manifest
+
+
+def execute(prospect: Prospect, run: store.RunStore) -> int:
+    """Run what is left of a run; store, report, and return the exit code."""
+    ended = run.finished()
+    jobs = [job for job in prospect.jobs if (job.cell.id, job.repeat) not in ended]
+    options = prospect.options
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlbench" / "data"
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_runner(run), _observer(prospect, jobs) as observer:
+        matrix = schedule.Matrix(
+            engine=prospect.engine,
+            run=run,
+            observer=observer,
+            time_limit=options.timeout or _TIME_LIMITS[options.preset],
+            data=options.data.resolve() if options.data else None,
+            cache=cache,
+            models={gpu.uuid: gpu.model for gpu in prospect.machine.gpus},
+        )
+        interrupted = _run(matrix, prospect, jobs)
+    return _finish(prospect, run, interrupted)
+
+
+def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[schedule.Job]) -> bool:
+    """Prepare the images and run the jobs; True when it was interrupted."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        prospect.engine.sweep()
+        needed = sorted({job.cell.image for job in jobs})
+        ready, failed = matrix.prepare([prospect.images[name] for name in needed])
+        for job in jobs:
+            if job.cell.image in failed:
+                matrix.fail(job, failed[job.cell.image])
+        matrix.run_jobs([job for job in jobs if job.cell.image in ready], prospect.slots, ready)
+    except KeyboardInterrupt:
+        matrix.stop()
+        return True
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return False
+
+
+def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
+    from reports import render
+
+    ended = run.finished()
+    missing = [job for job in prospect.jobs if (job.cell.id, job.repeat) not in ended]
+    failed = sum(status != "ok" for status in ended.values())
+    report = run.folder / "report.html"
+    if ended:
+        render([run.folder], report)
+    say = sys.stderr
+    print(f"{len(ended) - failed} ok, {failed} failed, {len(missing)} not run, "
+          f"{len(prospect.plan.skips)} left out as planned", file=say)  # fmt: skip
+    print(f"results  {run.folder}", file=say)
+    if ended:
+        print(f"report   {report}", file=say)
+    if missing:
+        how = "interrupted" if interrupted else "not all was run"
+        print(f"{how}; what had ended is kept. Go on with: runner matrix --resume {run.run_id}"
+              + ("" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"), file=say)  # fmt: skip
+    return SOME_FAILED if failed or missing else OK
+
+
+def summary(run: store.RunStore, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The run for a script: every stored repeat with its median step time in seconds (None where nothing was measured)."""
+    cells = store.read([run.folder], "cells")
+    samples = store.read([run.folder], "samples")
+    steady = samples[samples["stage"] == "steady"]
+    medians = (steady["seconds"] / steady["steps"]).groupby([steady["cell_id"], steady["repeat"]]).median().to_dict()
+    columns = ["cell_id", "repeat", "image", "framework", "workload", "precision", "device_model", "status", "error_kind",
+               "reason", "parity_passed", "image_digest"]  # fmt: skip
+    rows = json.loads(cells[columns].to_json(orient="records"))
+    for row in rows:
+        row["median_step_seconds"] = medians.get((row["cell_id"], row["repeat"]))
+    return {"run_id": run.run_id, "folder": str(run.folder), "report": str(run.folder / "report.html"),
+            "planned": len(manifest["plan"]) * manifest["repeats"], "cells": rows}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _only_runner(run: store.RunStore) -> Iterator[None]:
+    """Hold the run's folder: two runners on one run would repeat each other's cells. The kernel frees it if we are killed."""
+    folder = os.open(run.folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another runner is working on {run.folder}; wait for it, or stop it") from None
+        yield
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _observer(prospect: Prospect, jobs: Sequence[schedule.Job]) -> Iterator[schedule.Observer]:
+    from rich.console import Console
+
+    expected = prospect.expected_seconds(jobs) * len(prospect.slots) / max(1, len(jobs))
+    remaining = progress.Remaining(len(jobs), expected, len(prospect.slots))
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield progress.PlainObserver(remaining)
+        return
+    live = progress.LiveObserver(console, len(jobs), remaining)
+    with live.progress:
+        yield live
+
+
+def runner_version() -> str:
+    try:
+        return version("dlbench-matrix")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _plain(options: Options) -> dict[str, Any]:
+    return {
+        k: str(v) if isinstance(v, Path) else list(v) if isinstance(v, tuple) else v for k, v in asdict(options).items()
+    }
+
+
+def _options(stored: Mapping[str, Any]) -> Options:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
+    values |= {k: Path(values[k]) for k in ("out", "data") if values.get(k) is not None}
+    return Options(**values)
+
+
+# What a user can cause, told as a sentence and not as a traceback.
+USER_ERRORS = (
+    UsageError,
+    CatalogError,
+    PlanError,
+    workloads.WorkloadError,
+    hardware.HardwareError,
+    EngineError,
+    store.StoreError,
+)
+
+
+def print_plan(prospect: Prospect, as_json: bool) -> None:
+    """What --dry-run shows: the cells, what is left out and why, what must be fetched, how long it will take."""
+    jobs, fetch = prospect.jobs, prospect.fetch_bytes()
+    seconds = prospect.expected_seconds(jobs)
+    if as_json:
+        found = {
+            "engine": prospect.engine.name,
+            "why_engine": prospect.why_engine,
+            "cells": [cell.as_dict() for cell in prospect.plan.cells],
+            "skipped": [asdict(skip) for skip in prospect.plan.skips],
+            "repeats": prospect.options.repeats,
+            "fetch_bytes": fetch,
+            "expected_seconds": seconds,
+        }
+        print(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("workload", "framework", "image", "precision", "device", title="cells")
+    for cell in prospect.plan.cells:
+        table.add_row(cell.workload, cell.framework, cell.image, cell.precision, cell.device_model)
+    Console().print(table)
+    for reason, skips in prospect.plan.skipped_by_reason().items():
+        what = ", ".join(dict.fromkeys(f"{skip.image} ({skip.workload}, {skip.precision})" for skip in skips))
+        print(f"left out: {what}\n          {reason}")
+    print(prospect.why_engine)
+    print(
+        f"{len(jobs)} cells to run, {len(prospect.plan.skips)} left out; to fetch or build: {fetch / 1e9:.2f} GB; "
+        f"about {progress.minutes(seconds)} of measuring"
+    )
+
+
+def say_where(prospect: Prospect) -> None:
+    """The lines that a run begins with."""
+    if not prospect.machine.gpus:
+        print(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images", file=sys.stderr)
+    cells, left_out = prospect.plan.cells, prospect.plan.skips
+    print(prospect.why_engine, file=sys.stderr)
+    print(f"{len(cells)} cells x {prospect.options.repeats} repeats, {len(left_out)} left out (--dry-run tells why), "
+          f"about {progress.minutes(prospect.expected_seconds(prospect.jobs))} once the images are ready "
+          f"[{time.strftime('%H:%M:%S')}]", file=sys.stderr)  # fmt: skip
+
+
+__all__ = ["Options", "execute", "look_ahead", "print_plan", "resume", "say_where", "start", "summary"]

@@ -1,0 +1,235 @@
+"""What one repeat of a cell said: chunks of its output become checked events, and those the store's rows.
+
+Everything here comes out of a cell and is untrusted: lines, counts and totals are bounded, every event is checked against the
+protocol, and the first line that does not fit fails the cell while all that came before it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.protocol import MAX_LINE_BYTES, ProtocolError, parse
+from runner.engines.base import Exit
+from runner.hardware import same_gpus
+from runner.plan import Cell
+
+# A cell of preset full tells some 20 000 events; a cell that says more than this is broken.
+MAX_EVENTS = 200_000
+MAX_TOTAL_BYTES = 64 * 1024 * 1024
+
+_PHASE_COLUMNS = {
+    "import": "import_seconds",
+    "data": "data_seconds",
+    "build": "build_seconds",
+    "compile": "compile_seconds",
+    "warm-up": "warmup_seconds",
+    "parity": "parity_seconds",
+    "train": "train_seconds",
+    "evaluate": "evaluate_seconds",
+}
+
+
+class Recorder:
+    """Collects the events of one repeat. `observe` is told each checked event; `path` keeps each good line as it came."""
+
+    def __init__(self, path: Path, observe: Callable[[dict[str, Any]], None] = lambda event: None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        self._observe = observe
+        self._pending = b""
+        self._bytes = 0
+        self._count = 0
+        self.problem: str | None = None  # the first breach of the protocol
+        self.row: dict[str, Any] = {}
+        self.samples: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, Any]] = []
+        self.parity: list[dict[str, Any]] = []
+        self.error: dict[str, Any] | None = None
+        self.end: dict[str, Any] | None = None
+        self.environment: dict[str, Any] | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the cell's output. After a problem the rest is ignored."""
+        if self.problem:
+            return
+        self._bytes += len(chunk)
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        for line in lines:
+            self._take(line)
+            if self.problem:
+                return
+        if len(self._pending) > MAX_LINE_BYTES:
+            self._take(self._pending)
+        elif self._bytes > MAX_TOTAL_BYTES:
+            self.problem = f"the cell printed more than {MAX_TOTAL_BYTES} bytes of events"
+
+    def close(self) -> None:
+        """The output has ended: a line without its end is torn."""
+        if self._pending and not self.problem:
+            self.problem = str(ProtocolError("the last line is torn", self._pending))
+        self._file.close()
+
+    def _take(self, line: bytes) -> None:
+        self._count += 1
+        try:
+            if self._count > MAX_EVENTS:
+                raise ProtocolError(f"more than {MAX_EVENTS} events", line)
+            if self.end is not None:
+                raise ProtocolError("a line after `end`", line)
+            event = parse(line)
+        except ProtocolError as error:
+            self.problem = str(error)
+            return
+        self._file.write(line + b"\n")
+        self._file.flush()
+        getattr(self, "_on_" + event["event"])(event)
+        self._observe(event)
+
+    def _on_environment(self, event: dict[str, Any]) -> None:
+        self.environment = event
+        versions = event["versions"]
+        self.row.update(
+            bench_sha256=event["bench_sha256"],
+            device_uuids=event["device"]["uuids"],
+            device_name=event["device"]["name"],
+            compute_capability=event["device"]["compute_capability"],
+            framework_version=event["framework_version"],
+            python_version=versions.get("python"),
+            cuda_version=versions.get("cuda"),
+            cudnn_version=versions.get("cudnn"),
+            driver_version=versions.get("driver"),
+            environment_json=json.dumps(event, sort_keys=True),
+            started_unix=event["clock"]["unix_at_zero"],
+        )
+
+    def _on_data(self, event: dict[str, Any]) -> None:
+        self.row.update(data_source=event["source"], data_sha256=event["sha256"])
+
+    def _on_phase(self, event: dict[str, Any]) -> None:
+        if event["state"] == "end":
+            column = _PHASE_COLUMNS[event["name"]]
+            self.row[column] = self.row.get(column, 0.0) + (event["seconds"] or 0.0)
+
+    def _on_plan(self, event: dict[str, Any]) -> None:
+        self.row["short"] = event["short"]
+
+    def _on_sample(self, event: dict[str, Any]) -> None:
+        if event["stage"] == "first":
+            self.row["first_step_seconds"] = event["seconds"]
+        self.samples.append(
+            {
+                "index": event["index"],
+                "stage": event["stage"],
+                "begin_seconds": event["begin"],
+                "seconds": event["seconds"],
+                "steps": event["steps"],
+                "items": event["items"],
+            }
+        )
+
+    def _on_metric(self, event: dict[str, Any]) -> None:
+        row = {column: event[column] for column in ("name", "split", "step", "value")}
+        self.metrics.append(row | {"train_seconds": event["seconds"]})
+
+    def _on_parity(self, event: dict[str, Any]) -> None:
+        columns = ("quantity", "tensor", "error", "bound", "passed", "variant")
+        self.parity.append({column: event[column] for column in columns})
+
+    def _on_memory(self, event: dict[str, Any]) -> None:
+        self.row.update(host_peak_bytes=event["host_peak_bytes"], device_peak_bytes=event["device_peak_bytes"])
+
+    def _on_error(self, event: dict[str, Any]) -> None:
+        self.error = event
+
+    def _on_end(self, event: dict[str, Any]) -> None:
+        self.end = event
+        self.row.update(stop=event["stop"], noise=event["noise"], steps=event["steps"])
+
+    def tables(self, cell: Cell, outcome: tuple[str, str | None, str | None], **columns: Any) -> dict[str, Any]:
+        """The store's tables for this repeat; `outcome` is (status, error kind, reason)."""
+        status, kind, reason = outcome
+        passed = all(row["passed"] for row in self.parity) if self.parity else None
+        row = asdict(cell) | self.row | columns
+        row |= {"status": status, "error_kind": kind, "reason": reason, "parity_passed": passed}
+        return {"cells": [row], "samples": self.samples, "metrics": self.metrics, "parity": self.parity}
+
+
+def judge(
+    recorder: Recorder, cell: Cell, ended: Exit, timed_out: float | None, uuids: tuple[str, ...]
+) -> tuple[str, str | None, str | None]:
+    """(status, error kind, reason) of a repeat that has ended. `uuids` are the GPUs it was given."""
+    failure = (
+        _limits(ended, timed_out)
+        or _said(recorder, ended)
+        or _device(recorder, cell, uuids)
+        or _parity(recorder)
+        or _nothing_measured(recorder)
+    )
+    return ("failed", *failure) if failure else ("ok", None, None)
+
+
+def _limits(ended: Exit, timed_out: float | None) -> tuple[str, str] | None:
+    if timed_out is not None:
+        return "time-limit", f"it had not ended after {timed_out:.0f} s and was stopped; --timeout gives it longer"
+    if ended.out_of_memory:
+        return "out-of-memory", "the machine's memory limit ended it; give the cell more, or run fewer at a time"
+    return None
+
+
+def _said(recorder: Recorder, ended: Exit) -> tuple[str, str] | None:
+    if recorder.problem:
+        return "protocol", f"its output broke the protocol: {recorder.problem}"
+    if recorder.error:
+        return recorder.error["kind"], recorder.error["message"]
+    if recorder.end is None or ended.code != 0:
+        return "crash", f"its process ended with {_code(ended.code)} {'after' if recorder.end else 'before'} its `end`"
+    if recorder.end["status"] != "ok":
+        return "bug", "it told `end` with status failed and no error"
+    return None
+
+
+def _code(code: int) -> str:
+    import signal
+
+    if code > 128:
+        try:
+            return f"exit code {code} ({signal.Signals(code - 128).name})"
+        except ValueError:
+            pass
+    return f"exit code {code}"
+
+
+def _device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
+    """A GPU cell must have computed on the GPUs it was given: a result from the wrong one is worse than none."""
+    if recorder.environment is None:
+        return "protocol", "it never told its environment"
+    device = recorder.environment["device"]
+    if device["kind"] != cell.device_kind:
+        return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
+    if device["uuids"] and uuids and not same_gpus(device["uuids"], uuids):
+        return "wrong-device", f"it ran on {', '.join(device['uuids'])} and was given {', '.join(uuids)}"
+    return None
+
+
+def _parity(recorder: Recorder) -> tuple[str, str] | None:
+    if not recorder.parity:
+        return "parity", "it ended without the parity check, so nothing shows that it computes the same network"
+    failed = [row for row in recorder.parity if not row["passed"]]
+    if not failed:
+        return None
+    worst = max(failed, key=lambda r: (r["error"] is None, (r["error"] or 0.0) / (r["bound"] or 1e-300)))
+    error = "is not finite" if worst["error"] is None else f"is off by {worst['error']:.2g}"
+    return "parity", (
+        f"it computes something else: {worst['quantity']} {worst['tensor']} {error} where {worst['bound']:.2g} is "
+        f"allowed ({len(failed)} of {len(recorder.parity)} quantities fail)"
+    )
+
+
+def _nothing_measured(recorder: Recorder) -> tuple[str, str] | None:
+    if any(sample["stage"] == "steady" for sample in recorder.samples):
+        return None
+    return "protocol", "it ended without one steady window"
