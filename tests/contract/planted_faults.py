@@ -2,6 +2,7 @@
 
 Runs in an interpreter that has torch (the image's own environment); test_parity_gate.py reads what it prints.
 """
+
 import json
 import sys
 

@@ -1,0 +1,69 @@
+"""The parity gate against mistakes planted one at a time in real PyTorch adapters, in the image's own environment."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import PROJECT, load_catalog
+from runner.engines.venv import VenvEngine
+
+UNCHANGED = {"Unchanged", "WithCell"}
+# What each planted mistake must at least be caught by; the first name of a quantity is enough.
+CAUGHT_BY = {
+    "DoubleSoftmax": "loss",
+    "DropoutLeftOn": "logits",
+    "PaddingOnOneSide": "logits",
+    "TransposedPicture": "logits",
+    "FlattenedChannelsLast": "logits",
+    "SummedLoss": "gradient",
+    "MomentumWithUnitGain": "parameter",
+    "Dampening": "parameter",
+    "Nesterov": "parameter",
+    "WeightDecay": "parameter",
+    "ResetBefore": "logits",
+    "UpdateGateTurned": "logits",
+    "GatesInAnotherOrder": "logits",
+    "RecurrentBiasForgotten": "logits",
+    "AdamWithoutBiasCorrection": "parameter",
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, dict[str, object]]:
+    image = load_catalog()["torch-2.13.0-cpu"]
+    engine = VenvEngine()
+    reason = engine.unfit(image)
+    if reason:
+        pytest.skip(f"no environment for {image.name}: {reason}")
+    python = engine.prepare(image, print).command[0]
+    script = Path(__file__).with_name("planted_faults.py")
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    ended = subprocess.run([python, str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: dict[str, dict[str, object]] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(UNCHANGED))
+def test_the_network_written_another_way_passes(verdicts: dict[str, dict[str, object]], name: str) -> None:
+    assert verdicts[name]["failed"] == []
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(CAUGHT_BY))
+def test_a_planted_mistake_is_caught_by_far(verdicts: dict[str, dict[str, object]], name: str) -> None:
+    failed = verdicts[name]["failed"]
+    assert isinstance(failed, list)
+    assert any(entry.startswith(CAUGHT_BY[name]) for entry in failed)
+    assert float(str(verdicts[name]["worst"])) > 100, (
+        "a mistake lies far outside the bound, so the bound need not be exact"
+    )
+
+
+@pytest.mark.timeout(900)
+def test_no_planted_mistake_is_left_out_here(verdicts: dict[str, dict[str, object]]) -> None:
+    assert set(verdicts) == UNCHANGED | set(CAUGHT_BY)
