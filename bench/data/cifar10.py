@@ -16,7 +16,7 @@ from bench.data import files, pickles
 from bench.errors import DataError
 
 NAME = "cifar10"
-GENERATOR = 1
+GENERATOR = 2
 CLASSES = 10
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32

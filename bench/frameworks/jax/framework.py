@@ -32,10 +32,10 @@ def configure(setup):
     if setup.device == "cuda":
         try:
             jax.devices()
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError) as error:  # the latter where no CUDA plugin is installed
             raise Unsupported(
                 "a GPU was asked for, but jax %s finds none (%s); start the container with one, or see `runner doctor`"
-                % (jax.__version__, error)
+                % (jax.__version__, str(error) or "no CUDA plugin is installed")
             )
 
 

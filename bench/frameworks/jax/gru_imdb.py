@@ -19,7 +19,6 @@ from flax import nnx
 from bench.frameworks.jax.framework import started
 
 UNITS = 100
-UNROLL = 5  # steps of the scan that are compiled as one: less overhead a step, a little more to compile
 
 
 class GRU(nnx.Module):
@@ -42,7 +41,7 @@ class GRU(nnx.Module):
             return (1 - z) * n + z * h, None
 
         h = jnp.zeros((x.shape[1], self.units), x.dtype)  # C6: zero, and no parameter
-        return jax.lax.scan(cell, h, self.project(x), unroll=UNROLL)[0]
+        return jax.lax.scan(cell, h, self.project(x))[0]
 
 
 class Network(nnx.Module):

@@ -1,0 +1,48 @@
+"""What is asked of the CUDA driver where a framework does not tell it."""
+
+import ctypes
+
+from bench import cuda
+
+
+class Driver:
+    """The four functions of libcuda that are used, for a machine with one GPU."""
+
+    raw = bytes(range(16))
+
+    def cuInit(self, flags):  # noqa: N802 (the driver's names)
+        return 0
+
+    def cuDeviceGet(self, device, index):  # noqa: N802
+        device._obj.value = index
+        return 0 if index == 0 else 101
+
+    def cuDeviceGetUuid(self, uuid, device):  # noqa: N802
+        ctypes.memmove(uuid, self.raw, 16)
+        return 0
+
+    def cuDeviceTotalMem_v2(self, size, device):  # noqa: N802
+        size._obj.value = 5 << 30
+        return 0
+
+
+def absent(name):
+    raise OSError(name)
+
+
+def test_a_uuid_is_written_as_nvml_writes_it(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert cuda.uuids(1) == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
+    assert cuda.memory_bytes(0) == 5 << 30
+
+
+def test_a_gpu_that_the_driver_does_not_know_leaves_no_half_list(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert cuda.uuids(2) == []
+    assert cuda.memory_bytes(1) is None
+
+
+def test_without_a_driver_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    assert cuda.uuids(1) == []
+    assert cuda.memory_bytes(0) is None
