@@ -118,7 +118,8 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         )
         if cell.step is not None:
             traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
-        reach = max(reach, float(np.quantile(times, 0.97)), 1e3 * _upper(cell))
+        # A cell that hardly held still may have an interval many times its median: it may leave the axis, not own it.
+        reach = max(reach, min(max(float(np.quantile(times, 0.97)), 1e3 * _upper(cell)), 3 * float(np.median(times))))
     labels = [text(cell.label, 34) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
     yaxis = {
         "tickvals": list(range(len(cells))),

@@ -116,7 +116,7 @@ def _apart(entry: Ranked) -> bool:
 def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
     parts = [
         f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long "
-        f"({'' if at else '95 % interval '}{between(entry.ratio)})"
+        f"({'' if at else '95 % interval '}{between(entry.ratio)})"
         for at, entry in enumerate(behind[:3])
     ]
     if len(behind) > 3:
@@ -144,6 +144,8 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
         caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
     if cells and min(len(cell.repeats) for cell in cells) == 1:
         caveats.append("One repeat each: the intervals do not say how much another run would differ.")
+    if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
+        caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
     if any(cell.short for cell in cells):
         caveats.append("Shorter than the specification's run: speeds compare, totals and final accuracies do not.")
     if group.key.data_source == "generated":

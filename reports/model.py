@@ -77,13 +77,14 @@ class ParityRow:
 
 @dataclass(frozen=True)
 class Score:
-    """The last test metric of a cell: the median over its repeats and their range."""
+    """The last test metric of a cell: the median over its repeats and their range, and the fewest steps before it."""
 
     name: str
     value: float
     low: float
     high: float
     repeats: int
+    steps: int
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,7 +71,7 @@ class Plots:
         caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
         hidden = charts.beyond_axis(group)
         if hidden:
-            caption += f" {text.plural(hidden, 'window')} took longer than the axis reaches and are counted, not drawn."
+            caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted as all others."
         return self.add(charts.intervals(group, self.most), charts.described(group), caption)
 
     def learning(self, group: Group, workload: Workload) -> list[Chart]:
@@ -143,6 +144,7 @@ def _engine() -> Environment:
     engine.filters["brief"] = lambda value: text.visible(str(value), 80)
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
     engine.filters["moment"] = moment
+    engine.filters["shell"] = shlex.join
     return engine
 
 
@@ -221,9 +223,9 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
 
 
 def _fits(row: Any, group: Group) -> bool:
-    key = group.key
-    names = ("workload", "precision", "preset", "device_kind", "device_model")
-    return all(row[name] == getattr(key, name) for name in names)
+    """Whether a combination that was left out would have stood in this group; the plan does not say its preset."""
+    names = ("workload", "precision", "device_kind", "device_model")
+    return all(row[name] == getattr(group.key, name) for name in names)
 
 
 def _matrix_entry(label: str, group: Group, data: Tables) -> tuple[Cell | None, Any, str]:

@@ -218,13 +218,14 @@ def _total(repeats: Sequence[Repeat]) -> float | None:
 
 def _score(repeats: Iterable[Repeat]) -> Score | None:
     """The last value of the test metric in each repeat that ended well."""
-    name, last = "", []
+    name, last, steps = "", [], []
     for repeat in repeats:
         tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
         if repeat.status == "ok" and tests and math.isfinite(tests[0].values[-1]):
             name = tests[0].name
             last.append(float(tests[0].values[-1]))
-    return Score(name, float(np.median(last)), min(last), max(last), len(last)) if last else None
+            steps.append(int(tests[0].steps[-1]))
+    return Score(name, float(np.median(last)), min(last), max(last), len(last), min(steps)) if last else None
 
 
 def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:

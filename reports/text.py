@@ -35,6 +35,7 @@ NAMES = {
 }
 
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
@@ -76,7 +77,7 @@ def number(value: float | None, digits: int = 3) -> str:
     if abs(rounded) >= 1e-4:
         return f"{rounded:,.{max(0, places)}f}".replace(",", "\u2009")
     mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
-    return f"{mantissa} × 10^{int(exponent)}"
+    return f"{mantissa}\u2009·\u200910{str(int(exponent)).translate(_RAISED)}"
 
 
 def duration(seconds: float | None) -> str:

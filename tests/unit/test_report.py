@@ -240,5 +240,5 @@ def test_durations_are_said_in_the_unit_that_fits(value: float | None, shown: st
 
 def test_large_and_small_numbers_stay_readable() -> None:
     assert text.number(1234567.0) == "1\u2009230\u2009000"
-    assert text.number(1.04e-7, 2) == "1.0 × 10^-7"
+    assert text.number(1.04e-7, 2) == "1.0 · 10⁻⁷"
     assert text.number(float("nan")) == "–"

@@ -169,6 +169,7 @@ def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None
     assert (torch.score.name, torch.score.repeats) == ("accuracy", 3)
     assert torch.score.low <= torch.score.value <= torch.score.high
     assert torch.score.value == pytest.approx(0.615, abs=0.04)
+    assert torch.score.steps == 1 + 3 * 43
 
 
 def test_whole_numbers_stay_whole_beside_missing_ones(tmp_path: Path) -> None:
@@ -201,10 +202,17 @@ def test_a_winner_is_named_only_where_the_interval_says_so(tmp_path: Path) -> No
     data = load(synthetic.make_run(tmp_path / "run"))
     cnn, gru = findings.findings(data)
     assert cnn.headline == "PyTorch 2.13.0 is fastest"
-    assert "95 % interval" in cnn.detail
+    assert "95 % interval" in cnn.detail
     assert gru.headline.endswith("cannot be told apart")
     assert "JAX 0.10.2" in gru.headline
     assert "PyTorch 2.13.0" in gru.headline
+
+
+def test_cells_measured_with_different_bench_sources_are_said_to_be(tmp_path: Path) -> None:
+    same = load(synthetic.make_run(tmp_path / "same"))
+    mixed = load(synthetic.make_run(tmp_path / "mixed", changes={"bench_sha256": "0" * 64}))
+    said = [any("bench sources" in words for words in findings.findings(data)[0].caveats) for data in (same, mixed)]
+    assert said == [False, True]
 
 
 def test_no_winner_is_named_from_windows_that_carry_no_interval(tmp_path: Path) -> None:
