@@ -104,22 +104,26 @@ def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cel
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker_run(
-    killed_and_resumed: Path,
+    engine: DockerEngine, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
-    cells = store.read([killed_and_resumed], "cells")
-    cell = cells[(cells.image == CPU_IMAGES[0]) & (cells.workload == "cnn-cifar10")].iloc[0]
-    events = (killed_and_resumed / "events" / f"{store.file_name(cell['cell_id'], cell['repeat'])}.jsonl").read_bytes()
-    command = ["docker", "run", "--rm", "--network", "none"]
-    command += [cell.image_digest, "run", cell.workload, "--framework", cell.framework]
-    command += ["--precision", "fp32", "--preset", "quick", "--mode", "default", "--device", "cpu", "--seed", "1"]
-    begin = time.monotonic()
-    bare = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    bare_seconds = time.monotonic() - begin
-    ours = cell.wall_seconds - phase_seconds(events)
-    theirs = bare_seconds - phase_seconds(bare.stdout)
-    assert ours <= 1.15 * theirs, f"{ours:.2f} s around the phases, against {theirs:.2f} s"
+    image = engine.prepare(catalog[CPU_IMAGES[0]], print)
+    cell = ["cnn-cifar10", "--framework", "torch", "--precision", "fp32", "--preset", "quick", "--seed", "1"]
+    ours, theirs = [], []
+    for turn in range(3):  # in turns, and the least of each: what a neighbour takes is in neither
+        out = tmp_path / str(turn)
+        options = ["--images", image.image.name, "--workloads", "cnn-cifar10"]
+        subprocess.run(matrix_command("docker", out, *options), cwd=PROJECT, check=True)
+        cells = store.read([run_folder(out)], "cells").query("status == 'ok'")
+        (events,) = (run_folder(out) / "events").glob("*.jsonl")
+        ours.append(cells.wall_seconds.item() - phase_seconds(events.read_bytes()))
+
+        begin = time.monotonic()
+        command = ["docker", "run", "--rm", "--network", "none", image.digest, "run", *cell]
+        bare = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        theirs.append(time.monotonic() - begin - phase_seconds(bare.stdout))
+    assert min(ours) <= 1.15 * min(theirs), f"{ours} s around the phases, against {theirs} s"
 
 
 def phase_seconds(events: bytes) -> float:
