@@ -228,3 +228,11 @@ def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:
     data = load(folder)
     assert {one.status for one in data.cells} == {"missing"}
     assert {finding.headline for finding in findings.findings(data)} == {"No answer"}
+
+
+def test_a_gpu_cell_names_its_devices_in_the_command(tmp_path: Path) -> None:
+    gpus = {"device_kind": "cuda", "device_model": "NVIDIA H200", "devices": 2, "device_uuids": ["GPU-a", "GPU-b"]}
+    data = load(synthetic.make_run(tmp_path / "run", changes=gpus))
+    torch = cell(data, "torch", "cnn-cifar10")
+    assert torch.key.device == "2 × NVIDIA H200"
+    assert "--gpus GPU-a,GPU-b" in torch.command
