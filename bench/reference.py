@@ -15,6 +15,9 @@ class Exact(object):
     def elementwise(self, value):
         return value
 
+    def difference(self, value):
+        return value
+
 
 class MonteCarlo(object):
     """Monte Carlo arithmetic (Parker 1997): each result gets a random error as large as the precision's own.
@@ -36,6 +39,10 @@ class MonteCarlo(object):
 
     def elementwise(self, value):
         return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
+
+    def difference(self, value):
+        """1 - p for a p near 1 that was rounded before: the error is that of p, however small the difference."""
+        return value + self.unit * self.random.standard_normal()
 
 
 # -- convolution network ---------------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ class Momentum(object):
     def __init__(self, rate, momentum):
         self.rate, self.momentum, self.v = rate, momentum, {}
 
-    def update(self, parameters, gradients):
+    def update(self, parameters, gradients, rounding):
         for name, g in gradients.items():
             self.v[name] = self.momentum * self.v.get(name, 0.0) + g
             parameters[name] = parameters[name] - self.rate * self.v[name]
@@ -193,11 +200,13 @@ class Adam(object):
         self.rate, self.beta1, self.beta2, self.epsilon = rate, beta1, beta2, epsilon
         self.step, self.m, self.v = 0, {}, {}
 
-    def update(self, parameters, gradients):
+    def update(self, parameters, gradients, rounding):
         self.step += 1
+        correction1 = rounding.difference(1.0 - self.beta1**self.step)
+        correction2 = rounding.difference(1.0 - self.beta2**self.step)
         for name, g in gradients.items():
             self.m[name] = self.beta1 * self.m.get(name, 0.0) + (1.0 - self.beta1) * g
             self.v[name] = self.beta2 * self.v.get(name, 0.0) + (1.0 - self.beta2) * g * g
-            m = self.m[name] / (1.0 - self.beta1**self.step)
-            v = self.v[name] / (1.0 - self.beta2**self.step)
+            m = self.m[name] / correction1
+            v = self.v[name] / correction2
             parameters[name] = parameters[name] - self.rate * m / (np.sqrt(v) + self.epsilon)
