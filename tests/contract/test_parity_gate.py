@@ -1,14 +1,9 @@
 """The parity gate against mistakes planted one at a time in real PyTorch adapters, in the image's own environment."""
 
 import json
-import os
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.venv import VenvEngine
 
 UNCHANGED = {"Unchanged", "WithCell"}
 # What each planted mistake must at least be caught by; the first name of a quantity is enough.
@@ -32,18 +27,8 @@ CAUGHT_BY = {
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> dict[str, dict[str, object]]:
-    image = load_catalog()["torch-2.13.0-cpu"]
-    engine = VenvEngine()
-    reason = engine.unfit(image)
-    if reason:
-        pytest.skip(f"no environment for {image.name}: {reason}")
-    python = engine.prepare(image, print).command[0]
-    script = Path(__file__).with_name("planted_faults.py")
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    ended = subprocess.run([python, str(script)], capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    found: dict[str, dict[str, object]] = json.loads(ended.stdout)
+def verdicts(run_in: Callable[[str, str], str]) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads(run_in("torch-2.13.0-cpu", "planted_faults.py"))
     return found
 
 
