@@ -1,4 +1,5 @@
 """The entrypoint of every image: `python -m bench run WORKLOAD --framework F ...` prints events on standard output."""
+
 import argparse
 import json
 import sys

@@ -1,4 +1,5 @@
 """Canonical numbers: parameters and one batch from a seeded generator whose stream is frozen across NumPy versions."""
+
 import collections
 
 import numpy as np

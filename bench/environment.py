@@ -1,4 +1,5 @@
 """What a cell runs on, as the cell itself sees it."""
+
 import os
 import platform
 import sys

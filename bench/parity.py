@@ -12,6 +12,7 @@ its argument moved by a rounding error, Adam's division by a tiny second moment,
 value is as far off as the rounding of beta^t. The price is wide bounds on the gradients below the pools: one tipped maximum of the millions
 moves a whole gradient element. Logits, loss, and the parameters after the steps are held to 1e-7 to 1e-4.
 """
+
 import collections
 import os
 import zlib

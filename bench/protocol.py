@@ -3,6 +3,7 @@
 This module is the whole agreement between an image and the host. It needs only the standard library, so the host imports
 it too, and an entrypoint in another language can be written from it. Times are seconds, sizes are bytes.
 """
+
 import hashlib
 import json
 import os
@@ -78,7 +79,9 @@ def _setting_map(value):
 
 
 def _fields(**checks):
-    return lambda value: isinstance(value, dict) and set(value) == set(checks) and all(checks[k](value[k]) for k in checks)
+    return lambda value: (
+        isinstance(value, dict) and set(value) == set(checks) and all(checks[k](value[k]) for k in checks)
+    )
 
 
 # Every event and its fields. All fields are required; `_optional` ones may be null. Unknown fields are refused: a host

@@ -3,6 +3,7 @@
 Each layer returns its output and what its gradient needs. Every output passes through `rounding`, which is the identity for
 the reference itself, and a model of finite precision when the bounds of the parity check are derived (bench.parity).
 """
+
 import numpy as np
 
 

@@ -1,9 +1,9 @@
 """One cell, from import to end: parity, warm-up, measured windows, evaluation, each told as events."""
+
 import contextlib
 import importlib
 import math
-import os
-import tempfile
+import sys
 import time
 import traceback
 
@@ -13,11 +13,6 @@ from bench import canonical, environment, parity, timing, workloads
 from bench.errors import BenchError, Unsupported
 from bench.protocol import MAX_STRING
 from bench.setup import Setup
-
-
-def default_cache():
-    """Where generated data is kept between cells."""
-    return os.environ.get("DLBENCH_CACHE") or os.path.join(tempfile.gettempdir(), "dlbench-cache")
 
 
 def load_framework(name):
@@ -101,7 +96,7 @@ class Cell(object):
             self.preset["train_items"],
             self.preset["test_items"],
             self.options.seed,
-            default_cache(),
+            data.default_cache(),
         )
         self.emit(
             "data",
@@ -233,8 +228,7 @@ def run(options, emitter):
         cell = Cell(options, emitter)
         cell.run()
     except Exception as error:  # the boundary: whatever it was, the host must hear it
-        name = "bench.frameworks.%s.framework" % options.framework
-        framework = importlib.import_module(name) if name in __import__("sys").modules else None
+        framework = sys.modules.get("bench.frameworks.%s.framework" % options.framework)
         emitter.emit(
             "error",
             kind=error_kind(error, framework),

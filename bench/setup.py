@@ -1,4 +1,5 @@
 """What an adapter is told before it builds anything."""
+
 import collections
 
 # device: "cpu" | "cuda"; precision: "fp32" | "tf32"; mode: how the framework compiles, "default" its own habit;

@@ -3,6 +3,7 @@
 Nothing happens inside a window that a person's own loop would not do: take a mini-batch, call the step. What is computed about the windows
 (noise, learning curve) is computed between them, outside the clock.
 """
+
 import math
 import time
 

@@ -36,7 +36,7 @@ _PHASE_COLUMNS = {
 class Recorder:
     """Collects the events of one repeat. `observe` is told each checked event; `path` keeps each good line as it came."""
 
-    def __init__(self, path: Path, observe: Callable[[dict[str, Any]], None] = lambda event: None) -> None:
+    def __init__(self, path: Path, observe: Callable[[dict[str, Any]], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
         self._observe = observe
@@ -87,7 +87,8 @@ class Recorder:
         self._file.write(line + b"\n")
         self._file.flush()
         getattr(self, "_on_" + event["event"])(event)
-        self._observe(event)
+        if self._observe:
+            self._observe(event)
 
     def _on_environment(self, event: dict[str, Any]) -> None:
         self.environment = event

@@ -1,4 +1,8 @@
-"""What is computed: one framework-free specification a file, with its float64 reference; the numbers a planner needs lie in the .json beside it."""
+"""What is computed: one framework-free specification a file, with its float64 reference.
+
+The numbers that a planner needs lie in the .json beside it.
+"""
+
 import importlib
 import io
 import json

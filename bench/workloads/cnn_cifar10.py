@@ -4,6 +4,7 @@ Input 3 x 32 x 32 in [0, 1]. conv 3->50 · ReLU · conv 50->50 · max-pool 2 · 
 conv 100->100 · max-pool 2 · ReLU · dropout 0.25 · flatten (C, H, W order) · dense 512 · ReLU · dropout 0.5 · dense 10.
 Convolutions are 3 x 3, padding 1, stride 1, with bias. Mean softmax cross-entropy; SGD with momentum 0.9, rate 0.01.
 """
+
 import collections
 
 from bench import reference

@@ -3,6 +3,7 @@
 150 token ids · embedding 30 000 -> 125 · GRU of 100 units (reset gate after the recurrent product, as cuDNN computes it) ·
 its state after the last position, padding included · dense 2. Mean softmax cross-entropy; Adam, rate 0.001, 0.9, 0.999, 1e-8.
 """
+
 import collections
 
 import numpy as np

@@ -57,7 +57,9 @@ class HostEngine:
                 return None
         except EngineError as error:
             return str(error)
-        return f"{self._python} has none of the frameworks; install one there, or name another interpreter with --python"
+        return (
+            f"{self._python} has none of the frameworks; install one there, or name another interpreter with --python"
+        )
 
     def images(self, gpu: bool) -> dict[str, Image]:
         """An image for each framework of the interpreter, by name. `gpu`: GPUs are to be used where a framework can."""
@@ -115,7 +117,8 @@ class HostEngine:
 
     @functools.cached_property
     def _installed(self) -> dict[str, Any]:
-        return self._json(["-c", _INSTALLED], dict)
+        found: dict[str, Any] = self._json(["-c", _INSTALLED], dict)
+        return found
 
     @functools.cached_property
     def _frameworks(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 Idiomatic here: channels first, as torch and cuDNN store images; labels int64; cross_entropy takes logits, so there is one
 softmax (A7); zero_grad frees the gradients rather than fill them; pinned memory lets the copy to a GPU overlap the host's work.
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -22,7 +23,9 @@ class Network(nn.Module):
 
     def forward(self, x):
         x = F.relu(self.conv1(x))
-        x = F.relu(F.max_pool2d(self.conv2(x), 2))  # A11: ReLU after the pool is the same function on a quarter of the data
+        x = F.relu(
+            F.max_pool2d(self.conv2(x), 2)
+        )  # A11: ReLU after the pool is the same function on a quarter of the data
         x = F.dropout(x, 0.25, self.training)
         x = F.relu(self.conv3(x))
         x = F.relu(F.max_pool2d(self.conv4(x), 2))

@@ -1,4 +1,5 @@
 """PyTorch's switches, versions and device, for every workload."""
+
 import torch
 
 from bench import environment

@@ -3,6 +3,7 @@
 Idiomatic here: nn.GRU is cuDNN's fused kernel on a GPU (C1) and its gates are stacked r, z, n with two biases, which is the
 specification's own form; batch_first keeps the data as it comes (C3: time first is slightly faster, and not what is compared).
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
