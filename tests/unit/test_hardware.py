@@ -28,7 +28,11 @@ def test_the_affinity_mask_of_the_runner_holds_for_its_cells() -> None:
     one = min(os.sched_getaffinity(0))
     script = "from runner.hardware import detect_cpu; print(*detect_cpu().cpus)"
     ended = subprocess.run(
-        ["taskset", "-c", str(one), sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True
+        ["taskset", "-c", str(one), sys.executable, "-c", script],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ended.stdout.split() == [str(one)]
 
@@ -56,7 +60,8 @@ def test_gpus_are_named_by_index_or_by_the_beginning_of_their_uuid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"), [("2", "'2' names no GPU; there are 0"), ("GPU-aa", "more than one GPU"), ("", "'' names no")]
+    ("asked", "sentence"),
+    [("2", "'2' names no GPU; there are 0"), ("GPU-aa", "more than one GPU"), ("", "'' names no")],
 )
 def test_a_gpu_that_is_not_there_or_not_unique_is_refused(asked: str, sentence: str) -> None:
     with pytest.raises(HardwareError, match=sentence):

@@ -95,9 +95,18 @@ def test_a_cpu_image_that_is_nobodys_twin_runs_beside_a_gpu(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"driver": "520.61.05"}, "the NVIDIA driver is 520.61.05, and the image's CUDA 12.8.1 needs 525.60.13 or newer"),
-        ({"compute_capability": "6.1"}, "NVIDIA H200 has compute capability 6.1, and the image holds code for 7.0 to 12.0"),
-        ({"compute_capability": "12.1"}, "NVIDIA H200 has compute capability 12.1, and the image holds code for 7.0 to 12.0"),
+        (
+            {"driver": "520.61.05"},
+            "the NVIDIA driver is 520.61.05, and the image's CUDA 12.8.1 needs 525.60.13 or newer",
+        ),
+        (
+            {"compute_capability": "6.1"},
+            "NVIDIA H200 has compute capability 6.1, and the image holds code for 7.0 to 12.0",
+        ),
+        (
+            {"compute_capability": "12.1"},
+            "NVIDIA H200 has compute capability 12.1, and the image holds code for 7.0 to 12.0",
+        ),
     ],
 )
 def test_a_gpu_that_the_image_cannot_use_is_told_before_anything_is_pulled(
@@ -205,7 +214,10 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
     images = list(load_catalog().values())
     machine = Machine(
         CPU,
-        tuple(replace(H200, index=at, uuid=f"GPU-{at}", model=f"GPU of {cc}", compute_capability=cc) for at, cc in enumerate(gpus)),
+        tuple(
+            replace(H200, index=at, uuid=f"GPU-{at}", model=f"GPU of {cc}", compute_capability=cc)
+            for at, cc in enumerate(gpus)
+        ),
         None if gpus else "there is none",
     )
     request = Request(frameworks=frameworks, workloads=workloads, precisions=precisions, images_named=named)

@@ -1,0 +1,388 @@
+"""The command `runner` as a user meets it: real processes over toy cells that replay a recorded stream.
+
+What may go wrong does: a cell hangs, crashes, floods, leaves a daemon; the runner is killed, interrupted, runs out of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner import store
+from runner.catalog import PROJECT
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    """A line here for every toy cell that was started."""
+    path = tmp_path / "started"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path, started: Path) -> Iterator[Start]:
+    """Start the runner over the toys, as a process; its results go to tmp_path/results."""
+    processes = []
+
+    def start(*options: str, toy: str = "", seconds: float = 0.05, **more: Any) -> subprocess.Popen[str]:
+        environment = os.environ | {
+            "DLBENCH_TOY": toy,
+            "DLBENCH_TOY_SECONDS": str(seconds),
+            "DLBENCH_TOY_STARTED": str(started),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        }
+        command = [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--gpus", "none"]
+        command += ["--out", str(tmp_path / "results"), *options]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=PROJECT, env=environment, **(pipes | more))
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start: Start) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*options: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        process = start(*options, **more)
+        out, err = process.communicate(timeout=120)
+        assert "Traceback" not in err, err
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run
+
+
+def folder_of(tmp_path: Path) -> Path:
+    (manifest,) = (tmp_path / "results").glob("*/run.json")
+    return manifest.parent
+
+
+def cells_of(tmp_path: Path) -> pd.DataFrame:
+    cells = store.read([folder_of(tmp_path)], "cells")
+    return cells[cells["status"] != "skipped"]
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def processes_of(run_id: str) -> list[int]:
+    """The processes that were started for a run, by the label in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"DLBENCH_RUN={run_id}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+def runner(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False, **more
+    )
+
+
+# --- a run from end to end
+
+
+def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    ended = run("--repeats", "2", "--json")
+    assert ended.returncode == 0
+    told = json.loads(ended.stdout)
+    folder = folder_of(tmp_path)
+    cells = cells_of(tmp_path)
+    assert Counter(cells["status"]) == {"ok": 12}
+    assert sorted(cells["repeat"].unique()) == [1, 2]
+    assert len(started.read_text().splitlines()) == 12
+    assert told["run_id"] == folder.name
+    assert len([cell for cell in told["cells"] if cell["status"] == "ok"]) == 12
+    assert "<html" in (folder / "report.html").read_text()[:2000]
+    manifest = json.loads((folder / "run.json").read_text())
+    assert {cell["id"] for cell in manifest["plan"]} == set(cells["cell_id"])
+    assert manifest["reused"] == []
+    assert len(list((folder / "events").glob("*.jsonl"))) == 12
+    assert not list(folder.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("toy", "kind", "words"),
+    [
+        ("crash", "crash", "SIGSEGV"),
+        ("chatter", "protocol", "epoch 1 done"),
+        ("flood", "protocol", "xxxxx"),
+    ],
+)
+def test_a_cell_that_fails_is_a_row_with_its_samples_and_the_others_go_on(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, toy: str, kind: str, words: str
+) -> None:
+    ended = run("--images", "*", toy=toy)
+    assert ended.returncode == 1
+    cells = cells_of(tmp_path)
+    failed = cells[cells["workload"] == "gru-imdb"]
+    assert set(failed["status"]) == {"failed"}
+    assert set(failed["error_kind"]) == {kind}
+    assert failed["reason"].str.contains(words).all()
+    assert set(cells[cells["workload"] == "cnn-cifar10"]["status"]) == {"ok"}
+    samples = store.read([folder_of(tmp_path)], "samples")
+    assert set(failed["cell_id"]) <= set(samples["cell_id"])
+    assert "3 failed" in ended.stderr
+
+
+def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    begin = time.monotonic()
+    ended = run("--timeout", "2", "--workloads", "gru-imdb", toy="hang,fork")
+    assert time.monotonic() - begin < 30
+    assert ended.returncode == 1
+    cells = cells_of(tmp_path)
+    assert set(cells["error_kind"]) == {"time-limit"}
+    assert cells["reason"].str.contains("2 s").all()
+    assert processes_of(folder_of(tmp_path).name) == []
+
+
+def test_an_image_that_cannot_be_made_fails_its_cells_only(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    ended = run("--repeats", "2", toy="unready")
+    assert ended.returncode == 1
+    cells = cells_of(tmp_path)
+    failed = cells[cells["image"] == "toy-b"]
+    assert len(failed) == 4
+    assert set(failed["error_kind"]) == {"engine"}
+    assert failed["reason"].str.contains("the disk of toys is full").all()
+    assert set(cells[cells["image"] != "toy-b"]["status"]) == {"ok"}
+
+
+# --- killed, interrupted, resumed
+
+
+def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
+    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    process = start("--repeats", "2", seconds=1.0)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 3)
+    wait_for(lambda: processes_of(folder_of(tmp_path).name))
+    process.kill()
+    process.communicate()
+    folder = folder_of(tmp_path)
+    wait_for(lambda: not processes_of(folder.name), 3)
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
+    done = store.RunStore(folder).finished()
+    assert 3 <= len(done) < 12
+
+    ended = run("--resume", folder.name, "--repeats", "2")
+    assert ended.returncode == 0
+    cells = cells_of(tmp_path)
+    assert Counter(zip(cells["cell_id"], cells["repeat"], strict=True)).most_common(1)[0][1] == 1
+    assert Counter(cells["status"]) == {"ok": 12}
+    kept = {path: path.stat().st_mtime_ns for path in finished if path.parent.name == "cells"}
+    assert kept == {path: at for path, at in finished.items() if path.parent.name == "cells"}, (
+        "a finished one ran again"
+    )
+    again = len(started.read_text().splitlines()) - 12
+    assert again in (0, 1), "only the one that was running when it was killed may have begun twice"
+    reused = json.loads((folder / "run.json").read_text())["reused"]
+    assert {(entry["cell_id"], entry["repeat"]) for entry in reused} == set(done)
+    assert not list((tmp_path / "cache" / "dlbench" / "scratch").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
+    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(toy="fork", seconds=0.2)
+    wait_for(lambda: (tmp_path / "results").glob("*/run.json") and list((tmp_path / "results").glob("*/run.json")))
+    wait_for(lambda: processes_of(folder_of(tmp_path).name))
+    wait_for(lambda: any(b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()[:6]
+                         for pid in processes_of(folder_of(tmp_path).name)))  # fmt: skip
+    begin = time.monotonic()
+    process.send_signal(number)
+    wait_for(lambda: not processes_of(folder_of(tmp_path).name), 5)
+    _, err = process.communicate(timeout=15)
+    assert time.monotonic() - begin < 15
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    folder = folder_of(tmp_path)
+    assert f"runner matrix --resume {folder.name}" in err
+    assert set(cells_of(tmp_path)["status"]) <= {"ok"}, "an interrupted repeat is not a result"
+    assert run("--resume", folder.name).returncode == 0
+    assert Counter(cells_of(tmp_path)["status"]) == {"ok": 6}
+
+
+def test_a_run_that_is_complete_is_not_run_again(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    assert run().returncode == 0
+    before = started.read_text()
+    assert run("--resume", folder_of(tmp_path).name).returncode == 0
+    assert started.read_text() == before
+
+
+def test_a_resumed_run_exits_as_its_worst_cell_even_when_that_ended_before(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert run(toy="crash").returncode == 1
+    assert run("--resume", folder_of(tmp_path).name).returncode == 1
+
+
+def test_two_runners_do_not_work_on_one_run(
+    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    process = start(seconds=3)
+    wait_for(lambda: list((tmp_path / "results").glob("*/events/*")))
+    second = run("--resume", folder_of(tmp_path).name)
+    assert second.returncode == 2
+    assert "another runner is working on" in second.stderr
+    process.kill()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("bench_sha256", "0" * 64, "the bench has changed"),
+        ("plan", [], "other cells"),
+        ("schema_version", 99, "release"),
+    ],
+)
+def test_a_run_that_is_not_the_same_matrix_any_more_is_not_resumed(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    started: Path,
+    field: str,
+    value: Any,
+    words: str,
+) -> None:
+    run()
+    before = started.read_text()
+    path = folder_of(tmp_path) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    ended = run("--resume", folder_of(tmp_path).name)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert started.read_text() == before
+
+
+def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
+    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """The size of files is limited while the runner runs, which fails as a full disk does."""
+    process = start(seconds=1.0)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 1)
+    subprocess.run(["prlimit", f"--pid={process.pid}", "--fsize=100"], check=True)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (1, 2)
+    assert "Traceback" not in err
+    assert "File too large" in err
+    assert run("--resume", folder_of(tmp_path).name).returncode == 0
+    assert Counter(cells_of(tmp_path)["status"]) == {"ok": 6}
+
+
+# --- what the user asks
+
+
+def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_it_costs(tmp_path: Path) -> None:
+    arguments = ["matrix", "--dry-run", "--gpus", "none", "--engine", "venv", "--out", str(tmp_path / "results")]
+    shown = runner(*arguments, env=os.environ | {"COLUMNS": "200"})
+    assert shown.returncode == 0
+    assert "torch-2.13.0-cpu" in shown.stdout
+    assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
+    assert "GB" in shown.stdout
+    told = json.loads(runner(*arguments, "--json").stdout)
+    assert len(told["cells"]) == 6
+    assert all(skip["reason"] for skip in told["skipped"])
+    assert told["expected_seconds"] > 0
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--preset", "quik"], "there is no 'quik'"),
+        (["--workloads", "cnn-cifar"], "did you mean 'cnn-cifar10'?"),
+        (["--images", "torch-9-*"], "no image is called 'torch-9-*'"),
+        (["--frameworks", "pytorch"], "did you mean 'torch'?"),
+        (["--precision", "fp8"], "there is no 'fp8'"),
+        (["--engine", "podman"], "there is no engine 'podman'"),
+        (["--resume", "nowhere"], "is not a run"),
+        (["--gpus", "77"], "77"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, options: list[str], words: str) -> None:
+    ended = runner("matrix", "--engine", "venv", "--out", str(tmp_path), *options)
+    assert ended.returncode == 2, ended.stderr
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
+    assert "torch-2.13.0-cpu" in runner("images", "list", env=os.environ | {"COLUMNS": "200"}).stdout
+    rows = json.loads(runner("images", "list", "--json").stdout)
+    assert {row["name"] for row in rows} >= {"torch-2.13.0-cpu", "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"}
+
+
+def test_a_report_is_made_of_the_newest_run_or_of_those_named(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    run()
+    out, page = ["--out", str(tmp_path / "results")], tmp_path / "page.html"
+    assert runner("report", "-o", str(page), *out).returncode == 0
+    assert folder_of(tmp_path).name in page.read_text()
+    ended = runner("report", "nowhere", "-o", str(page), *out)
+    assert ended.returncode == 2
+    assert "is not a run" in ended.stderr
+
+
+# --- starting
+
+
+def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -> None:
+    compiled = {"PYTHONPYCACHEPREFIX": str(tmp_path)}  # as on a machine where it has run before
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | compiled
+
+    def fastest(*command: str) -> float:
+        times = []
+        for _ in range(7):
+            begin = time.perf_counter()
+            subprocess.run(
+                [sys.executable, *command], cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL, check=True
+            )
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    empty, shown = fastest("-c", "pass"), fastest("-m", "runner", "--help")
+    assert shown <= 10 * empty, f"{shown * 1e3:.0f} ms against {empty * 1e3:.0f} ms: {shown / empty:.1f} times"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = "import sys; import runner.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert not {"pandas", "numpy", "pyarrow", "docker", "plotly", "pydantic", "jinja2", "pynvml", "requests"} & set(
+        ended.stdout.split()
+    )

@@ -1,0 +1,390 @@
+"""Cells as processes: what they see of the user's environment, and that nothing of them is left, however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.catalog import PROJECT, Image
+from runner.engines import interpreters, venv
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, Prepared, Slot
+from runner.engines.host import HostEngine
+from runner.engines.interpreters import Interpreter, find_interpreter
+from runner.engines.local import LocalRunning, start_process, sweep_scratch
+from runner.engines.venv import VenvEngine
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+SLOT = Slot("cpu", (), CPUS[:1], None)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    return tmp_path / "xdg" / "dlbench"
+
+
+def image(folder: Path, lock: str = "", **fields: Any) -> Image:
+    (folder / "requirements.lock").write_text(lock)
+    usual: dict[str, Any] = {
+        "frameworks": ("torch",),
+        "framework_version": "1.0",
+        "python": f"3.{sys.version_info.minor}",
+        "accelerator": "cpu",
+        "base": "python:3.11",
+        "precisions": ("fp32",),
+        "locked": date(2026, 1, 1),
+        "download_gb": 0.001,
+    }
+    return Image(name="tiny-cpu", folder=folder, **(usual | fields))
+
+
+def start(tmp_path: Path, script: str, slot: Slot = SLOT, data: Path | None = None) -> LocalRunning:
+    prepared = Prepared(image(tmp_path), "sha256:0", (sys.executable, "-c", script))
+    return start_process(prepared, ["run"], slot, "test-run", data, tmp_path / "data-cache")
+
+
+def output(running: LocalRunning) -> bytes:
+    return b"".join(running.events())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gone_within(pids: list[int], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not any(map(alive, pids))
+
+
+# A cell that starts a child, and a daemon that leaves its session and its parent, and tells their numbers.
+FAMILY = """
+import os, subprocess, sys, time
+daemon = "import os,time\\nif os.fork(): os._exit(0)\\nos.setsid()\\nos.write(1, b'%d\\\\n' % os.getpid())\\nos.close(1)\\ntime.sleep(300)"
+subprocess.run([sys.executable, "-c", daemon])
+child = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+os.write(1, b"%d %d\\n" % (child.pid, os.getpid()))
+"""
+
+
+def family(running: LocalRunning) -> list[int]:
+    told = b""
+    for chunk in running.events():
+        told += chunk
+        if told.count(b"\n") == 2:
+            break
+    return [int(word) for word in told.split()]
+
+
+def test_a_cell_is_read_to_its_end_and_its_exit_code_is_told(tmp_path: Path) -> None:
+    running = start(tmp_path, "import sys; print('x' * 200000); print('why', file=sys.stderr); sys.exit(3)")
+    assert len(output(running)) == 200001
+    ended = running.wait()
+    assert (ended.code, ended.out_of_memory, ended.log_tail) == (3, False, "why\n")
+
+
+def test_a_signal_is_told_as_a_shell_does(tmp_path: Path) -> None:
+    running = start(tmp_path, "import os; os.kill(os.getpid(), 11)")
+    assert running.wait().code == 128 + signal.SIGSEGV
+
+
+def test_a_command_that_does_not_exist_is_an_exit_code_with_its_reason(tmp_path: Path) -> None:
+    prepared = Prepared(image(tmp_path), "sha256:0", ("/nowhere/python",))
+    ended = start_process(prepared, [], SLOT, "test-run", None, tmp_path / "c").wait()
+    assert ended.code == 126
+    assert "/nowhere/python cannot be started" in ended.log_tail
+
+
+def test_only_the_end_of_the_log_is_kept(tmp_path: Path) -> None:
+    running = start(tmp_path, "import sys\nfor i in range(100000): print(i, file=sys.stderr)")
+    tail = running.wait().log_tail
+    assert len(tail) <= LOG_TAIL_BYTES
+    assert tail.endswith("99999\n")
+
+
+def test_a_cell_that_is_stopped_ends_at_once_with_all_that_it_started(tmp_path: Path) -> None:
+    running = start(tmp_path, FAMILY + "time.sleep(300)")
+    pids = family(running)
+    assert all(map(alive, pids))
+    begin = time.monotonic()
+    threading.Thread(target=running.stop).start()
+    assert running.wait().code == 137
+    assert time.monotonic() - begin < 3
+    assert gone_within(pids, 1)
+    running.stop()
+
+
+def test_what_a_cell_leaves_when_it_ends_by_itself_is_ended(tmp_path: Path) -> None:
+    running = start(tmp_path, FAMILY)
+    pids = family(running)
+    assert running.wait().code == 0
+    assert gone_within(pids, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_runner_that_is_killed_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    script = f"""
+import sys
+from pathlib import Path
+from tests.unit import test_local_engines as t
+running = t.start(Path({str(tmp_path)!r}), t.FAMILY + "time.sleep(300)")
+print(*t.family(running), flush=True)
+running.wait()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as runner:
+        assert runner.stdout is not None
+        pids = [int(word) for word in runner.stdout.readline().split()]
+        assert len(pids) == 3
+        assert all(map(alive, pids))
+        runner.send_signal(number)
+    assert gone_within(pids, 3)
+
+
+def test_a_keeper_that_is_killed_takes_its_cell_with_it(tmp_path: Path) -> None:
+    running = start(tmp_path, "import os, time; os.write(1, b'%d %d' % (os.getpid(), os.getppid())); time.sleep(300)")
+    cell, keeper = (int(word) for word in next(running.events()).split())
+    os.kill(keeper, signal.SIGKILL)
+    assert gone_within([cell], 3)
+    assert running.wait().code == 137
+
+
+def test_a_cell_sees_its_cpus_its_caches_and_nothing_of_the_users_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaks = {
+        "PYTHONSTARTUP": "/x",
+        "PYTHONHASHSEED": "1",
+        "LD_PRELOAD": "",
+        "TF_XLA_FLAGS": "x",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    for name, value in leaks.items():
+        monkeypatch.setenv(name, value)
+    script = "import json, os; print(json.dumps([dict(os.environ), sorted(os.sched_getaffinity(0)), os.getcwd()]))"
+    environment, cpus, folder = json.loads(output(start(tmp_path, script)))
+    assert not {"PYTHONSTARTUP", "PYTHONHASHSEED", "LD_PRELOAD", "TF_XLA_FLAGS"} & set(environment)
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["DLBENCH_CACHE"] == str(tmp_path / "data-cache")
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert cpus == [CPUS[0]]
+    assert environment["TMPDIR"] == folder
+    assert environment["HOME"] == folder
+
+
+def test_a_gpu_cell_sees_only_its_gpu(tmp_path: Path) -> None:
+    slot = Slot("cuda", ("GPU-1",), CPUS, None)
+    assert output(start(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", slot)) == b"GPU-1\n"
+
+
+def test_the_data_folder_is_named_as_the_cell_sees_it(tmp_path: Path) -> None:
+    running = start(tmp_path, "import sys; print(*sys.argv[1:])", data=tmp_path)
+    assert output(running) == f"run --data {tmp_path}\n".encode()
+
+
+def test_the_scratch_folder_goes_with_the_cell_and_a_dead_runners_is_swept(tmp_path: Path, own_cache: Path) -> None:
+    running = start(tmp_path, "import os; print(os.environ['TMPDIR'])")
+    scratch = Path(output(running).decode().strip())
+    running.wait()
+    assert not scratch.exists()
+    mine = start(tmp_path, "import time; time.sleep(300)")
+    left = scratch.parent / "boot-of-before_1_1_1_x"
+    left.mkdir()
+    assert sweep_scratch() == 1
+    assert not left.exists()
+    assert len(list(scratch.parent.iterdir())) == 1, "the running cell's own folder must stay"
+    mine.stop()
+    mine.wait()
+
+
+# --- interpreters
+
+
+def test_the_interpreter_that_runs_this_is_found() -> None:
+    found = find_interpreter(f"3.{sys.version_info.minor}")
+    assert isinstance(found, Interpreter)
+    assert found.path.exists()
+    assert "venv" not in str(found.path) or sys.prefix == sys.base_prefix
+
+
+def test_a_python_that_is_not_here_is_told_with_how_to_get_it() -> None:
+    found = find_interpreter("3.99")
+    assert isinstance(found, str)
+    assert "no Python 3.99 was found" in found
+    assert "`uv python install 3.99`" in found
+
+
+def test_an_interpreter_of_pyenv_is_found_and_the_newest_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patch in ("9", "10"):
+        fake = tmp_path / "versions" / f"3.98.{patch}" / "bin" / "python3.98"
+        fake.parent.mkdir(parents=True)
+        told = {"path": str(fake), "version": f"3.98.{patch}", "bits": 64, "implementation": "CPython",
+                "machine": "x86_64", "complete": True}  # fmt: skip
+        fake.write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+        fake.chmod(0o755)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    interpreters.find_interpreter.cache_clear()
+    assert find_interpreter("3.98") == Interpreter(tmp_path / "versions/3.98.10/bin/python3.98", "3.98.10")
+
+
+# --- venv
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """A tiny wheel in a folder that only the site's pip configuration names; returns its locked requirement."""
+    import base64
+    import hashlib
+    import zipfile
+
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    path = folder / "tinyframework-1.0-py3-none-any.whl"
+    files = {
+        "tinyframework.py": b"ANSWER = 42\n",
+        "tinyframework-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tinyframework\nVersion: 1.0\n",
+        "tinyframework-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            rows.append(f"{name},sha256={digest},{len(content)}")
+        archive.writestr(
+            "tinyframework-1.0.dist-info/RECORD", "\n".join([*rows, "tinyframework-1.0.dist-info/RECORD,,\n"])
+        )
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nno-index = true\nfind-links = {folder}\n")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    return f"tinyframework==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n", folder
+
+
+def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    tiny, said = image(tmp_path, wheel[0]), []
+    engine = VenvEngine()
+    assert engine.unfit(tiny) is None
+    assert engine.cost(tiny) == tiny.download_bytes
+    prepared = engine.prepare(tiny, said.append)
+    assert said
+    assert engine.cost(tiny) == 0
+    python = prepared.command[0]
+    script = "import sys, tinyframework; print(tinyframework.ANSWER, sys.prefix != sys.base_prefix)"
+    assert subprocess.check_output([python, "-I", "-c", script], text=True).split() == ["42", "True"]
+
+    said.clear()
+    begin = time.monotonic()
+    assert engine.prepare(tiny, said.append) == prepared
+    assert time.monotonic() - begin < 1
+    assert not said
+
+
+def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    tiny = image(tmp_path, wheel[0])
+    prepared = VenvEngine().prepare(tiny, lambda line: None)
+    folder = Path(prepared.command[0]).parent.parent
+    (folder / ".complete").unlink()
+    next(folder.glob("lib/*/site-packages/tinyframework.py")).unlink()
+    assert VenvEngine().prepare(tiny, lambda line: None) == prepared
+    assert list(folder.glob("lib/*/site-packages/tinyframework.py"))
+
+
+def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
+    tmp_path: Path, wheel: tuple[str, Path]
+) -> None:
+    tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    with pytest.raises(EngineError, match="tiny-cpu: its lock did not install") as error:
+        VenvEngine().prepare(tiny, lambda line: None)
+    assert "HASHES" in str(error.value)
+    assert "the whole log: " in str(error.value)
+    assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
+
+
+def test_another_lock_gets_another_environment(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    first = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
+    second = VenvEngine().prepare(image(tmp_path, "# again\n" + wheel[0]), lambda line: None)
+    assert first.digest != second.digest
+    assert first.command != second.command
+
+
+def test_two_runners_that_want_one_environment_make_it_once(
+    tmp_path: Path, wheel: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny, made = image(tmp_path, wheel[0]), []
+    make = venv._make
+    monkeypatch.setattr(venv, "_make", lambda *arguments: (made.append(1), make(*arguments)))
+    results: list[Prepared] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(VenvEngine().prepare(tiny, lambda line: None))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len(results) == 2
+    assert results[0] == results[1]
+
+
+def test_an_image_whose_python_is_not_here_is_unfit(tmp_path: Path) -> None:
+    reason = VenvEngine().unfit(image(tmp_path, python="3.99"))
+    assert reason is not None
+    assert "no Python 3.99" in reason
+
+
+# --- host
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What the interpreter says it has, without importing a framework."""
+    found: list[dict[str, Any]] = []
+    ask = HostEngine._json
+    monkeypatch.setattr(
+        HostEngine, "_json", lambda self, words, kind: found if "bench" in words else ask(self, words, kind)
+    )
+    return iter([found])
+
+
+def test_each_framework_of_the_interpreter_is_an_image(listed: Iterator[list[dict[str, Any]]]) -> None:
+    next(listed).extend([{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]},
+                         {"framework": "jax", "version": "0.12.0", "device_kinds": ["cpu", "cuda"]}])  # fmt: skip
+    engine = HostEngine()
+    assert engine.unavailable() is None
+    images = engine.images(gpu=True)
+    assert {name: each.accelerator for name, each in images.items()} == {
+        "host-torch-2.13.0": "cpu",
+        "host-jax-0.12.0": "cuda",
+    }
+    assert {each.accelerator for each in engine.images(gpu=False).values()} == {"cpu"}
+    assert all(len(each.lock_sha256) == 64 for each in images.values())
+    assert engine.unfit(images["host-jax-0.12.0"]) is None
+    assert engine.prepare(images["host-jax-0.12.0"], lambda line: None).command == (sys.executable, "-m", "bench")
+
+
+def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence(
+    listed: Iterator[list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert "has none of the frameworks" in str(HostEngine().unavailable())
+    with pytest.raises(EngineError, match="could not be asked what it has"):
+        _ = HostEngine(tmp_path / "python")._installed

@@ -1,0 +1,281 @@
+"""What becomes of a cell's output: a stream recorded from a real image, whole and broken in every way we know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.protocol import MAX_LINE_BYTES
+from runner import record
+from runner.engines.base import Exit
+from runner.plan import Cell
+from runner.record import Recorder, judge
+from runner.store import RunStore
+
+RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
+EVENTS = [json.loads(line) for line in RECORDED.splitlines()]
+CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "AMD EPYC", 1, 64, 1, "0" * 64)
+DONE = Exit(0, False, "")
+
+Verdict = tuple[str, str | None, str | None]
+Play = Callable[..., tuple[Recorder, Verdict]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    """Feed chunks to a recorder, judge it, and store it for real; returns the recorder and the verdict."""
+
+    def play(
+        chunks: Iterable[bytes],
+        ended: Exit = DONE,
+        cell: Cell = CELL,
+        uuids: tuple[str, ...] = (),
+        timed_out: float | None = None,
+    ) -> tuple[Recorder, Verdict]:
+        recorder = Recorder(tmp_path / "events.jsonl")
+        for chunk in chunks:
+            recorder.feed(chunk)
+        recorder.close()
+        verdict = judge(recorder, cell, ended, timed_out, uuids)
+        extra = {"engine": "venv", "image_digest": "sha256:0", "exit_code": ended.code, "wall_seconds": 1.0}
+        RunStore(tmp_path / "run").write_repeat(cell.id, 1, recorder.tables(cell, verdict, log_tail="", **extra))
+        return recorder, verdict
+
+    return play
+
+
+def lines(events: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def changed(kind: str, **fields: Any) -> bytes:
+    """The recorded stream with fields of its last event of a kind changed."""
+    last = max(at for at, event in enumerate(EVENTS) if event["event"] == kind)
+    return lines(event | fields if at == last else event for at, event in enumerate(EVENTS))
+
+
+def without(*kinds: str) -> bytes:
+    return lines(event for event in EVENTS if event["event"] not in kinds)
+
+
+def steady(recorder: Recorder) -> int:
+    return sum(sample["stage"] == "steady" for sample in recorder.samples)
+
+
+ALL_STEADY = sum(event["event"] == "sample" and event["stage"] == "steady" for event in EVENTS)
+
+
+def test_a_recorded_stream_of_a_real_image_is_ok_and_kept_byte_for_byte(play: Play, tmp_path: Path) -> None:
+    recorder, verdict = play([RECORDED])
+    assert verdict == ("ok", None, None)
+    assert (tmp_path / "events.jsonl").read_bytes() == RECORDED
+    assert steady(recorder) == ALL_STEADY > 0
+    (row,) = pq.read_table(next((tmp_path / "run" / "cells").glob("*.parquet"))).to_pylist()
+    assert row["framework_version"] == "2.13.0+cpu"
+    assert row["parity_passed"] is True
+    assert row["stop"] in ("noise", "time")
+    assert row["device_uuids"] == []
+    assert row["evaluate_seconds"] == pytest.approx(
+        sum(e["seconds"] for e in EVENTS if e["event"] == "phase" and e["name"] == "evaluate" and e["state"] == "end")
+    )
+    assert json.loads(row["environment_json"])["host"]["cpu_count"] == 2
+
+
+@given(cuts=st.lists(st.integers(0, len(RECORDED)), max_size=40))
+def test_it_does_not_matter_where_the_pipe_cuts_the_stream(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
+) -> None:
+    recorder = Recorder(tmp_path_factory.mktemp("cut") / "events.jsonl")
+    edges = [0, *sorted(cuts), len(RECORDED)]
+    for begin, end in zip(edges, edges[1:], strict=False):
+        recorder.feed(RECORDED[begin:end])
+    recorder.close()
+    assert judge(recorder, CELL, DONE, None, ()) == ("ok", None, None)
+    assert steady(recorder) == ALL_STEADY
+
+
+def test_a_torn_line_fails_the_cell_and_keeps_what_came_before(play: Play) -> None:
+    recorder, (status, kind, reason) = play([RECORDED[:-20]])
+    assert (status, kind) == ("failed", "protocol")
+    assert reason is not None
+    assert "torn" in reason
+    assert steady(recorder) == ALL_STEADY
+
+
+def test_a_line_of_ten_megabytes_fails_the_cell_before_it_fills_the_memory(play: Play) -> None:
+    fed = 0
+
+    def chunks() -> Iterable[bytes]:
+        nonlocal fed
+        yield RECORDED
+        for _ in range(160):
+            fed += 1
+            yield b"x" * 65536
+
+    recorder, (status, kind, reason) = play(chunks())
+    assert (status, kind) == ("failed", "protocol")
+    assert reason is not None
+    assert len(reason) < 1000
+    assert "'xxxxx" in reason
+    assert len(recorder._pending) <= MAX_LINE_BYTES + 65536
+    assert steady(recorder) == ALL_STEADY
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (changed("sample", seconds="1.5"), "sample.seconds has a wrong type"),
+        (changed("sample", seconds=-1.0), "sample.seconds has a wrong type or value"),
+        (changed("sample", steps=True), "sample.steps has a wrong type"),
+        (changed("sample", colour="red"), "unknown field 'colour'"),
+        (changed("end", event="finale"), "unknown event 'finale'"),
+        (changed("end", v=2), "this host speaks 1"),
+        (changed("metric", value=float("nan")), "NaN is not a number"),
+        (changed("metric", value=float("inf")), "Infinity is not a number"),
+        (without("end") + b"training done!\n", "'training done!'"),
+        (without("end") + b"[1, 2]\n", "not a JSON object"),
+        (without("end") + b"\xff\xfe\n", "not a JSON object"),
+        (without("end") + b"[" * 100_000 + b"\n", "not a JSON object"),
+        (without("end") + b"\n", "not a JSON object"),
+        (RECORDED + lines([EVENTS[0]]), "after `end`"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_quoted_and_the_samples_before_it_are_kept(
+    play: Play, stream: bytes, words: str
+) -> None:
+    recorder, (status, kind, reason) = play([stream])
+    assert (status, kind) == ("failed", "protocol")
+    assert reason is not None
+    assert words in reason
+    assert steady(recorder) >= ALL_STEADY - 1
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        changed("sample", index=2**40),
+        changed("sample", steps=2**40),
+        changed("sample", seconds=10**300),
+        changed("metric", value=10**300),
+        changed("memory", host_peak_bytes=2**53 - 1),
+        changed("data", sha256="\ud800"),
+        changed("environment", framework_version="\udcff"),
+        changed("environment", framework_version="2.0\x00\x1b[2J"),
+        changed("data", sha256="a" * 16_000),
+    ],
+)
+def test_whatever_a_cell_says_can_be_stored(play: Play, stream: bytes) -> None:
+    """A value that the store's columns cannot hold must fail its own cell, and not the writing of it."""
+    _, (status, kind, _) = play([stream])
+    assert (status, kind) in {("ok", None), ("failed", "protocol")}
+
+
+def test_markup_in_a_version_is_stored_as_it_is(play: Play, tmp_path: Path) -> None:
+    _, verdict = play([changed("environment", framework_version="<script>alert(1)</script>")])
+    assert verdict[0] == "ok"
+    (row,) = pq.read_table(next((tmp_path / "run" / "cells").glob("*.parquet"))).to_pylist()
+    assert row["framework_version"] == "<script>alert(1)</script>"
+
+
+def test_more_events_than_any_cell_has_end_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "MAX_EVENTS", 20)
+    _, (status, kind, reason) = play([RECORDED])
+    assert (status, kind) == ("failed", "protocol")
+    assert "more than 20 events" in str(reason)
+
+
+def test_more_bytes_than_any_cell_has_end_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "MAX_TOTAL_BYTES", 2000)
+    _, (status, kind, reason) = play([RECORDED[:1500], RECORDED[1500:3000], RECORDED[3000:]])
+    assert (status, kind) == ("failed", "protocol")
+    assert "more than 2000 bytes" in str(reason)
+
+
+def test_a_failed_parity_check_fails_the_cell_and_names_the_tensor(play: Play) -> None:
+    recorder, (status, kind, reason) = play([changed("parity", passed=False, error=0.5, tensor="gru.u")])
+    assert (status, kind) == ("failed", "parity")
+    assert "gru.u" in str(reason)
+    assert steady(recorder) == ALL_STEADY
+
+
+def test_a_parity_error_that_is_not_finite_is_told_so(play: Play) -> None:
+    _, (_, kind, reason) = play([changed("parity", passed=False, error=None)])
+    assert kind == "parity"
+    assert "not finite" in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind"),
+    [
+        (without("parity"), "parity"),
+        (without("environment"), "protocol"),
+        (without("sample"), "protocol"),
+        (without("end"), "crash"),
+        (b"", "crash"),
+    ],
+)
+def test_what_is_missing_is_a_failure(play: Play, stream: bytes, kind: str) -> None:
+    _, (status, found, _) = play([stream])
+    assert (status, found) == ("failed", kind)
+
+
+def test_the_cells_own_error_is_the_reason(play: Play) -> None:
+    error = {"event": "error", "kind": "out-of-memory", "message": "no 80 GB here", "traceback": "", "t": 9.0, "v": 1}
+    end = EVENTS[-1] | {"status": "failed"}
+    _, verdict = play([without("end") + lines([error, end])], Exit(1, False, ""))
+    assert verdict == ("failed", "out-of-memory", "no 80 GB here")
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "words"),
+    [
+        (Exit(139, False, ""), "crash", "SIGSEGV"),
+        (Exit(3, False, ""), "crash", "exit code 3"),
+        (Exit(137, True, ""), "out-of-memory", "memory"),
+    ],
+)
+def test_a_process_that_dies_fails_its_cell_even_after_a_good_end(
+    play: Play, ended: Exit, kind: str, words: str
+) -> None:
+    _, (status, found, reason) = play([RECORDED], ended)
+    assert (status, found) == ("failed", kind)
+    assert words in str(reason)
+
+
+def test_a_crash_in_the_middle_of_a_line_is_a_crash(play: Play) -> None:
+    _, (_, kind, reason) = play([RECORDED[:-20]], Exit(139, False, ""))
+    assert kind == "crash"
+    assert "SIGSEGV" in str(reason)
+
+
+def test_a_cell_that_was_stopped_for_its_time_says_how_long_it_had(play: Play) -> None:
+    _, (status, kind, reason) = play([RECORDED[:3000]], Exit(137, False, ""), timed_out=90)
+    assert (status, kind) == ("failed", "time-limit")
+    assert "90 s" in str(reason)
+
+
+def test_a_gpu_cell_that_computed_on_the_cpu_is_a_failure(play: Play) -> None:
+    _, (status, kind, reason) = play([RECORDED], cell=replace(CELL, device_kind="cuda"), uuids=("GPU-1",))
+    assert (status, kind) == ("failed", "wrong-device")
+    assert "cuda" in str(reason)
+
+
+def test_a_gpu_cell_that_computed_on_another_gpu_is_a_failure(play: Play) -> None:
+    device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": ["GPU-2"]}
+    stream = changed("environment", device=device)
+    cell = replace(CELL, device_kind="cuda")
+    assert play([stream], cell=cell, uuids=("GPU-1",))[1][1] == "wrong-device"
+    assert play([stream], cell=cell, uuids=("gpu-2",))[1][0] == "ok"
+
+
+def test_a_cell_that_ran_another_framework_is_a_failure(play: Play) -> None:
+    _, (status, _, _) = play([RECORDED], cell=replace(CELL, framework="jax"))
+    assert status == "failed"

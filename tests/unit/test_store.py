@@ -1,0 +1,129 @@
+"""The store as other programs find it: DuckDB and pandas read it as it lies, and no reader ever sees half a repeat."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+from runner import store
+from runner.store import TABLES, RunStore, StoreError
+
+
+def tables(status: str = "ok", windows: int = 3) -> dict[str, list[dict[str, Any]]]:
+    sample = {"stage": "steady", "begin_seconds": 1.0, "seconds": 0.5, "steps": 10, "items": 640}
+    return {
+        "cells": [{"image": "torch-1-cpu", "status": status, "noise": 0.01, "device_uuids": [], "parity_passed": True}],
+        "samples": [sample | {"index": index} for index in range(windows)],
+        "metrics": [{"name": "loss", "split": "train", "step": 1, "train_seconds": 0.5, "value": None}],
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunStore:
+    run = RunStore(tmp_path / "20261121-000000-abcd")
+    run.write_manifest({"schema_version": store.SCHEMA_VERSION})
+    run.write_repeat("aaaa", 1, tables())
+    run.write_repeat("aaaa", 2, tables("failed", windows=0))
+    run.write_skipped([{"cell_id": "s-0", "image": "torch-1-cu128", "reason": "no GPU"}])
+    return run
+
+
+def test_duckdb_reads_the_tables_as_they_lie(run: RunStore) -> None:
+    found = duckdb.sql(
+        f"select c.cell_id, c.repeat, c.status, count(s.seconds) as windows, sum(s.items) as items "
+        f"from '{run.folder}/cells/*.parquet' c "
+        f"left join '{run.folder}/samples/*.parquet' s using (run_id, cell_id, repeat) "
+        f"group by all order by all"
+    ).fetchall()
+    assert found == [("aaaa", 1, "ok", 3, 1920), ("aaaa", 2, "failed", 0, None), ("s-0", 0, "skipped", 0, None)]
+
+
+def test_pandas_reads_a_folder_of_tables_as_it_lies(run: RunStore) -> None:
+    cells = pd.read_parquet(run.folder / "cells")
+    assert list(cells.columns) == [name for name, _ in TABLES["cells"]]
+    assert sorted(cells["status"]) == ["failed", "ok", "skipped"]
+    assert pd.read_parquet(run.folder / "samples")["seconds"].sum() == 1.5
+
+
+def test_every_file_of_a_table_has_the_same_schema_whatever_is_null(run: RunStore) -> None:
+    import pyarrow.parquet as pq
+
+    for table in TABLES:
+        found = [pq.read_schema(path) for path in (run.folder / table).glob("*.parquet")]
+        assert found
+        assert all(schema.equals(store.arrow_schema(table)) for schema in found)
+
+
+def test_only_a_repeat_whose_last_file_is_there_has_finished(run: RunStore) -> None:
+    assert run.finished() == {("aaaa", 1): "ok", ("aaaa", 2): "failed"}
+    (run.folder / "cells" / "aaaa.r1.parquet").unlink()
+    assert run.finished() == {("aaaa", 2): "failed"}
+
+
+def test_a_repeat_that_cannot_be_written_whole_does_not_count_as_finished(
+    run: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up after some of the tables: cells comes last, so the repeat is run again."""
+    write, left = store.write_bytes, 2
+
+    def full_after_two(path: Path, data: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(store, "write_bytes", full_after_two)
+    with pytest.raises(OSError, match="No space left"):
+        run.write_repeat("bbbb", 1, tables())
+    assert ("bbbb", 1) not in run.finished()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    store.write_bytes(path, b"old")
+
+    def fail(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        store.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_what_a_killed_runner_left_aside_is_removed(run: RunStore) -> None:
+    part = run.folder / "cells" / ".aaaa.r3.parquet.999.part"
+    part.write_bytes(b"half")
+    run.remove_parts()
+    assert not part.exists()
+    assert len(run.finished()) == 2
+
+
+def test_a_column_that_the_schema_does_not_have_is_a_bug_that_shows(run: RunStore) -> None:
+    with pytest.raises(ValueError, match="colour"):
+        run.write_repeat("cccc", 1, {"cells": [{"colour": "red"}]})
+
+
+def test_a_folder_that_is_no_run_and_a_file_of_another_release_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a run"):
+        RunStore(tmp_path).manifest()
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(StoreError, match="is not JSON"):
+        RunStore(tmp_path).manifest()
+    (tmp_path / "run.json").write_text('{"schema_version": 99}')
+    with pytest.raises(StoreError, match="release"):
+        RunStore(tmp_path).manifest()
+
+
+def test_a_damaged_file_is_named(run: RunStore) -> None:
+    damaged = run.folder / "cells" / "aaaa.r1.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=str(damaged)):
+        store.read([run.folder], "cells")
