@@ -34,7 +34,7 @@ def configure(setup):
             jax.devices()
         except (RuntimeError, AssertionError) as error:  # the latter where no CUDA plugin is installed
             raise Unsupported(
-                "a GPU was asked for, but jax %s finds none (%s); start the container with one, or see `runner doctor`"
+                "a GPU was asked for, but jax %s finds none (%s); start the container with one, or use the CPU image"
                 % (jax.__version__, str(error) or "no CUDA plugin is installed")
             )
 

@@ -27,7 +27,7 @@ def configure(setup):
         tf.config.set_visible_devices([], "GPU")
     elif not gpus:
         raise Unsupported(
-            "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or see `runner doctor`"
+            "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or use the CPU image"
             % tf.__version__
         )
     else:

@@ -29,7 +29,7 @@ def torch_device(setup):
     """The torch.device to compute on."""
     if setup.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(
-            "a GPU was asked for, but torch %s (CUDA %s) finds none; start the container with a GPU, or see `runner doctor`"
+            "a GPU was asked for, but torch %s (CUDA %s) finds none; start the container with a GPU, or use the CPU image"
             % (torch.__version__, torch.version.cuda)
         )
     return torch.device("cuda", 0) if setup.device == "cuda" else torch.device("cpu")
