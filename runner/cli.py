@@ -11,10 +11,11 @@ import typer
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # its help alone would load what costs as much as all the rest
     pretty_exceptions_enable=False,
     help="One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine.",
 )
-images_app = typer.Typer(no_args_is_help=True, help="The catalog of images.")
+images_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The catalog of images.")
 app.add_typer(images_app, name="images")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
@@ -60,6 +61,9 @@ def matrix(
             envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry, e.g. 'site:{python}'."
         ),
     ] = None,
+    python: Annotated[
+        Path | None, typer.Option(help="With --engine host: the interpreter to measure; default: the runner's own.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run every image, framework and workload on the devices of this machine, and write results and a report."""
@@ -83,6 +87,7 @@ def matrix(
         out=out,
         data=data,
         base_image=base_image,
+        python=python,
     )
     try:
         if dry_run:

@@ -49,6 +49,7 @@ class Options:
     out: Path = Path("results")
     data: Path | None = None
     base_image: str | None = None
+    python: Path | None = None
 
 
 # What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
@@ -111,7 +112,7 @@ def look_ahead(options: Options) -> Prospect:
 def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, dict[str, Image]]:
     """The engine, why it is that one, and the images there are for it."""
     if options.engine == "host":
-        engine, why = choose("host", [])
+        engine, why = choose("host", [], python=options.python)
         assert isinstance(engine, HostEngine)
         return engine, why, engine.images(bool(machine.gpus))
     catalog = load_catalog()
@@ -183,6 +184,7 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore, dict[str, An
             f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
         )
     run.remove_parts()
+    print(f"going on with {run.run_id} and the options it began with; other options are not read", file=sys.stderr)
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
     manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]
     run.write_manifest(manifest)
@@ -310,7 +312,7 @@ def _plain(options: Options) -> dict[str, Any]:
 
 def _options(stored: Mapping[str, Any]) -> Options:
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
-    values |= {k: Path(values[k]) for k in ("out", "data") if values.get(k) is not None}
+    values |= {k: Path(values[k]) for k in ("out", "data", "python") if values.get(k) is not None}
     return Options(**values)
 
 

@@ -41,7 +41,7 @@ class Remaining:
 def result_line(outcome: Outcome) -> str:
     """One ended job in a line."""
     mark = "ok  " if outcome.status == "ok" else "FAIL"
-    line = f"{mark} {outcome.job.cell.label} · repeat {outcome.job.repeat + 1} · {outcome.wall_seconds:.1f} s"
+    line = f"{mark} {outcome.job.cell.label} · repeat {outcome.job.repeat} · {outcome.wall_seconds:.1f} s"
     return line + (f"\n     {one_line(outcome.reason)}" if outcome.reason else "")
 
 
@@ -66,7 +66,7 @@ class PlainObserver:
         print(f"     {told_of(image, line)}", file=sys.stderr, flush=True)
 
     def started(self, job: Job) -> None:
-        print(f"run  {job.cell.label} · repeat {job.repeat + 1}", file=sys.stderr, flush=True)
+        print(f"run  {job.cell.label} · repeat {job.repeat}", file=sys.stderr, flush=True)
 
     def told(self, job: Job, event: Mapping[str, Any]) -> None:
         pass

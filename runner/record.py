@@ -21,6 +21,8 @@ from runner.plan import Cell
 MAX_EVENTS = 200_000
 MAX_TOTAL_BYTES = 64 * 1024 * 1024
 
+_MAX_INT32 = 2**31 - 1
+
 _PHASE_COLUMNS = {
     "import": "import_seconds",
     "data": "data_seconds",
@@ -44,6 +46,7 @@ class Recorder:
         self._bytes = 0
         self._count = 0
         self.problem: str | None = None  # the first breach of the protocol
+        self.torn: str | None = None  # half a line at the end: a breach, unless the process died of something else
         self.row: dict[str, Any] = {}
         self.samples: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
@@ -70,7 +73,7 @@ class Recorder:
     def close(self) -> None:
         """The output has ended: a line without its end is torn."""
         if self._pending and not self.problem:
-            self.problem = str(ProtocolError("the last line is torn", self._pending))
+            self.torn = str(ProtocolError("the last line is torn", self._pending))
         self._file.close()
 
     def _take(self, line: bytes) -> None:
@@ -81,6 +84,7 @@ class Recorder:
             if self.end is not None:
                 raise ProtocolError("a line after `end`", line)
             event = parse(line)
+            _fits_store(event, line)
         except ProtocolError as error:
             self.problem = str(error)
             return
@@ -159,6 +163,19 @@ class Recorder:
         return {"cells": [row], "samples": self.samples, "metrics": self.metrics, "parity": self.parity}
 
 
+def _fits_store(event: dict[str, Any], line: bytes) -> None:
+    """Raise ProtocolError for what the protocol's types let through and the store's columns cannot hold."""
+    try:
+        json.dumps(event, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair: no text that can be written
+        raise ProtocolError("a string is not Unicode text", line) from None
+    if event["event"] == "sample" and max(event["index"], event["steps"]) > _MAX_INT32:
+        raise ProtocolError("sample.index or sample.steps is above 2**31", line)
+    for name, value in event.items():  # JSON's whole numbers have no size; the columns are doubles
+        if isinstance(value, int) and abs(value) >= 2**63:
+            event[name] = float(value)
+
+
 def judge(
     recorder: Recorder, cell: Cell, ended: Exit, timed_out: float | None, uuids: tuple[str, ...]
 ) -> tuple[str, str | None, str | None]:
@@ -186,6 +203,8 @@ def _said(recorder: Recorder, ended: Exit) -> tuple[str, str] | None:
         return "protocol", f"its output broke the protocol: {recorder.problem}"
     if recorder.error:
         return recorder.error["kind"], recorder.error["message"]
+    if recorder.torn and ended.code == 0:
+        return "protocol", f"its output broke the protocol: {recorder.torn}"
     if recorder.end is None or ended.code != 0:
         return "crash", f"its process ended with {_code(ended.code)} {'after' if recorder.end else 'before'} its `end`"
     if recorder.end["status"] != "ok":
@@ -208,6 +227,8 @@ def _device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str
     """A GPU cell must have computed on the GPUs it was given: a result from the wrong one is worse than none."""
     if recorder.environment is None:
         return "protocol", "it never told its environment"
+    if recorder.environment["framework"] != cell.framework:
+        return "protocol", f"it ran {recorder.environment['framework']} where {cell.framework} was asked for"
     device = recorder.environment["device"]
     if device["kind"] != cell.device_kind:
         return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"

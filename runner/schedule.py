@@ -52,7 +52,7 @@ def blocks(cells: Sequence[Cell], repeats: int, seed: int) -> list[Job]:
     """Every cell once a block, each block in an order of its own: so heat and drift are not read as a difference of cells."""
     generator = random.Random(seed)
     jobs = []
-    for repeat in range(repeats):
+    for repeat in range(1, repeats + 1):
         order = list(cells)
         generator.shuffle(order)
         jobs += [Job(cell, repeat) for cell in order]
@@ -176,10 +176,11 @@ class Matrix:
     def _work(self, slot: Slot, ready: Mapping[str, Prepared]) -> None:
         while not self._stopped.is_set() and (job := self._next(slot)):
             try:
-                self._run(job, slot, ready[job.cell.image])
-            except EngineError as error:
-                if not self._stopped.is_set():
-                    self.fail(job, str(error))
+                try:
+                    self._run(job, slot, ready[job.cell.image])
+                except EngineError as error:
+                    if not self._stopped.is_set():
+                        self.fail(job, str(error))
             except BaseException as error:  # told by run_jobs in the main thread
                 self._broken = error
                 self.stop()
@@ -189,7 +190,11 @@ class Matrix:
         self.observer.started(job)
         recorder = Recorder(self.run.folder / "events" / f"{name}.jsonl", lambda event: self.observer.told(job, event))
         began, began_unix = time.monotonic(), time.time()
-        process = self.engine.start(prepared, arguments(job.cell), slot, self.run.run_id, self.data, self.cache)
+        try:
+            process = self.engine.start(prepared, arguments(job.cell), slot, self.run.run_id, self.data, self.cache)
+        except EngineError:
+            recorder.close()
+            raise
         with self._lock:
             self._running.add(process)
         if self._stopped.is_set():
