@@ -5,7 +5,6 @@ Runs in an interpreter that has torch (an image's own). Prints JSON: the ratio b
 
 import itertools
 import json
-import sys
 import time
 
 import numpy as np
@@ -86,7 +85,7 @@ def main():
         else:
             measured, plain = run_bench(), run_plain()
         ratios.append(measured / plain)
-    json.dump(ratios, sys.stdout)
+    print(json.dumps(ratios))
 
 
 main()
