@@ -17,6 +17,9 @@ from runner.hardware import Machine
 from runner.plan import Cell
 from runner.record import Recorder, judge
 
+# What the cells may use of the host's memory together; the rest is the runner's and the system's.
+_MEMORY_SHARE = 0.9
+
 
 @dataclass(frozen=True)
 class Job:
@@ -66,15 +69,17 @@ def slots(machine: Machine, cpu_cells: bool) -> list[Slot]:
     cells' cores.
     """
     found = []
+    memory = int(_MEMORY_SHARE * machine.cpu.memory_bytes)
     neighbours: dict[tuple[int, ...], list[str]] = {}
     for gpu in machine.gpus:
         neighbours.setdefault(gpu.cpus, []).append(gpu.uuid)
     for cpus, uuids in neighbours.items():
         share = max(1, len(cpus) // len(uuids))
         for number, uuid in enumerate(uuids):
-            found.append(Slot("cuda", (uuid,), cpus[number * share : (number + 1) * share] or cpus, None))
+            near = cpus[number * share : (number + 1) * share] or cpus
+            found.append(Slot("cuda", (uuid,), near, memory // len(machine.gpus)))
     if cpu_cells:
-        found.append(Slot("cpu", (), machine.cpu.cpus, None))
+        found.append(Slot("cpu", (), machine.cpu.cpus, memory))
     return found
 
 

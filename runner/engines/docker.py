@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,16 @@ class DockerEngine:
         if wanted.base not in self._missing_bases:  # asking a registry takes its time: once for each base
             self._missing_bases[wanted.base] = build.missing_base(self._client, wanted)
         return self._missing_bases[wanted.base]
+
+    def why_no_gpu(self) -> str | None:
+        """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
+        if (
+            "nvidia" in (self._info.get("Runtimes") or {})
+            or any("nvidia" in str(device) for device in self._info.get("DiscoveredDevices") or ())
+            or shutil.which("nvidia-container-runtime-hook")
+        ):
+            return None
+        return "it cannot give a GPU to a container (no NVIDIA runtime; the NVIDIA Container Toolkit brings it)"
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""

@@ -35,6 +35,14 @@ def torch_device(setup):
     return torch.device("cuda", 0) if setup.device == "cuda" else torch.device("cpu")
 
 
+def to_device(device, *arrays):
+    """NumPy arrays as tensors on the device; from pinned memory, so that a copy to a GPU overlaps the host's work."""
+    tensors = [torch.from_numpy(array) for array in arrays]
+    if device.type == "cuda":
+        tensors = [tensor.pin_memory() for tensor in tensors]
+    return [tensor.to(device, non_blocking=True) for tensor in tensors]
+
+
 def versions():
     found = {"framework": torch.__version__, "torch": torch.__version__}
     if torch.version.cuda:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.framework import torch_device
+from bench.frameworks.torch.framework import to_device, torch_device
 
 # canonical name -> torch's
 NAMES = {
@@ -53,15 +53,9 @@ class Training:
     def inputs(self, x, y):
         return x.astype("int64"), y.astype("int64")
 
-    def _to_device(self, x, y):
-        x, y = torch.from_numpy(x), torch.from_numpy(y)
-        if self.device.type == "cuda":
-            x, y = x.pin_memory(), y.pin_memory()
-        return x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
-
     def probe(self, x, y):
         self.network.train()
-        x, y = self._to_device(x, y)
+        x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         logits = self.network(x)
         loss = F.cross_entropy(logits, y)
@@ -72,7 +66,7 @@ class Training:
 
     def step(self, x, y):
         self.network.train()
-        x, y = self._to_device(x, y)
+        x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.network(x), y)
         loss.backward()
