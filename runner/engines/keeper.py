@@ -17,6 +17,9 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
+# What this process ignores, and the cell must not: an ignored signal stays so in the program that is started.
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
@@ -31,11 +34,23 @@ def start(command: list[str]) -> int:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # should this keeper itself be killed
     if os.getppid() != keeper:
         os._exit(128 + signal.SIGKILL)
+    for number in (*IGNORED, signal.SIGPIPE):  # Python itself ignores SIGPIPE
+        signal.signal(number, signal.SIG_DFL)
+    end_me_first()
     try:
         os.execve(command[0], command, os.environ)
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error}\n".encode())
         os._exit(126)
+
+
+def end_me_first() -> None:
+    """Where memory runs out the kernel shall end the cell, not the runner nor a neighbour's work."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")
+    except OSError:
+        pass  # a sandbox without that file
 
 
 def parents() -> dict[int, int]:
@@ -80,34 +95,55 @@ def end_all() -> None:
         time.sleep(0.005)
 
 
-def wait(pid: int, lifeline: int) -> int | None:
+def wake_when_a_child_ends() -> int:
+    """The read end of a pipe that gets a byte whenever a child ends; kernels below 5.3 have no pidfd for that."""
+    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # not ignored, so that the pipe is written
+    return read_end
+
+
+def reap(pid: int) -> int | None:
+    """Reap all that has ended; returns the exit status of `pid` if that is among them."""
+    while True:
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if not ended:
+            return None
+
+
+def wait(pid: int, lifeline: int, wake: int) -> int | None:
     """Wait for the cell; returns its exit status, or None when the runner is gone or wants it ended."""
-    ended = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(lifeline, select.POLLIN | select.POLLHUP)
-    poll.register(ended, select.POLLIN)
+    poll.register(wake, select.POLLIN)
     while True:
         ready = {fd for fd, _ in poll.poll()}
-        if ended in ready:
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            return code if code >= 0 else 128 - code
+        if wake in ready:
+            os.read(wake, 4096)
+            code = reap(pid)
+            if code is not None:
+                return code
         if lifeline in ready:
             return None
 
 
 def main() -> None:
     lifeline, cpus, scratch, command = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C is the runner's to handle
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if cpus:
         os.sched_setaffinity(0, [int(cpu) for cpu in cpus.split(",")])
     os.set_inheritable(lifeline, False)
+    wake = wake_when_a_child_ends()
     pid = start(command)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):  # the cell's output ends when the cell does, not when this does
         os.dup2(nothing, fd)
-    code = wait(pid, lifeline)
+    code = wait(pid, lifeline, wake)
     end_all()
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)

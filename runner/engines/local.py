@@ -28,6 +28,9 @@ CHUNK_BYTES = 64 * 1024
 # What of the user's environment a cell sees; everything else could change what is measured without being seen.
 _KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
 
+# Libraries that would otherwise start a thread for each CPU of the machine, whatever the cell's slot is.
+_THREADED = ("OMP", "MKL", "OPENBLAS")
+
 
 def cache_folder() -> Path:
     """Where this project keeps what can be made again."""
@@ -42,6 +45,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
         "HOME": environment.get("HOME", str(scratch)),
         "TMPDIR": str(scratch),
         "PYTHONPATH": str(PROJECT),
+        "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
         "PYTHONUNBUFFERED": "1",  # the log's last lines are the ones that matter when a cell is killed
         "DLBENCH_CACHE": str(cache),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -50,7 +54,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
         "CUDA_VISIBLE_DEVICES": ",".join(slot.device_uuids) if slot.device_kind == "cuda" else "",
     }
     if slot.cpus:
-        environment["OMP_NUM_THREADS"] = str(len(slot.cpus))
+        environment |= {f"{library}_NUM_THREADS": str(len(slot.cpus)) for library in _THREADED}
     return environment
 
 

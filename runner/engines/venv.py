@@ -32,8 +32,11 @@ OLD_PIP_BELOW = (3, 8)
 _COMPLETE = ".complete"
 _SHOWN_LINES = 15
 
-# Settings that would install elsewhere than in the environment.
-_MISPLACING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT", "PIP_CONSTRAINT")
+# What pip says when no place that it may ask has a requirement. A wheel that it refuses for its hash reads otherwise.
+_NOT_FOUND = "No matching distribution found"
+
+# Settings that would install elsewhere than in the environment. `user` may stand in a site's pip.conf, too.
+_MISPLACING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT", "PIP_CONSTRAINT")
 
 
 class VenvEngine:
@@ -123,9 +126,11 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
     if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
         steps.must_succeed([*pip, "install", "--upgrade", OLD_PIP], f"{OLD_PIP} could not be installed")
     install = [*pip, "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(image.lock_path)]
-    if not (steps.succeeds(install) if image.extra_index else steps.must_succeed(install, "its lock did not install")):
+    if not steps.succeeds(install):
+        if image.extra_index is None or not steps.said(_NOT_FOUND):
+            raise steps.failure("its lock could not be installed")
         say(f"{image.name}: once more with {image.extra_index}")
-        steps.must_succeed([*install, "--extra-index-url", str(image.extra_index)], "its lock could not be installed")
+        steps.must_succeed([*install, "--extra-index-url", image.extra_index], "its lock could not be installed")
     (folder / _COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
@@ -139,19 +144,26 @@ class _Steps:
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
         log.write_bytes(b"")
 
-    def must_succeed(self, command: Sequence[str], failure: str) -> bool:
+    def said(self, words: str) -> bool:
+        """Whether the words are among the last command's last lines."""
+        return any(words in line for line in self._last)
+
+    def failure(self, what: str) -> EngineError:
+        lines = "\n".join(f"  {line}" for line in self._last)
+        return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
+
+    def must_succeed(self, command: Sequence[str], failure: str) -> None:
         if not self.succeeds(command):
-            lines = "\n".join(f"  {line}" for line in self._last)
-            raise EngineError(f"{self._name}: {failure}\n{lines}\nthe whole log: {self._log}")
-        return True
+            raise self.failure(failure)
 
     def succeeds(self, command: Sequence[str]) -> bool:
         """Run a command to its end; an interrupt ends the command as well."""
+        self._last.clear()
         environment = {
             name: value
             for name, value in os.environ.items()
             if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
-        }
+        } | {"PIP_USER": "0"}
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

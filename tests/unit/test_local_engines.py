@@ -182,7 +182,7 @@ def test_a_cell_sees_its_cpus_its_caches_and_nothing_of_the_users_python(
     assert not {"PYTHONSTARTUP", "PYTHONHASHSEED", "LD_PRELOAD", "TF_XLA_FLAGS"} & set(environment)
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["DLBENCH_CACHE"] == str(tmp_path / "data-cache")
-    assert environment["OMP_NUM_THREADS"] == "1"
+    assert {environment[f"{library}_NUM_THREADS"] for library in ("OMP", "MKL", "OPENBLAS")} == {"1"}
     assert cpus == [CPUS[0]]
     assert environment["TMPDIR"] == folder
     assert environment["HOME"] == folder
@@ -191,6 +191,41 @@ def test_a_cell_sees_its_cpus_its_caches_and_nothing_of_the_users_python(
 def test_a_gpu_cell_sees_only_its_gpu(tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-1",), CPUS, None)
     assert output(start(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", slot)) == b"GPU-1\n"
+
+
+def test_a_signal_means_to_a_cell_what_it_means_to_any_process(tmp_path: Path) -> None:
+    # a data loader ends its workers by SIGTERM: one that ignored it would hang the cell
+    script = (
+        "import signal as s; print(*(s.getsignal(n).__name__ if n == 2 else int(s.getsignal(n)) for n in (1, 2, 15)))"
+    )
+    assert output(start(tmp_path, script)) == b"0 default_int_handler 0\n"
+
+
+def test_a_cell_that_ends_a_worker_by_sigterm_does_not_wait_for_ever(tmp_path: Path) -> None:
+    script = "import subprocess as s; w = s.Popen(['sleep', '300']); w.terminate(); print(w.wait(timeout=3))"
+    assert output(start(tmp_path, script)) == b"-15\n"
+
+
+def test_orphans_that_end_while_the_cell_runs_do_not_pile_up(tmp_path: Path) -> None:
+    script = """
+import os, subprocess, time
+for _ in range(20): subprocess.run(["sh", "-c", "sleep 0.05 &"])
+time.sleep(0.5)
+states = [open("/proc/%s/stat" % n).read().rsplit(")", 1)[1].split() for n in os.listdir("/proc") if n.isdigit()]
+print(sum(s[1] == str(os.getppid()) for s in states))
+"""
+    assert output(start(tmp_path, script)) == b"1\n"
+
+
+def test_the_kernel_would_end_the_cell_and_not_the_runner_for_its_memory(tmp_path: Path) -> None:
+    mine = Path("/proc/self/oom_score_adj").read_text()
+    running = start(tmp_path, "print(open('/proc/self/oom_score_adj').read())")
+    assert int(output(running)) == 1000
+    assert Path("/proc/self/oom_score_adj").read_text() == mine
+
+
+def test_a_cell_leaves_no_byte_code_in_the_project(tmp_path: Path) -> None:
+    assert output(start(tmp_path, "import sys; print(sys.dont_write_bytecode)")) == b"True\n"
 
 
 def test_the_data_folder_is_named_as_the_cell_sees_it(tmp_path: Path) -> None:
@@ -313,11 +348,38 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
     tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
-    with pytest.raises(EngineError, match="tiny-cpu: its lock did not install") as error:
+    with pytest.raises(EngineError, match="tiny-cpu: its lock could not be installed") as error:
         VenvEngine().prepare(tiny, lambda line: None)
     assert "HASHES" in str(error.value)
     assert "the whole log: " in str(error.value)
     assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
+
+
+def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    lock = "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
+    said: list[str] = []
+    with pytest.raises(EngineError, match="HASHES"):
+        VenvEngine().prepare(image(tmp_path, lock, extra_index="https://index.invalid/simple"), said.append)
+    assert not any("index.invalid" in line for line in said)
+
+
+def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path
+) -> None:
+    lock = "absentframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
+    tiny, said = image(tmp_path, lock, extra_index="https://index.invalid/simple"), []
+    with pytest.raises(EngineError, match="No matching distribution"):
+        VenvEngine().prepare(tiny, said.append)
+    assert "tiny-cpu: once more with https://index.invalid/simple" in said
+
+
+def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
+    tmp_path: Path, wheel: tuple[str, Path]
+) -> None:
+    with Path(os.environ["PIP_CONFIG_FILE"]).open("a") as config:
+        config.write("[install]\nuser = true\n")
+    prepared = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
+    subprocess.run([prepared.command[0], "-I", "-c", "import tinyframework"], check=True)
 
 
 def test_another_lock_gets_another_environment(tmp_path: Path, wheel: tuple[str, Path]) -> None:
