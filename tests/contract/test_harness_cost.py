@@ -1,7 +1,5 @@
 """The harness adds nothing to the loop that a person's own best loop does not do."""
 
-import json
-import statistics
 from collections.abc import Callable
 
 import pytest
@@ -13,9 +11,9 @@ ATTEMPTS = 3  # a neighbour on the machine can disturb one; it cannot make the h
 def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_in_a_plain_loop(
     run_in: Callable[[str, str], str],
 ) -> None:
-    medians = []
+    ratios = []
     for _ in range(ATTEMPTS):
-        medians.append(statistics.median(json.loads(run_in("torch-2.13.0-cpu", "harness_cost.py"))))
-        if medians[-1] <= 1.02:
+        ratios.append(float(run_in("torch-2.13.0-cpu", "harness_cost.py")))
+        if ratios[-1] <= 1.02:
             break
-    assert min(medians) <= 1.02, medians
+    assert min(ratios) <= 1.02, ratios

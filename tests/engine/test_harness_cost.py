@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_a_plain_loop_i
 ) -> None:
     image = engine.prepare(catalog[CPU_IMAGES[0]], print)
     mount = {str(SCRIPT): {"bind": "/harness_cost.py", "mode": "ro"}}
-    medians = []
+    ratios = []
     for _ in range(3):  # a neighbour can disturb one attempt; it cannot make the harness cheaper than it is
         printed = client.containers.run(
             image.digest,
@@ -34,7 +32,7 @@ def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_a_plain_loop_i
             remove=True,
             network_mode="none",
         )
-        medians.append(statistics.median(json.loads(printed)))
-        if medians[-1] <= 1.02:
+        ratios.append(float(printed))
+        if ratios[-1] <= 1.02:
             break
-    assert min(medians) <= 1.02, medians
+    assert min(ratios) <= 1.02, ratios
