@@ -1,0 +1,76 @@
+"""The event streams that real images printed, replayed through recorder, store and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports import render
+from runner.engines.base import Exit
+from runner.plan import Cell
+from runner.record import Recorder, judge
+from runner.store import SCHEMA_VERSION, RunStore, read
+
+STREAMS = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+
+
+def cell_of(path: Path) -> Cell:
+    """The cell of a stream, from its file's name: <image>.<workload>.jsonl."""
+    image, workload = path.stem.rsplit(".", 1)
+    framework = image.split("-")[0]
+    return Cell(image, framework, workload, "fp32", "quick", "default", "cpu", "AMD EPYC", 1, 64, 1, "0" * 64)
+
+
+def replay(path: Path, run: RunStore) -> tuple[str, str | None, str | None]:
+    cell = cell_of(path)
+    recorder = Recorder(run.folder / "events" / f"{cell.id}.r1.jsonl")
+    recorder.feed(path.read_bytes())
+    recorder.close()
+    ended = Exit(0, False, "")
+    verdict = judge(recorder, cell, ended, None, ())
+    columns = {"engine": "docker", "image_digest": "sha256:0", "log_tail": "", "exit_code": 0, "wall_seconds": 30.0}
+    run.write_repeat(cell.id, 1, recorder.tables(cell, verdict, **columns))
+    return verdict
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+def test_what_a_real_image_printed_is_an_ok_cell(path: Path, tmp_path: Path) -> None:
+    assert replay(path, RunStore(tmp_path / "run")) == ("ok", None, None)
+
+
+def test_every_image_and_workload_that_runs_here_has_a_recorded_stream() -> None:
+    images = ("torch-2.13.0-cpu", "tensorflow-2.21.0-cpu", "jax-0.10.2-cpu")
+    assert {path.stem for path in STREAMS} == {f"{i}.{w}" for i in images for w in ("cnn-cifar10", "gru-imdb")}
+
+
+def test_the_recorded_matrix_becomes_a_report_that_ranks_it(tmp_path: Path) -> None:
+    run = RunStore(tmp_path / "20261121-000000-abcd")
+    for path in STREAMS:
+        replay(path, run)
+    run.write_manifest(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": run.run_id,
+            "created": "2026-11-21T00:00:00+00:00",
+            "argv": ["runner", "matrix"],
+            "seed": 1,
+            "preset": "quick",
+            "repeats": 1,
+            "engine": "docker",
+            "devices": [],
+            "host": {"cpu_model": "AMD EPYC", "cpu_count": 2, "memory_bytes": 1, "kernel": "6"},
+            "plan": [cell_of(path).as_dict() for path in STREAMS],
+            "skipped": 0,
+            "bench_sha256": json.loads(STREAMS[0].read_text().splitlines()[2])["bench_sha256"],
+            "runner_version": "0.1.0",
+            "reused": [],
+        }
+    )
+    render([run.folder], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    cells = read([run.folder], "cells")
+    assert len(cells) == len(STREAMS)
+    assert all(name in page for name in cells.image)
+    assert "fastest" in page
