@@ -22,7 +22,7 @@ def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_a_plain_loop_i
     image = engine.prepare(catalog[CPU_IMAGES[0]], print)
     mount = {str(SCRIPT): {"bind": "/harness_cost.py", "mode": "ro"}}
     ratios = []
-    for _ in range(3):  # a neighbour can disturb one attempt; it cannot make the harness cheaper than it is
+    for _ in range(5):  # a neighbour can disturb one attempt; it cannot make the harness cheaper than it is
         printed = client.containers.run(
             image.digest,
             ["/harness_cost.py"],
