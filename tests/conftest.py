@@ -1,0 +1,34 @@
+"""What was left out is said at the end of every run: each group of tests, how many, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+# pytest's words before a reason, of a test and of a whole file that could not be collected
+PREFIX = "Skipped: "
+
+
+def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:
+    """One line for each folder of tests and reason, in the order in which they came."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for report in skipped:
+        folder = Path(report.nodeid.partition("::")[0]).parent.name or "tests"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        what = folder if "::" in report.nodeid else f"{folder}, the whole of {Path(report.nodeid).name}"
+        counts[what, reason.removeprefix(PREFIX).removeprefix("left out, because ")] += 1
+    return [f"{what}: {count} left out, because {reason}" for (what, reason), count in counts.items()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The list, or that there is nothing on it: a green run must not be read as more than it was."""
+    stats = terminalreporter.stats
+    lines = left_out(stats.get("skipped", ()))
+    if deselected := len(stats.get("deselected", ())):
+        lines.append(f"{deselected} not chosen on the command line")
+    terminalreporter.section("left out")
+    for line in lines or ["nothing: every test ran"]:
+        terminalreporter.write_line(line)
