@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 
 from bench import frameworks, parity, workloads
@@ -30,12 +31,29 @@ def parser():
 
     made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     made.add_argument("workload", choices=workloads.names())
+    made.add_argument("--variant", default="", help="one of the variants that the workload declares")
     return top
+
+
+def in_its_own_language(options):
+    """Become the entrypoint of a framework that is not in Python; returns where there is none. Raises OSError.
+
+    It gets the same arguments and owes the same events. DLBENCH_PYTHON names this interpreter, for what it takes from the bench.
+    """
+    entrypoint = frameworks.declaration(options.framework).get("entrypoint")
+    if entrypoint:
+        program, script = entrypoint
+        script = os.path.join(frameworks.FOLDER, options.framework, script)
+        os.environ["DLBENCH_PYTHON"] = sys.executable
+        sys.stdout.flush()
+        os.execvp(program, [program, script] + sys.argv[1:])
 
 
 def list_frameworks():
     found = []
     for name in frameworks.names():
+        if "entrypoint" in frameworks.declaration(name):
+            continue  # another language's: this interpreter cannot tell
         try:
             framework = load_framework(name)
             found.append({"framework": name, "version": framework.versions()["framework"]})
@@ -47,6 +65,14 @@ def list_frameworks():
 def main():
     options = parser().parse_args()
     if options.command == "run":
+        try:
+            in_its_own_language(options)
+        except OSError as error:
+            emitter = Emitter()
+            message = "this machine cannot run %s: %s" % (options.framework, error)
+            emitter.emit("error", kind="unsupported", message=message, traceback="")
+            emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
+            return 1
         return run(options, Emitter())
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
@@ -54,8 +80,9 @@ def main():
         return 0
     import numpy
 
-    numpy.savez_compressed(parity.reference_path(options.workload), **parity.make_reference(options.workload))
-    print(parity.reference_path(options.workload))
+    path = parity.reference_path(options.workload, options.variant)
+    numpy.savez_compressed(path, **parity.make_reference(options.workload, options.variant))
+    print(path)
     return 0
 
 

@@ -14,13 +14,19 @@ def glorot_uniform(random, shape, fan_in, fan_out):
     return random.uniform(-limit, limit, shape)
 
 
-def draw_parameters(workload, random, parity):
+def specifications(workload, variant=""):
+    """The Parameters of a workload, or of one of its declared variants."""
+    left_out = workload.VARIANTS[variant].without if variant else ()
+    return [spec for spec in workload.PARAMETERS if spec.name not in left_out]
+
+
+def draw_parameters(workload, random, parity, variant=""):
     """name -> float32 array in the workload's order.
 
     Biases are zero for training. For parity they are uniform(-0.1, 0.1), so that a forgotten or doubled bias shows.
     """
     drawn = collections.OrderedDict()
-    for spec in workload.PARAMETERS:
+    for spec in specifications(workload, variant):
         if spec.fan_in is not None:
             value = _draw_weight(random, spec)
         elif parity:
@@ -43,6 +49,9 @@ def _draw_weight(random, spec):
 # One parameter: fan_in and fan_out are None for a bias; `stacked` matrices (a GRU's gates) are drawn one after another.
 Parameter = collections.namedtuple("Parameter", "name shape fan_in fan_out stacked")
 
+# What a framework's own layer computes instead: a sentence, and the parameters that do not exist in it.
+Variant = collections.namedtuple("Variant", "sentence without")
+
 
 def weight(name, shape, fan_in, fan_out, stacked=1):
     return Parameter(name, shape, fan_in, fan_out, stacked)
@@ -52,9 +61,9 @@ def bias(name, size):
     return Parameter(name, (size,), None, None, 1)
 
 
-def parity_case(workload):
+def parity_case(workload, variant=""):
     """(parameters, x, y) of the parity check: drawn in this order from PARITY_SEED."""
     random = np.random.RandomState(PARITY_SEED)
-    parameters = draw_parameters(workload, random, parity=True)
+    parameters = draw_parameters(workload, random, True, variant)
     x, y = workload.draw_batch(random)
     return parameters, x, y

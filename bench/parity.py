@@ -49,15 +49,15 @@ def sketch(name, value):
     return np.bincount(bucket, weights=flat * sign, minlength=BUCKETS)
 
 
-def quantities(workload, rounding):
+def quantities(workload, rounding, variant=""):
     """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case."""
-    parameters, x, y = canonical.parity_case(workload)
+    parameters, x, y = canonical.parity_case(workload, variant)
     p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     optimizer = workload.optimizer()
     found = collections.OrderedDict()
     for step in range(STEPS):
-        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding)
+        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant)
         if step == 0:
             found["logits", "logits"], found["loss", "loss"] = logits, np.array([loss])
             found.update((("gradient", name), gradients[name]) for name in p)
@@ -72,30 +72,41 @@ def relative_error(a, b):
     return float(difference / np.linalg.norm(b)) if np.isfinite(difference) else float("inf")
 
 
-def make_reference(name):
+def make_reference(name, variant=""):
     """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
     workload = workloads.module(name)
-    exact = quantities(workload, reference.Exact())
+    exact = quantities(workload, reference.Exact(), variant)
     stored = {"value/%s/%s" % key: sketch(key[1], value) for key, value in exact.items()}
     for precision, (unit, operand) in sorted(ROUNDOFF.items()):
         worst = dict.fromkeys(exact, 0.0)
         for run in range(RUNS):
             rounding = reference.MonteCarlo(np.random.RandomState(run), unit, operand)
-            for key, value in quantities(workload, rounding).items():
+            for key, value in quantities(workload, rounding, variant).items():
                 # a result is stored in float32, whatever made it
                 worst[key] = max(worst[key], relative_error(value, exact[key]), 2.0**-24)
         stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(MARGIN * e)) for key, e in worst.items())
     return stored
 
 
-def reference_path(name):
-    return os.path.join(workloads.FOLDER, name + ".reference.npz")
+def reference_path(name, variant=""):
+    """Where a workload's reference is stored; each of its declared variants has its own."""
+    stem = name + "." + variant if variant else name
+    return os.path.join(workloads.FOLDER, stem + ".reference.npz")
+
+
+def variant_of(training, name):
+    """The variant that an adapter (class or object) declares, "" for the specification itself. Raises ValueError."""
+    variant = getattr(training, "VARIANT", "")
+    if variant and (variant not in workloads.module(name).VARIANTS or not getattr(training, "VARIANT_REASON", "")):
+        raise ValueError("%s knows no variant %r, or the adapter gives no VARIANT_REASON" % (name, variant))
+    return variant
 
 
 def check(name, training, precision):
     """Hold an adapter (built with training=False) against the stored reference; a list of Result."""
     workload = workloads.module(name)
-    parameters, x, y = canonical.parity_case(workload)
+    variant = variant_of(training, name)
+    parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
     x, y = training.inputs(x, y)
     logits, loss, gradients = training.probe(x, y)
@@ -106,7 +117,7 @@ def check(name, training, precision):
     found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
     found += [("gradient", tensor, gradients[tensor]) for tensor in parameters]
     found += [("parameter", tensor, after[tensor]) for tensor in parameters]
-    with np.load(reference_path(name)) as stored:
+    with np.load(reference_path(name, variant)) as stored:
         return [_compare(stored, precision, *item) for item in found]
 
 

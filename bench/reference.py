@@ -179,6 +179,53 @@ def gru_gradient(dh, cache, rounding):
     )
 
 
+def gru_reset_before(x, w, b, u, rounding):
+    """The GRU of Cho et al. 2014: the reset gate is applied to the state before the recurrent product, and there is one bias.
+
+    x (T, N, in) -> last state (N, H); w (3H, in), u (3H, H), b (3H,), gates stacked r, z, n; the initial state is zero.
+    """
+    size = u.shape[1]
+    h = np.zeros((x.shape[1], size))
+    steps = []
+    for x_t in x:
+        gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
+        gh = rounding.matmul(h.dot(u[: 2 * size].T), size)
+        r = rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size]))
+        z = rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size:]))
+        n = rounding.elementwise(np.tanh(gi[:, 2 * size :] + rounding.matmul((r * h).dot(u[2 * size :].T), size)))
+        steps.append((x_t, h, r, z, n))
+        h = rounding.elementwise((1.0 - z) * n + z * h)
+    return h, (steps, w, u)
+
+
+def gru_reset_before_gradient(dh, cache, rounding):
+    """Gradients (dx, dw, db, du) from the gradient of the last state, back through time."""
+    steps, w, u = cache
+    size = u.shape[1]
+    inputs, states, reset_states, d_gates = [], [], [], []
+    for x_t, h, r, z, n in reversed(steps):
+        dn = dh * (1.0 - z) * (1.0 - n * n)
+        dz = dh * (h - n) * z * (1.0 - z)
+        d_reset = rounding.matmul(dn.dot(u[2 * size :]), size)
+        dr = d_reset * h * r * (1.0 - r)
+        inputs.append(x_t)
+        states.append(h)
+        reset_states.append(r * h)
+        d_gates.append(np.concatenate([dr, dz, dn], axis=1))
+        d_recurrent = rounding.matmul(d_gates[-1][:, : 2 * size].dot(u[: 2 * size]), 2 * size)
+        dh = rounding.elementwise(dh * z + d_reset * r) + d_recurrent
+    d = np.concatenate(d_gates)
+    rows = len(d)
+    dx = rounding.matmul(d.dot(w), 3 * size).reshape(len(steps), -1, w.shape[1])[::-1]
+    du = [d[:, : 2 * size].T.dot(np.concatenate(states)), d[:, 2 * size :].T.dot(np.concatenate(reset_states))]
+    return (
+        dx,
+        rounding.matmul(d.T.dot(np.concatenate(inputs)), rows),
+        rounding.matmul(d.sum(axis=0), rows),
+        rounding.matmul(np.concatenate(du), rows),
+    )
+
+
 # -- optimisers ------------------------------------------------------------------------------------------------------
 
 

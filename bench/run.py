@@ -52,7 +52,7 @@ class Cell(object):
         self.declared = workloads.declaration(options.workload)
         self.preset = self.declared["presets"][options.preset]
         self.stop, self.noise, self.steps = "none", None, 0
-        self._parity_batch = None
+        self.variant = ""
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -71,7 +71,11 @@ class Cell(object):
             framework = load_framework(o.framework)
             framework.configure(self.setup(True))
             training_class = load_training(o.framework, o.workload)
-        self.emit("environment", **environment.describe(framework, self.setup(True), self.emitter.zero))
+            self.variant = parity.variant_of(training_class, o.workload)
+        described = environment.describe(framework, self.setup(True), self.emitter.zero)
+        if self.variant:
+            described["settings"].update(variant=self.variant, variant_reason=training_class.VARIANT_REASON)
+        self.emit("environment", **described)
         if o.precision not in self.declared["precisions"]:
             raise Unsupported("%s has no precision %s" % (o.workload, o.precision))
         with self.phase("data"):
@@ -81,7 +85,10 @@ class Cell(object):
         with self.phase("build"):
             training = training_class(self.setup(True))
             random = np.random.RandomState(o.seed)
-            training.load(canonical.draw_parameters(self.workload, random, parity=False))
+            training.load(canonical.draw_parameters(self.workload, random, False, self.variant))
+        if hasattr(training, "compile"):
+            with self.phase("compile"):
+                training.compile()
         self.train(framework, training, data, random)
         self.emit(
             "memory", host_peak_bytes=environment.host_peak_bytes(), device_peak_bytes=framework.device_peak_bytes()
@@ -117,7 +124,7 @@ class Cell(object):
                 error=result.error if math.isfinite(result.error) else None,
                 bound=result.bound,
                 passed=result.passed,
-                variant="",
+                variant=self.variant,
             )
 
     def train(self, framework, training, data, random):

@@ -35,6 +35,9 @@ PARAMETERS = (
 )
 
 
+VARIANTS = {}  # every framework here can compute exactly this
+
+
 def draw_batch(random):
     """x (64, 3, 32, 32) float32 uniform on [0, 1), y (64,) int32 uniform over the classes."""
     x = random.uniform(0.0, 1.0, (BATCH, 3, 32, 32)).astype("float32")
@@ -45,7 +48,7 @@ def optimizer():
     return reference.Momentum(LEARNING_RATE, MOMENTUM)
 
 
-def loss_and_gradients(p, x, y, rounding):
+def loss_and_gradients(p, x, y, rounding, variant=""):
     """(logits, loss, name -> gradient) in float64, dropout off. p: name -> array; x, y as draw_batch gives them."""
     h, conv1 = reference.conv2d(x, p["conv1.w"], p["conv1.b"], 1, rounding)
     relu1 = h > 0

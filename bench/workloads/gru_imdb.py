@@ -9,7 +9,7 @@ import collections
 import numpy as np
 
 from bench import reference
-from bench.canonical import bias, weight
+from bench.canonical import Variant, bias, weight
 
 BATCH = 64
 CLASSES = 2
@@ -34,6 +34,16 @@ PARAMETERS = [
 ]
 
 
+# What some frameworks' own layers compute instead. An adapter declares it (VARIANT), and is held against that variant's reference.
+VARIANTS = {
+    "one-bias": Variant("the GRU has no recurrent bias: gru.c does not exist", ("gru.c",)),
+    "reset-before": Variant(
+        "the reset gate is applied to the state before the recurrent product, with one bias: gru.c does not exist",
+        ("gru.c",),
+    ),
+}
+
+
 def draw_batch(random):
     """x (64, 150) int32 token ids uniform over the vocabulary, y (64,) int32 uniform over the classes."""
     x = random.randint(0, VOCABULARY, (BATCH, LENGTH)).astype("int32")
@@ -44,16 +54,25 @@ def optimizer():
     return reference.Adam(LEARNING_RATE, BETA1, BETA2, EPSILON)
 
 
-def loss_and_gradients(p, x, y, rounding):
+def loss_and_gradients(p, x, y, rounding, variant=""):
     """(logits, loss, name -> gradient) in float64. p: name -> array; x, y as draw_batch gives them."""
     embedded = p["embedding"][x.T]  # (150, 64, 125): time first
-    h, cell = reference.gru(embedded, p["gru.w"], p["gru.b"], p["gru.u"], p["gru.c"], rounding)
+    if variant == "reset-before":
+        h, cell = reference.gru_reset_before(embedded, p["gru.w"], p["gru.b"], p["gru.u"], rounding)
+    else:
+        recurrent_bias = np.zeros(3 * UNITS) if variant == "one-bias" else p["gru.c"]
+        h, cell = reference.gru(embedded, p["gru.w"], p["gru.b"], p["gru.u"], recurrent_bias, rounding)
     logits, dense = reference.dense(h, p["dense.w"], p["dense.b"], rounding)
     loss, d = reference.softmax_cross_entropy(logits, y, rounding)
 
     g = collections.OrderedDict()
     d, g["dense.w"], g["dense.b"] = reference.dense_gradient(d, dense, rounding)
-    d, g["gru.w"], g["gru.b"], g["gru.u"], g["gru.c"] = reference.gru_gradient(d, cell, rounding)
+    if variant == "reset-before":
+        d, g["gru.w"], g["gru.b"], g["gru.u"] = reference.gru_reset_before_gradient(d, cell, rounding)
+    else:
+        d, g["gru.w"], g["gru.b"], g["gru.u"], g["gru.c"] = reference.gru_gradient(d, cell, rounding)
+    if variant == "one-bias":
+        del g["gru.c"]
     g["embedding"] = np.zeros(p["embedding"].shape)
     np.add.at(g["embedding"], x.T, d)
     return logits, loss, g
