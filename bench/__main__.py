@@ -5,9 +5,10 @@ import json
 import os
 import sys
 
-from bench import frameworks, parity, workloads
+from bench import curve, environment, frameworks, parity, workloads
 from bench.protocol import Emitter
-from bench.run import load_framework, run
+from bench.run import load_framework, load_training, run
+from bench.setup import Setup
 
 
 def parser():
@@ -32,7 +33,40 @@ def parser():
     made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     made.add_argument("workload", choices=workloads.names())
     made.add_argument("--variant", default="", help="one of the variants that the workload declares")
+    made.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
+
+    check = commands.add_parser("check", help="hold an adapter against the reference and print the verdict as JSON")
+    check.add_argument("workload", choices=workloads.names())
+    check.add_argument("--framework", required=True, choices=frameworks.names())
+    check.add_argument("--mode", default="default")
+    check.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    check.add_argument("--precision", default="fp32")
+    check.add_argument("--curve", action="store_true", help="follow the 300-step learning curve as well")
+    check.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     return top
+
+
+def check_adapter(options):
+    """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
+    threads = options.threads or environment.cpu_count()
+    setup = Setup(options.device, options.precision, options.mode, threads, 1, False)
+    framework = load_framework(options.framework)
+    framework.configure(setup)
+    training_class = load_training(options.framework, options.workload)
+    results = parity.check(options.workload, training_class(setup), options.precision)
+    verdict = {
+        "framework": options.framework,
+        "version": framework.versions()["framework"],
+        "workload": options.workload,
+        "mode": options.mode,
+        "variant": parity.variant_of(training_class, options.workload),
+        "failed": ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed],
+        "worst": max(r.error / r.bound for r in results),
+        "compared": len(results),
+    }
+    if options.curve and curve.has_curve(options.workload):
+        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, training_class(setup)))
+    return verdict
 
 
 def in_its_own_language(options):
@@ -77,6 +111,14 @@ def main():
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
         emitter.write(json.dumps(list_frameworks()).encode("utf-8") + b"\n")
+        return 0
+    if options.command == "check":
+        emitter = Emitter()
+        verdict = check_adapter(options)
+        emitter.write(json.dumps(verdict).encode("utf-8") + b"\n")
+        return 0 if not verdict["failed"] and verdict.get("curve", {"passed": True})["passed"] else 1
+    if options.curve:
+        print(curve.write_reference(options.workload))
         return 0
     import numpy
 

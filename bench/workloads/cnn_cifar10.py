@@ -7,6 +7,8 @@ Convolutions are 3 x 3, padding 1, stride 1, with bias. Mean softmax cross-entro
 
 import collections
 
+import numpy as np
+
 from bench import reference
 from bench.canonical import bias, weight
 
@@ -42,6 +44,16 @@ def draw_batch(random):
     """x (64, 3, 32, 32) float32 uniform on [0, 1), y (64,) int32 uniform over the classes."""
     x = random.uniform(0.0, 1.0, (BATCH, 3, 32, 32)).astype("float32")
     return x, random.randint(0, CLASSES, BATCH).astype("int32")
+
+
+def curve_batches(random):
+    """Batches for ever for bench.curve: ten prototypes of 8 x 8 blocks under as much noise, two labels in five drawn anew."""
+    prototypes = random.uniform(0.0, 1.0, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
+    while True:
+        y = random.randint(0, CLASSES, BATCH)
+        x = 0.5 * prototypes[y] + 0.5 * random.uniform(0.0, 1.0, (BATCH, 3, 32, 32))
+        labels = np.where(random.uniform(size=BATCH) < 0.4, random.randint(0, CLASSES, BATCH), y)
+        yield x.astype("float32"), labels.astype("int32")
 
 
 def optimizer():
