@@ -4,9 +4,10 @@ Parity proves one batch and three steps. This proves that nothing drifts after t
 statistics carried over, a parameter left out of the update. The reference is float64 NumPy (bench.reference), stored beside
 the workload by `python -m bench reference WORKLOAD --curve`.
 
-The batches are the workload's own `curve_batches`: a task whose loss falls and then stays above zero, with labels in part drawn at random. On data that
-can be learned by heart the loss falls to nothing by a path that doubles a rounding error every few steps, and two correct float32
-runs disagree by more than a mistake would; here a relative disturbance of 3e-7 moves a 50-step mean by less than 1 %.
+The batches are the workload's own `curve_batches`: a task whose loss falls and then stays above zero, with labels in part
+drawn at random. On data that can be learned by heart the loss falls to nothing by a path that doubles a rounding error every
+few steps, and two correct float32 runs disagree by more than a mistake would; here a relative disturbance of 3e-7 moves a
+50-step mean by less than 1 %.
 """
 
 import json

@@ -169,15 +169,25 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
     bench = PROJECT / "bench"
     files = [
         (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
-        (image.lock_path, f"images/{image.name}/requirements.lock"),
+        *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
     ]
     context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
-    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "EXTRA_INDEX": image.extra_index or ""}
+    arguments = {
+        "BASE": wanted.base_tag,
+        "IMAGE": image.name,
+        "EXTRA_INDEX": image.extra_index or "",
+        "DEBIAN": " ".join(sorted(image.debian)),
+    }
     if image.accelerator == "cuda":
         floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
         arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
     return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id))
+
+
+def installed_files(image: Image) -> list[Path]:
+    """What of the image's folder says what is installed: its locks, and finish.sh."""
+    return [path for path in (image.lock_path, image.sources_path, image.finish_path) if path.is_file()]
 
 
 def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:

@@ -25,6 +25,7 @@ NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
 ComputeCapability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
+DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
 
 # What a precision asks of a device: a CPU has no TF32 unit.
@@ -65,9 +66,15 @@ class Image(BaseModel):
     extra_index: str | None = Field(
         None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"']
     )
+    # what the lock holds as source archives only, built without isolation: sources.lock, made beside requirements.lock
+    source_builds: tuple[str, ...] = Field((), examples=['["chainer"]'])
+    # Debian package -> the program or shared library by which one sees that it is there
+    debian: dict[DebianPackage, str] = Field(default_factory=dict, examples=['{ "g++" = "g++" }'])
+    # why this image was never run; it is planned only when it is named
+    untested: str | None = Field(None, examples=['"no Julia can be had where this was written"'])
     notes: str = ""
 
-    @field_validator("frameworks", "precisions")
+    @field_validator("frameworks", "precisions", "source_builds")
     @classmethod
     def _no_repeats(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(values)) != len(values):
@@ -97,9 +104,24 @@ class Image(BaseModel):
         return self.folder / "requirements.lock"
 
     @property
+    def sources_path(self) -> Path:
+        """The lock of what is built from source archives; there only where source_builds names some."""
+        return self.folder / "sources.lock"
+
+    @property
+    def finish_path(self) -> Path:
+        """What sh runs after the locks are installed, with the environment's python first on PATH; seldom there."""
+        return self.folder / "finish.sh"
+
+    @property
     def lock_sha256(self) -> str:
-        """sha256 (hex) of the lock file."""
-        return hashlib.sha256(self.lock_path.read_bytes()).hexdigest()
+        """sha256 (hex) of the lock file; where there is more that is installed, of that as well."""
+        found = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
+        more = [path for path in (self.sources_path, self.finish_path) if path.is_file()]
+        if not more and not self.debian:
+            return found[0]
+        found += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
+        return hashlib.sha256("\n".join([*found, *sorted(self.debian)]).encode()).hexdigest()
 
     @property
     def download_bytes(self) -> int:
@@ -225,6 +247,9 @@ def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
             problems.append(
                 f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {known}"
             )
+    if image and bool(image.source_builds) != image.sources_path.is_file():
+        fix = f"`runner images lock {folder.name}` makes it" if image.source_builds else "remove the file"
+        problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
     if problems or image is None:
         raise CatalogError("\n".join(problems))
     return image

@@ -1,8 +1,9 @@
 """The one writer of pins: an image's requirements.lock as of a date, and the digest of its base image.
 
-uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer, wheels only: nothing is built
-while an image is. The date makes it repeatable: what was uploaded later does not exist. A lock holds names, versions
-and hashes; no index, no host, no path of the machine that made it.
+uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer. Wheels only: nothing is built
+while an image is, save what `source_builds` names, whose pins go into a second file, sources.lock. The date makes it
+repeatable: what was uploaded later does not exist. A lock holds names, versions and hashes; no index, no host, no path of
+the machine that made it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 PLATFORM = "x86_64-manylinux_2_28"
 
+# What old source archives need to tell their requirements: newer ones have no pkg_resources.
+_BUILD_CONSTRAINTS = "setuptools<81\n"
+
 
 class LockError(Exception):
     """A lock that could not be made; the message says why and what to do."""
@@ -34,32 +38,62 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     uv = shutil.which("uv") or _beside_python("uv")
     if uv is None:
         raise LockError("locks are made by uv, which is not here; `pip install uv`")
+    constraints = image.folder / "build-constraints.part"
     command = [
         *(uv, "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes"),
         *("--only-binary", ":all:", "--python-platform", PLATFORM, "--python-version", image.python),
+        *(word for name in image.source_builds for word in ("--no-binary", name)),
+        *("--build-constraints", str(constraints)),
         *("--exclude-newer", day.isoformat(), *_site_options(), str(image.folder / "requirements.in")),
     ]
     say(f"resolving {image.name} as of {day}")
-    ended = _run(command)
-    if ended.returncode and image.extra_index:
-        say(f"once more with {image.extra_index}")
-        ended = _run([*command, "--extra-index-url", image.extra_index, "--index-strategy", "unsafe-best-match"])
+    constraints.write_text(_BUILD_CONSTRAINTS)
+    try:
+        ended = _run(command)
+        if ended.returncode and image.extra_index:
+            say(f"once more with {image.extra_index}")
+            ended = _run([*command, "--extra-index-url", image.extra_index, "--index-strategy", "unsafe-best-match"])
+    finally:
+        constraints.unlink()
     if ended.returncode:
         raise LockError(f"{image.folder / 'requirements.in'} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
     version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    text = lock_text(image, day, version, ended.stdout)
-    aside = image.lock_path.with_suffix(".part")
+    wheels, sources = split_pins(ended.stdout, image.source_builds)
+    _write_lock(image.lock_path, lock_text(image, day, version, wheels))
+    if sources:
+        _write_lock(image.sources_path, lock_text(image, day, version, sources))
+    else:
+        image.sources_path.unlink(missing_ok=True)
+    toml = image.folder / "image.toml"
+    _rewrite(toml, re.sub(r"^locked\s*=\s*\S+", f"locked = {day}", toml.read_text(encoding="utf-8"), flags=re.M))
+    return image.lock_path
+
+
+def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:
+    """uv's pins in two: what is installed from wheels, and what is built. A pin begins at a line's start."""
+    named = {_normal(name) for name in source_builds}
+    parts: tuple[list[str], list[str]] = ([], [])
+    for pin in re.split(r"^(?=\S)", resolved, flags=re.M):
+        parts[_normal(re.split(r"[=\s;]", pin, maxsplit=1)[0]) in named].append(pin)
+    return "".join(parts[0]), "".join(parts[1])
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as the package index compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _write_lock(path: Path, text: str) -> None:
+    """Write a lock whole, once it has been read back. Raises LockError."""
+    aside = path.with_suffix(".part")
     try:
         aside.write_text(text)
         read_lock(aside)
-        aside.replace(image.lock_path)
+        aside.replace(path)
     except CatalogError as error:
         raise LockError(str(error)) from None
     finally:
         aside.unlink(missing_ok=True)
-    toml = image.folder / "image.toml"
-    _rewrite(toml, re.sub(r"^locked\s*=\s*\S+", f"locked = {day}", toml.read_text(encoding="utf-8"), flags=re.M))
-    return image.lock_path
 
 
 def pin_base(image: Image, client: DockerClient) -> str:

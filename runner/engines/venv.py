@@ -51,7 +51,7 @@ class VenvEngine:
     def unfit(self, image: Image) -> str | None:
         """Why no environment of the image can be made here; None when one can."""
         found = find_interpreter(image.python)
-        return found if isinstance(found, str) else None
+        return found if isinstance(found, str) else _missing(image)
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the environment is there."""
@@ -89,6 +89,24 @@ class VenvEngine:
     def sweep(self) -> int:
         """Remove the scratch folders of runners that died."""
         return sweep_scratch()
+
+
+def _missing(image: Image) -> str | None:
+    """Which of the distribution's programs and libraries that the image has are not on this machine; None when all are."""
+    missing = [package for package, probe in image.debian.items() if not _is_there(probe)]
+    if not missing:
+        return None
+    return f"the image has {', '.join(missing)} of Debian and this machine has not; `apt-get install {' '.join(missing)}`"
+
+
+def _is_there(probe: str) -> bool:
+    if ".so" not in probe:
+        return shutil.which(probe) is not None
+    ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if ldconfig is None:
+        return False
+    known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
+    return any(line.split()[:1] == [probe] for line in known.splitlines())
 
 
 def _key(image: Image, interpreter: Interpreter) -> str:
@@ -131,6 +149,11 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
             raise steps.failure("its lock could not be installed")
         say(f"{image.name}: once more with {image.extra_index}")
         steps.must_succeed([*install, "--extra-index-url", image.extra_index], "its lock could not be installed")
+    if image.source_builds:
+        build = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
+        steps.must_succeed([*pip, "install", *build, "-r", str(image.sources_path)], "its sources could not be built")
+    if image.finish_path.is_file():
+        steps.must_succeed(["sh", str(image.finish_path)], f"{image.finish_path} failed", folder / "bin")
     (folder / _COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
@@ -152,18 +175,20 @@ class _Steps:
         lines = "\n".join(f"  {line}" for line in self._last)
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
 
-    def must_succeed(self, command: Sequence[str], failure: str) -> None:
-        if not self.succeeds(command):
+    def must_succeed(self, command: Sequence[str], failure: str, programs: Path | None = None) -> None:
+        if not self.succeeds(command, programs):
             raise self.failure(failure)
 
-    def succeeds(self, command: Sequence[str]) -> bool:
-        """Run a command to its end; an interrupt ends the command as well."""
+    def succeeds(self, command: Sequence[str], programs: Path | None = None) -> bool:
+        """Run a command to its end, with `programs` first on its PATH; an interrupt ends the command as well."""
         self._last.clear()
         environment = {
             name: value
             for name, value in os.environ.items()
             if name not in _MISPLACING and name != "VIRTUAL_ENV" and not name.startswith("PYTHON")
         } | {"PIP_USER": "0"}
+        if programs:
+            environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
