@@ -10,7 +10,6 @@ few steps, and two correct float32 runs disagree by more than a mistake would; h
 50-step mean by less than 1 %.
 """
 
-import json
 import os
 
 import numpy as np
@@ -29,7 +28,7 @@ def has_curve(name):
 
 
 def path(name):
-    return os.path.join(workloads.FOLDER, name + ".curve.json")
+    return os.path.join(workloads.FOLDER, name + ".curve.txt")
 
 
 def _case(workload):
@@ -53,8 +52,10 @@ def make_reference(name):
 
 
 def write_reference(name):
+    losses = make_reference(name)
     with open(path(name), "w") as file:
-        file.write(json.dumps({"steps": STEPS, "losses": make_reference(name)}, indent=0) + "\n")
+        file.write("# Losses of %d float64 steps, made by `python -m bench reference %s --curve`.\n" % (STEPS, name))
+        file.write("\n".join(repr(loss) for loss in losses) + "\n")
     return path(name)
 
 
@@ -68,8 +69,7 @@ def follow(name, training):
 
 def compare(name, losses):
     """Relative errors against the reference: {"single": worst of the first steps, "means": [...], "passed": ...}."""
-    with open(path(name)) as file:
-        expected = np.array(json.load(file)["losses"])
+    expected = np.loadtxt(path(name))
     found = np.array(losses)
     single = np.abs(found - expected)[:SINGLE_STEPS] / expected[:SINGLE_STEPS]
     means = found.reshape(-1, MEAN_OF).mean(1) / expected.reshape(-1, MEAN_OF).mean(1) - 1

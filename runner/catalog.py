@@ -134,12 +134,8 @@ class Image(BaseModel):
 
 
 def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[str, ...]:
-    """The frameworks that the bench has adapters for: the folders below bench/frameworks."""
-    return tuple(
-        sorted(
-            path.name for path in folder.iterdir() if path.is_dir() and path.name.isidentifier() and path.name[0] != "_"
-        )
-    )
+    """The frameworks that the bench has adapters for: the folders below bench/frameworks with a framework.json."""
+    return tuple(sorted(path.parent.name for path in folder.glob("*/framework.json")))
 
 
 def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None) -> dict[str, Image]:

@@ -41,6 +41,10 @@ def matrix(
     frameworks: Words = None,
     workloads: Words = None,
     precision: Words = None,
+    modes: Annotated[
+        list[str] | None,
+        typer.Option(help="How frameworks compile: default, or e.g. default,compile; all: each that they declare."),
+    ] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "quick",
     engine: Annotated[str, typer.Option(help="auto, docker, venv or host (the interpreter it is in).")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)] = 1,
@@ -79,6 +83,7 @@ def matrix(
         frameworks=words(frameworks),
         workloads=words(workloads),
         precisions=words(precision) or ("fp32",),
+        modes=words(modes) or ("default",),
         preset=preset,
         engine=engine,
         seed=seed,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.protocol import source_digest
-from runner import hardware, progress, schedule, store, workloads
+from runner import frameworks, hardware, progress, schedule, store, workloads
 from runner.catalog import CatalogError, Image, load_catalog, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, EngineError, Slot
@@ -41,6 +41,7 @@ class Options:
     frameworks: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ("fp32",)
+    modes: tuple[str, ...] = ("default",)
     preset: str = "quick"
     engine: str = "auto"
     seed: int = 1
@@ -103,9 +104,11 @@ def look_ahead(options: Options) -> Prospect:
         frameworks=options.frameworks or None,
         workloads=options.workloads or None,
         precisions=options.precisions or None,
-        images_named=bool(options.images),
+        modes=options.modes,
+        named=options.images,
     )
-    made = plan(request, chosen, known, workloads.adapters(), machine, engine.unfit)
+    modes = {name: tuple(each.modes) for name, each in frameworks.load_frameworks().items()}
+    made = plan(request, chosen, known, workloads.adapters(), modes, machine, engine.unfit)
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made)
 
 
@@ -259,7 +262,7 @@ def summary(run: store.RunStore, manifest: Mapping[str, Any]) -> dict[str, Any]:
     samples = store.read([run.folder], "samples")
     steady = samples[samples["stage"] == "steady"]
     medians = (steady["seconds"] / steady["steps"]).groupby([steady["cell_id"], steady["repeat"]]).median().to_dict()
-    columns = ["cell_id", "repeat", "image", "framework", "workload", "precision", "device_model", "status", "error_kind",
+    columns = ["cell_id", "repeat", "image", "framework", "mode", "workload", "precision", "device_model", "status", "error_kind",
                "reason", "parity_passed", "image_digest"]  # fmt: skip
     rows = json.loads(cells[columns].to_json(orient="records"))
     for row in rows:
@@ -322,6 +325,7 @@ USER_ERRORS = (
     CatalogError,
     PlanError,
     workloads.WorkloadError,
+    frameworks.FrameworkError,
     hardware.HardwareError,
     EngineError,
     store.StoreError,
@@ -347,12 +351,14 @@ def print_plan(prospect: Prospect, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("workload", "framework", "image", "precision", "device", title="cells")
+    table = Table("workload", "framework", "mode", "image", "precision", "device", title="cells")
     for cell in prospect.plan.cells:
-        table.add_row(cell.workload, cell.framework, cell.image, cell.precision, cell.device_model)
+        table.add_row(cell.workload, cell.framework, cell.mode, cell.image, cell.precision, cell.device_model)
     Console().print(table)
     for reason, skips in prospect.plan.skipped_by_reason().items():
-        what = ", ".join(dict.fromkeys(f"{skip.image} ({skip.workload}, {skip.precision})" for skip in skips))
+        what = ", ".join(
+            dict.fromkeys(f"{skip.image} ({skip.framework}, {skip.workload}, {skip.precision})" for skip in skips)
+        )
         print(f"left out: {what}\n          {reason}")
     print(prospect.why_engine)
     print(

@@ -46,7 +46,8 @@ class Cell:
 
     @property
     def label(self) -> str:
-        return f"{self.image} {self.workload} {self.precision}"
+        mode = "" if self.mode == "default" else f" {self.mode}"
+        return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"id": self.id}
@@ -71,6 +72,7 @@ class Skip:
     framework: str
     workload: str
     precision: str
+    mode: str
     device_kind: str
     device_model: str
     reason: str
@@ -81,12 +83,13 @@ class Request:
     """What was asked for. None: whatever there is."""
 
     preset: str = "quick"
-    mode: str = "default"
+    modes: tuple[str, ...] = ("default",)  # "all": each one that a framework declares
     seed: int = 1
     frameworks: tuple[str, ...] | None = None
     workloads: tuple[str, ...] | None = None
     precisions: tuple[str, ...] | None = None
-    images_named: bool = False  # --images was given: a CPU twin that is named runs beside its GPU image
+    # what --images said: a CPU twin that it names runs beside its GPU image, an untested image runs where it is spelled out
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,51 +109,69 @@ def plan(
     images: Sequence[Image],
     workloads: Mapping[str, Workload],
     adapters: Collection[tuple[str, str]],
+    modes: Mapping[str, Collection[str]],
     machine: Machine,
     unfit: Callable[[Image], str | None],
 ) -> Plan:
     """Every combination of the images and workloads on this machine, as a cell or as a skip. Raises PlanError.
 
-    `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs.
+    `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs; `modes` are each framework's.
     """
-    _check_names(request, images, workloads)
+    _check_names(request, images, workloads, modes)
     twins = {image.cpu_twin for image in images if image.cpu_twin}
     cells: list[Cell] = []
     skips: list[Skip] = []
-    for image, framework, workload, precision in _combinations(request, images, workloads):
+    for image, framework, workload, precision, mode in _combinations(request, images, workloads, modes):
         for kind, model, gpu in _devices(image, machine):
             reason = (
-                _image_reason(image, machine, twins, request.images_named)
+                _image_reason(image, machine, twins, request.named)
                 or unfit(image)
                 or (_gpu_reason(image, gpu) if gpu else None)
                 or _adapter_reason(framework, workload, adapters)
+                or _mode_reason(framework, mode, modes[framework])
                 or _precision_reason(precision, workload, image, gpu)
             )
             if reason:
-                skips.append(Skip(image.name, framework, workload.name, precision, kind, model, reason))
+                skips.append(Skip(image.name, framework, workload.name, precision, mode, kind, model, reason))
                 continue
-            fixed = (request.preset, request.mode, kind, model, 1, workload.batch, request.seed, image.lock_sha256)
+            fixed = (request.preset, mode, kind, model, 1, workload.batch, request.seed, image.lock_sha256)
             cells.append(Cell(image.name, framework, workload.name, precision, *fixed))
     return Plan(tuple(cells), tuple(skips))
 
 
 def _combinations(
-    request: Request, images: Sequence[Image], workloads: Mapping[str, Workload]
-) -> Iterator[tuple[Image, str, Workload, str]]:
+    request: Request,
+    images: Sequence[Image],
+    workloads: Mapping[str, Workload],
+    modes: Mapping[str, Collection[str]],
+) -> Iterator[tuple[Image, str, Workload, str, str]]:
     for image in images:
         for framework in image.frameworks:
             if request.frameworks is not None and framework not in request.frameworks:
                 continue
             for workload in workloads.values():
                 if request.workloads is None or workload.name in request.workloads:
+                    asked = sorted(modes[framework], key=_default_first) if request.modes == ("all",) else request.modes
                     for precision in request.precisions or workload.precisions:
-                        yield image, framework, workload, precision
+                        for mode in asked:
+                            yield image, framework, workload, precision, mode
 
 
-def _check_names(request: Request, images: Sequence[Image], workloads: Mapping[str, Workload]) -> None:
+def _default_first(mode: str) -> tuple[bool, str]:
+    return mode != "default", mode
+
+
+def _check_names(
+    request: Request,
+    images: Sequence[Image],
+    workloads: Mapping[str, Workload],
+    modes: Mapping[str, Collection[str]],
+) -> None:
+    offered = {mode for image in images for name in image.frameworks for mode in modes[name]}
     for option, asked, known in (
         ("--frameworks", request.frameworks, sorted({name for image in images for name in image.frameworks})),
         ("--workloads", request.workloads, sorted(workloads)),
+        ("--modes", None if request.modes == ("all",) else request.modes, sorted(offered, key=_default_first)),
         ("--precision", request.precisions, sorted({p for each in workloads.values() for p in each.precisions})),
     ):
         for name in asked or ():
@@ -169,11 +190,13 @@ def _devices(image: Image, machine: Machine) -> list[tuple[str, str, Gpu | None]
     return [("cuda", model, gpu) for model, gpu in models.items()] or [("cuda", "", None)]
 
 
-def _image_reason(image: Image, machine: Machine, twins: Collection[str], named: bool) -> str | None:
+def _image_reason(image: Image, machine: Machine, twins: Collection[str], asked: Collection[str]) -> str | None:
+    if image.untested and image.name not in asked:
+        return f"untested: {image.untested}; --images {image.name} runs it all the same"
     if image.accelerator == "cuda" and not machine.gpus:
         instead = f"; its CPU twin {image.cpu_twin} stands in" if image.cpu_twin else ""
         return f"the image needs a GPU and {machine.why_no_gpu or 'none was given'}{instead}"
-    if image.accelerator == "cpu" and machine.gpus and image.name in twins and not named:
+    if image.accelerator == "cpu" and machine.gpus and image.name in twins and not asked:
         return "the CPU twin of a GPU image, and there is a GPU; --images names it to run it all the same"
     return None
 
@@ -194,6 +217,12 @@ def _adapter_reason(framework: str, workload: Workload, adapters: Collection[tup
     if (framework, workload.module) in adapters:
         return None
     return f"{framework} has no adapter for {workload.name} yet"
+
+
+def _mode_reason(framework: str, mode: str, modes: Collection[str]) -> str | None:
+    if mode in modes:
+        return None
+    return f"{framework} has no mode {mode!r}; it has {', '.join(sorted(modes, key=_default_first))}"
 
 
 def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu | None) -> str | None:

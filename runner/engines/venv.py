@@ -96,7 +96,9 @@ def _missing(image: Image) -> str | None:
     missing = [package for package, probe in image.debian.items() if not _is_there(probe)]
     if not missing:
         return None
-    return f"the image has {', '.join(missing)} of Debian and this machine has not; `apt-get install {' '.join(missing)}`"
+    return (
+        f"the image has {', '.join(missing)} of Debian and this machine has not; `apt-get install {' '.join(missing)}`"
+    )
 
 
 def _is_there(probe: str) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.catalog import Image, load_catalog
+from runner.frameworks import load_frameworks
 from runner.hardware import Cpu, Gpu, Machine
 from runner.plan import Cell, Plan, PlanError, Request, plan
 from runner.workloads import adapters, load_workloads
@@ -21,6 +22,7 @@ NO_GPU = Machine(CPU, (), "there is no NVIDIA driver on this machine")
 H200 = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", 141 << 30, "570.86.15", (0, 1))
 WORKLOADS = load_workloads()
 ADAPTERS = {(framework, each.module) for framework in ("torch", "jax") for each in WORKLOADS.values()}
+MODES = {"torch": ("default", "compile"), "jax": ("default", "no-jit"), "tensorflow": ("default",)}
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def gpu_image(folder: Path, name: str = "torch-1-cu128", **fields: Any) -> Image
 
 
 def planned(images: list[Image], machine: Machine = NO_GPU, unfit: str | None = None, **asked: Any) -> Plan:
-    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, machine, lambda _: unfit)
+    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, MODES, machine, lambda _: unfit)
 
 
 def reasons(found: Plan) -> set[str]:
@@ -83,7 +85,7 @@ def test_with_a_gpu_the_gpu_image_runs_and_its_twin_only_when_it_is_named(folder
     assert {cell.image for cell in found.cells} == {"torch-1-cu128"}
     assert {cell.device_model for cell in found.cells} == {"NVIDIA H200"}
     assert all("--images names it" in skip.reason for skip in found.skips)
-    named = planned(images, with_gpu(), precisions=("fp32",), images_named=True)
+    named = planned(images, with_gpu(), precisions=("fp32",), named=("torch-*",))
     assert {cell.image for cell in named.cells} == {"torch-1-cpu", "torch-1-cu128"}
 
 
@@ -203,6 +205,7 @@ def test_a_cell_survives_the_manifest_and_a_changed_one_is_refused(folder: Path)
     precisions=st.none() | st.sets(st.sampled_from(["fp32", "tf32"]), min_size=1).map(tuple),
     gpus=st.lists(st.sampled_from(["6.0", "7.0", "8.0", "9.0", "12.0"]), max_size=3),
     named=st.booleans(),
+    modes=st.sampled_from([("default",), ("all",)]),
 )
 def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
     frameworks: tuple[str, ...] | None,
@@ -210,8 +213,10 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
     precisions: tuple[str, ...] | None,
     gpus: list[str],
     named: bool,
+    modes: tuple[str, ...],
 ) -> None:
     images = list(load_catalog().values())
+    declared = {name: tuple(each.modes) for name, each in load_frameworks().items()}
     machine = Machine(
         CPU,
         tuple(
@@ -220,11 +225,13 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
         ),
         None if gpus else "there is none",
     )
-    request = Request(frameworks=frameworks, workloads=workloads, precisions=precisions, images_named=named)
-    found = plan(request, images, WORKLOADS, adapters(), machine, lambda _: None)
+    request = Request(
+        frameworks=frameworks, workloads=workloads, precisions=precisions, modes=modes, named=("*",) * named
+    )
+    found = plan(request, images, WORKLOADS, adapters(), declared, machine, lambda _: None)
 
     def key(each: Any) -> tuple[str, ...]:
-        return each.image, each.framework, each.workload, each.precision, each.device_kind, each.device_model
+        return each.image, each.framework, each.workload, each.precision, each.mode, each.device_kind, each.device_model
 
     told = [key(each) for each in (*found.cells, *found.skips)]
     assert len(set(told)) == len(told)
@@ -237,8 +244,35 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
         for workload in WORKLOADS.values()
         if workloads is None or workload.name in workloads
         for _ in precisions or workload.precisions
+        for _ in (declared[framework] if modes == ("all",) else modes)
     )
     assert len(told) == expected
     assert all(skip.reason for skip in found.skips)
     assert len({cell.id for cell in found.cells}) == len(found.cells)
     assert all(cell.device_kind == "cpu" for cell in found.cells) or gpus
+
+
+def test_modes_are_planned_where_a_framework_declares_them_and_told_where_it_does_not(folder: Path) -> None:
+    images = [image(folder), image(folder, "jax-1-cpu", frameworks=("jax",))]
+    found = planned(images, precisions=("fp32",), workloads=("gru-imdb",), modes=("default", "compile"))
+    assert {(cell.framework, cell.mode) for cell in found.cells} == {
+        ("torch", "default"),
+        ("torch", "compile"),
+        ("jax", "default"),
+    }
+    assert reasons(found) == {"jax has no mode 'compile'; it has default, no-jit"}
+    everything = planned(images, precisions=("fp32",), workloads=("gru-imdb",), modes=("all",))
+    assert {(cell.framework, cell.mode) for cell in everything.cells} == {
+        (name, mode) for name in ("torch", "jax") for mode in MODES[name]
+    }
+    with pytest.raises(PlanError, match="did you mean 'compile'"):
+        planned(images, modes=("compil",))
+
+
+def test_an_untested_image_runs_only_where_its_name_is_spelled_out(folder: Path) -> None:
+    images = [image(folder, untested="no machine had it")]
+    for asked in ((), ("torch-*",)):
+        found = planned(images, precisions=("fp32",), named=asked)
+        assert not found.cells
+        assert reasons(found) == {"untested: no machine had it; --images torch-1-cpu runs it all the same"}
+    assert planned(images, precisions=("fp32",), named=("torch-1-cpu",)).cells
