@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reports.model import Cell, Curve, Group, Repeat, Workload
 from reports.statistics import Array, Estimate
-from reports.text import between, duration, number, visible
+from reports.text import between, duration, number, titles, visible
 
 Figure = dict[str, Any]
 
@@ -29,15 +29,8 @@ PALETTE = {
     "olive": ("#77750a", "#cfcb4a"),
     "grey": ("#6b7280", "#9aa3b0"),
 }
-_OWN = {
-    "torch": "vermilion",
-    "tensorflow": "amber",
-    "jax": "blue",
-    "keras": "purple",
-    "mxnet": "green",
-    "paddle": "sky",
-    "chainer": "olive",
-}
+# Those that are most often seen together come first, so that their colours differ.
+_FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
@@ -45,19 +38,22 @@ PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
 MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
 
 
-def colours(frameworks: Sequence[str]) -> dict[str, str]:
-    """Framework -> colour name, the same on every page for those we know; others take what is left, in order."""
-    chosen = {name: _OWN[name] for name in frameworks if name in _OWN}
-    free = [name for name in PALETTE if name not in chosen.values() and name != "grey"]
-    for name in sorted(set(frameworks) - set(chosen)):
-        chosen[name] = free.pop(0) if free else "grey"
-    return chosen
+def _places(frameworks: Iterable[str]) -> dict[str, int]:
+    """Framework -> its place in an order that a release keeps: the same signs on every page. Foreign ones come last."""
+    known = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
+    order = [*known, *sorted(set(frameworks) - set(known))]
+    return {name: order.index(name) for name in frameworks}
+
+
+def colours(frameworks: Iterable[str]) -> dict[str, str]:
+    """Framework -> colour name. With the symbol it is one framework's own, for up to 56 of them (7 and 8 share no divisor)."""
+    names = [name for name in PALETTE if name != "grey"]
+    return {name: names[place % len(names)] for name, place in _places(frameworks).items()}
 
 
 def symbols(cells: Sequence[Cell]) -> dict[str, str]:
     """Framework -> marker, so that colour is never the only sign."""
-    frameworks = sorted({cell.framework for cell in cells})
-    return {name: SYMBOLS[index % len(SYMBOLS)] for index, name in enumerate(frameworks)}
+    return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
 
 
 def text(value: str, longest: int = 60) -> str:

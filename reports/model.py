@@ -168,6 +168,13 @@ class Cell:
         return sum(repeat.reused for repeat in self.repeats)
 
     @property
+    def variant(self) -> tuple[str, str]:
+        """What the cell computes instead of the specification, and why; both empty where it is the specification itself."""
+        settings = self.environment.get("settings")
+        found = settings if isinstance(settings, dict) else {}
+        return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
+
+    @property
     def version(self) -> str:
         return str(self.row.get("framework_version") or "")
 

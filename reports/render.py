@@ -212,14 +212,19 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
     for entry in data.skipped:
         for row in entry.rows:
             here = any(_fits(row, group) for group in data.groups)
-            if here and row["image"] not in framework:
-                framework[row["image"]] = str(row["framework"])
-                rows.append((str(row["image"]), str(row["framework"])))
+            name = _name_of(row)
+            if here and name not in framework:
+                framework[name] = str(row["framework"])
+                rows.append((name, str(row["framework"])))
     rows.sort(key=lambda row: (row[1], row[0]))
     return tuple(
         MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups))
         for label, family in rows
     )
+
+
+def _name_of(row: Any) -> str:
+    return text.cell_name(str(row["image"]), str(row["framework"]), row["mode"])
 
 
 def _fits(row: Any, group: Group) -> bool:
@@ -236,7 +241,7 @@ def _matrix_entry(label: str, group: Group, data: Tables) -> tuple[Cell | None, 
         if cell.label == label:
             return cell, None, ""
     for skipped in data.skipped:
-        if any(row["image"] == label and _fits(row, group) for row in skipped.rows):
+        if any(_name_of(row) == label and _fits(row, group) for row in skipped.rows):
             return None, None, skipped.reason
     return None, None, ""
 
@@ -244,5 +249,5 @@ def _matrix_entry(label: str, group: Group, data: Tables) -> tuple[Cell | None, 
 def absent(data: Tables) -> tuple[str, ...]:
     """Images that the plan left out altogether."""
     shown = {row.label for row in matrix(data)} | {cell.image for cell in data.cells}
-    images = {str(row["image"]) for entry in data.skipped for row in entry.rows}
-    return tuple(sorted(images - shown))
+    images = {str(row["image"]): _name_of(row) for entry in data.skipped for row in entry.rows}
+    return tuple(sorted(image for image, name in images.items() if not shown & {image, name}))

@@ -32,6 +32,7 @@ from reports.model import (
     Workload,
 )
 from reports.statistics import Array, Estimate
+from reports.text import cell_name
 from runner.store import TABLES
 
 Row = Mapping[str, Any]
@@ -266,6 +267,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
         "frameworks": row.get("framework"),
         "workloads": row.get("workload"),
         "precision": row.get("precision"),
+        "modes": row.get("mode"),
         "preset": row.get("preset"),
         "engine": row.get("engine") or manifest["engine"],
         "seed": row.get("seed"),
@@ -280,12 +282,8 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     engines = {cell.engine for cell in cells}
     labels = []
     for cell in cells:
-        parts = [cell.image]
-        if cell.mode != "default":
-            parts.append(cell.mode)
-        if len(engines) > 1:
-            parts.append(cell.engine)
-        labels.append(" · ".join(parts))
+        name = cell_name(cell.image, cell.framework, cell.mode)
+        labels.append(f"{name} · {cell.engine}" if len(engines) > 1 else name)
     seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
     out = []
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):

@@ -7,41 +7,45 @@ around.
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from importlib import resources
 
 from reports.statistics import Estimate
 
 LONGEST = 600  # of one value in the page, in characters
 LONGEST_LOG = 6000  # of a log's end
 
-NAMES = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "keras": "Keras",
-    "mxnet": "MXNet",
-    "paddle": "PaddlePaddle",
-    "chainer": "Chainer",
-    "cntk": "CNTK",
-    "theano": "Theano",
-    "caffe2": "Caffe2",
-    "onnxruntime": "ONNX Runtime",
-    "tinygrad": "tinygrad",
-    "flux": "Flux",
-    "knet": "Knet",
-}
-
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
+@functools.cache
+def titles() -> dict[str, str]:
+    """Framework -> what people call it, for those that this release's bench declares."""
+    folder = resources.files("bench") / "frameworks"
+    declared = [(each.name, each / "framework.json") for each in folder.iterdir() if each.is_dir()]
+    return {name: json.loads(path.read_text("utf-8"))["title"] for name, path in sorted(declared) if path.is_file()}
+
+
 def framework_name(framework: str | None) -> str:
     """The framework as people write it."""
-    return NAMES.get(framework or "", framework or "no framework")
+    return titles().get(framework or "", framework or "no framework")
+
+
+def cell_name(image: str, framework: str, mode: str | None) -> str:
+    """A cell's image, with the framework where the image's name does not say it, and the mode where it is not the default."""
+    parts = [image]
+    if not image.startswith(framework + "-"):
+        parts.append(framework_name(framework))
+    if mode and mode != "default":
+        parts.append(mode)
+    return " · ".join(parts)
 
 
 def visible(text: str, longest: int = LONGEST) -> str:

@@ -47,12 +47,12 @@ def draw_batch(random):
 
 
 def curve_batches(random):
-    """Batches for ever for bench.curve: ten prototypes of 8 x 8 blocks under as much noise, two labels in five drawn anew."""
+    """Batches for ever for bench.curve: ten prototypes of 8 x 8 blocks under noise, half the labels drawn anew."""
     prototypes = random.uniform(0.0, 1.0, (CLASSES, 3, 4, 4)).repeat(8, axis=2).repeat(8, axis=3)
     while True:
         y = random.randint(0, CLASSES, BATCH)
-        x = 0.5 * prototypes[y] + 0.5 * random.uniform(0.0, 1.0, (BATCH, 3, 32, 32))
-        labels = np.where(random.uniform(size=BATCH) < 0.4, random.randint(0, CLASSES, BATCH), y)
+        x = 0.65 * prototypes[y] + 0.35 * random.uniform(0.0, 1.0, (BATCH, 3, 32, 32))
+        labels = np.where(random.uniform(size=BATCH) < 0.5, random.randint(0, CLASSES, BATCH), y)
         yield x.astype("float32"), labels.astype("int32")
 
 

@@ -7,6 +7,7 @@ import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import plotly.graph_objects
@@ -72,7 +73,7 @@ def figures(html: str) -> dict[str, Any]:
 def test_the_page_answers_says_where_and_shows_what_failed_and_was_left_out(tmp_path: Path) -> None:
     words = Page(render(tmp_path / "20261120-230512-abcd")).text
     for part in (
-        "JAX, PyTorch and TensorFlow on Synthetic Processor 9000",
+        "JAX, PyTorch and TensorFlow 2 on Synthetic Processor 9000",
         "20 November 2026, 23:05 UTC, the docker engine",
         "5 ended well, 1 failed and 6 combinations left out",
         "PyTorch 2.13.0 is fastest",
@@ -188,7 +189,12 @@ def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_pat
     known = charts.colours(["jax", "torch", "tensorflow"])
     more = charts.colours(["jax", "mxnet", "torch", "tensorflow", "somebody's own"])
     assert all(more[name] == colour for name, colour in known.items())
-    assert len(set(more.values())) == len(more)
+    assert len({known[name] for name in known}) == len(known)
+    everything = [*text.titles(), "somebody's own"]
+    colour = charts.colours(everything)
+    cells = [SimpleNamespace(framework=name) for name in everything]
+    symbol = charts.symbols(cells)
+    assert len({(colour[name], symbol[name]) for name in everything}) == len(everything)
 
 
 def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path: Path) -> None:
