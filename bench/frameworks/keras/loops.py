@@ -1,0 +1,146 @@
+"""The training step on each backend, as Keras' guides "Writing a training loop from scratch" have it.
+
+A Loop has: step(x, y), which updates the weights and returns the loss without waiting for it; probe(x, y), which returns
+logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout.
+"""
+
+import keras
+
+
+def make(network, loss, optimizer, dropout):
+    """The Loop of the backend that Keras runs on. `dropout`: whether layers behave as in training."""
+    return {"tensorflow": _TensorFlow, "jax": _Jax, "torch": _Torch}[keras.backend.backend()](
+        network, loss, optimizer, dropout
+    )
+
+
+class _TensorFlow:
+    """The step is traced once and runs as a graph (B8); XLA compiles it where there is a GPU, as Keras' "auto" decides."""
+
+    def __init__(self, network, loss, optimizer, dropout):
+        import tensorflow as tf
+
+        self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
+        self.xla = bool(tf.config.list_logical_devices("GPU"))
+        self.train_step = tf.function(self._train_step, jit_compile=self.xla)
+        self.forward = tf.function(lambda x: network(x, training=False), jit_compile=self.xla)  # A21: no tape
+
+    def _gradients(self, x, y):
+        with self.tf.GradientTape() as tape:
+            logits = self.network(x, training=self.dropout)
+            loss = self.loss(y, logits)
+        # an embedding's gradient is sparse, and the moments that it goes into are not
+        gradients = [self.tf.convert_to_tensor(g) for g in tape.gradient(loss, self.network.trainable_variables)]
+        return logits, loss, gradients
+
+    def _train_step(self, x, y):
+        _, loss, gradients = self._gradients(x, y)
+        self.optimizer.apply(gradients, self.network.trainable_variables)
+        return loss
+
+    def start(self):
+        pass
+
+    def finish(self):
+        pass
+
+    def step(self, x, y):
+        return self.train_step(self.tf.constant(x), self.tf.constant(y))
+
+    def probe(self, x, y):
+        logits, loss, gradients = self._gradients(self.tf.constant(x), self.tf.constant(y))
+        return logits.numpy(), float(loss), [value.numpy() for value in gradients]
+
+    def logits(self, x):
+        return self.forward(self.tf.constant(x)).numpy()
+
+
+class _Jax:
+    """Keras' variables are turned into a state that the jitted step takes and returns; its memory is used again (donated)."""
+
+    def __init__(self, network, loss, optimizer, dropout):
+        import jax
+
+        self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
+        self.value_and_gradients = jax.value_and_grad(self._loss, has_aux=True)
+        self.train_step = jax.jit(self._train_step, donate_argnums=0)
+        self.forward = jax.jit(lambda weights, rest, x: network.stateless_call(weights, rest, x, training=False)[0])
+        self.state = None
+
+    def _loss(self, weights, rest, x, y):
+        logits, rest = self.network.stateless_call(weights, rest, x, training=self.dropout)
+        return self.loss(y, logits), (logits, rest)
+
+    def _train_step(self, state, x, y):
+        weights, rest, moments = state
+        (loss, (_, rest)), gradients = self.value_and_gradients(weights, rest, x, y)
+        weights, moments = self.optimizer.stateless_apply(moments, gradients, weights)
+        return (weights, rest, moments), loss
+
+    def start(self):
+        """Take the state out of Keras' variables. Copies, since the step gives the memory of what it is handed back."""
+        groups = (self.network.trainable_variables, self.network.non_trainable_variables, self.optimizer.variables)
+        self.state = tuple([variable.value.copy() for variable in group] for group in groups)
+
+    def finish(self):
+        """Put the weights back into Keras' variables."""
+        for variable, value in zip(self.network.trainable_variables, self.state[0]):
+            variable.assign(value)
+
+    def step(self, x, y):
+        from bench.frameworks.jax.framework import started
+
+        self.state, loss = self.train_step(self.state, x, y)
+        return started(loss)
+
+    def probe(self, x, y):
+        import numpy as np
+
+        (loss, (logits, _)), gradients = self.value_and_gradients(self.state[0], self.state[1], x, y)
+        return np.asarray(logits), float(loss), [np.asarray(value) for value in gradients]
+
+    def logits(self, x):
+        import numpy as np
+
+        return np.asarray(self.forward(self.state[0], self.state[1], x))
+
+
+class _Torch:
+    """A Keras model on this backend is a torch Module: backward() fills the gradients of its parameters."""
+
+    def __init__(self, network, loss, optimizer, dropout):
+        import torch
+
+        from bench.frameworks.torch.framework import to_device
+
+        self.torch, self.to_device = torch, to_device
+        self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
+        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+    def _backward(self, x, y):
+        x, y = self.to_device(self.device, x, y)
+        logits = self.network(x, training=self.dropout)
+        loss = self.loss(y, logits)
+        self.network.zero_grad()
+        loss.backward()
+        return logits, loss, [variable.value.grad for variable in self.network.trainable_variables]
+
+    def start(self):
+        pass
+
+    def finish(self):
+        pass
+
+    def step(self, x, y):
+        _, loss, gradients = self._backward(x, y)
+        with self.torch.no_grad():
+            self.optimizer.apply(gradients, self.network.trainable_variables)
+        return loss
+
+    def probe(self, x, y):
+        logits, loss, gradients = self._backward(x, y)
+        return logits.detach().cpu().numpy(), loss.item(), [value.cpu().numpy() for value in gradients]
+
+    def logits(self, x):
+        with self.torch.no_grad():  # A21
+            return self.network(*self.to_device(self.device, x), training=False).cpu().numpy()

@@ -1,0 +1,31 @@
+"""Keras on JAX: the backend's switches, and the layout of images that suits it."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras  # noqa: E402
+
+from bench.frameworks.jax import framework as backend  # noqa: E402
+from bench.frameworks.keras import framework as shared  # noqa: E402
+
+NAME = "keras_jax"
+
+device = backend.device
+synchronize = backend.synchronize
+device_peak_bytes = backend.device_peak_bytes
+is_out_of_memory = backend.is_out_of_memory
+
+
+def configure(setup):
+    """The backend's precision, threads and memory. XLA chooses its own layout for the kernels; this is the one that its documents use."""
+    backend.configure(setup)
+    keras.config.set_image_data_format("channels_last")
+
+
+def versions():
+    return shared.versions(backend.versions())
+
+
+def settings():
+    return shared.settings(backend.settings())

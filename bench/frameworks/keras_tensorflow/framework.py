@@ -1,0 +1,31 @@
+"""Keras on TensorFlow: the backend's switches, and the layout of images that suits it."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras  # noqa: E402
+
+from bench.frameworks.tensorflow import framework as backend  # noqa: E402
+from bench.frameworks.keras import framework as shared  # noqa: E402
+
+NAME = "keras_tensorflow"
+
+device = backend.device
+synchronize = backend.synchronize
+device_peak_bytes = backend.device_peak_bytes
+is_out_of_memory = backend.is_out_of_memory
+
+
+def configure(setup):
+    """The backend's precision, threads and memory. TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1)."""
+    backend.configure(setup)
+    keras.config.set_image_data_format("channels_first" if backend.channels_first() else "channels_last")
+
+
+def versions():
+    return shared.versions(backend.versions())
+
+
+def settings():
+    return shared.settings(backend.settings())

@@ -1,0 +1,31 @@
+"""Keras on PyTorch: the backend's switches, and the layout of images that suits it."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import keras  # noqa: E402
+
+from bench.frameworks.torch import framework as backend  # noqa: E402
+from bench.frameworks.keras import framework as shared  # noqa: E402
+
+NAME = "keras_torch"
+
+device = backend.device
+synchronize = backend.synchronize
+device_peak_bytes = backend.device_peak_bytes
+is_out_of_memory = backend.is_out_of_memory
+
+
+def configure(setup):
+    """The backend's precision, threads and memory. PyTorch's own order; the other would be transposed around every convolution (A1)."""
+    backend.configure(setup)
+    keras.config.set_image_data_format("channels_first")
+
+
+def versions():
+    return shared.versions(backend.versions())
+
+
+def settings():
+    return shared.settings(backend.settings())
