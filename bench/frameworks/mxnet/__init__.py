@@ -1,0 +1,1 @@
+"""Apache MXNet 1.9: what its two interfaces, Gluon and Module, share."""

@@ -1,0 +1,1 @@
+"""MXNet Gluon: MXNet's imperative interface, compiled by hybridize()."""

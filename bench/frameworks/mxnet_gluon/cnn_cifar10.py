@@ -1,0 +1,83 @@
+"""The CIFAR-10 network in Gluon: a HybridSequential, a Trainer, autograd.record().
+
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); the mini-batch
+goes to the device once, and nothing in the loop asks for a value (B6), so the engine runs ahead.
+"""
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
+from bench.frameworks.mxnet.pool import MaxPool
+
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
+
+
+class Training:
+    def __init__(self, setup):
+        mx.random.seed(setup.seed)
+        self.context = context(setup)
+        self.dropout = setup.training
+        self.network = nn.HybridSequential()
+        conv1, conv2 = nn.Conv2D(50, 3, padding=1, in_channels=3), nn.Conv2D(50, 3, padding=1, in_channels=50)
+        conv3, conv4 = nn.Conv2D(100, 3, padding=1, in_channels=50), nn.Conv2D(100, 3, padding=1, in_channels=100)
+        dense1, dense2 = nn.Dense(512, in_units=6400), nn.Dense(10, in_units=512)
+        self.network.add(
+            *(conv1, nn.Activation("relu"), conv2, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
+            *(conv3, nn.Activation("relu"), conv4, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
+            *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2)  # Dense flattens, in C, H, W order
+        )
+        self.layers = dict(zip(LAYERS, (conv1, conv2, conv3, conv4, dense1, dense2)))
+        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
+        self.network.hybridize(static_alloc=True, static_shape=True)
+        self.loss = SoftmaxCrossEntropy()
+        self.loss.hybridize(static_alloc=True, static_shape=True)
+        self.trainer = None
+
+    def load(self, parameters):
+        for name, layer in self.layers.items():
+            layer.weight.set_data(parameters[name + ".w"])
+            layer.bias.set_data(parameters[name + ".b"])
+        # A10: MXNet's momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
+        self.trainer = gluon.Trainer(
+            self.network.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0}, kvstore=None
+        )
+
+    def read(self):
+        return self._read(lambda parameter: parameter.data())
+
+    def inputs(self, x, y):
+        return x, y
+
+    def _backward(self, x, y):
+        x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
+        with autograd.record(train_mode=self.dropout):  # A5
+            logits = self.network(x)
+            loss = self.loss(logits, y)
+        loss.backward(train_mode=self.dropout)
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        # backward() of a vector of losses gives the gradient of their sum
+        gradients = self._read(lambda parameter: parameter.grad() / len(x))
+        return logits.asnumpy(), float(loss.mean().asscalar()), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.trainer.step(len(x))  # divides by the batch
+        return loss
+
+    def value(self, loss):
+        return float(loss.mean().asscalar())
+
+    def predict(self, x):
+        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()  # A21: nothing is recorded
+
+    def _read(self, of):
+        found = {}
+        for name, layer in self.layers.items():
+            found[name + ".w"], found[name + ".b"] = of(layer.weight).asnumpy(), of(layer.bias).asnumpy()
+        return found

@@ -1,0 +1,87 @@
+"""The IMDB network in Gluon: Embedding, rnn.GRU, Dense, a Trainer with Adam.
+
+Idiomatic here: rnn.GRU is one fused operator, cuDNN's on a GPU (C1), with gates stacked r, z, n and two biases, which is the
+specification's own form; layout NTC keeps the data as it comes (C3: TNC is slightly faster, and not what is compared). The network is
+one HybridBlock, so that all of it is one graph (B8).
+"""
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn, rnn
+
+import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
+
+
+class Network(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.embedding = nn.Embedding(30000, 125)  # its gradient is dense
+            self.gru = rnn.GRU(100, layout="NTC", input_size=125)
+            self.dense = nn.Dense(2, in_units=100)
+
+    def hybrid_forward(self, F, x):
+        states = self.gru(self.embedding(x))  # C6: without a given state it starts from zero
+        return self.dense(F.slice_axis(states, axis=1, begin=-1, end=None))  # C5: the state at position 150
+
+
+class Training:
+    def __init__(self, setup):
+        mx.random.seed(setup.seed)
+        self.context = context(setup)
+        self.network = Network()
+        self.network.initialize(mx.init.Zero(), ctx=self.context)
+        self.network.hybridize(static_alloc=True, static_shape=True)
+        self.loss = SoftmaxCrossEntropy()
+        self.loss.hybridize(static_alloc=True, static_shape=True)
+        gru = self.network.gru
+        self.parameters = {
+            "embedding": self.network.embedding.weight,
+            "gru.w": gru.l0_i2h_weight,
+            "gru.b": gru.l0_i2h_bias,
+            "gru.u": gru.l0_h2h_weight,
+            "gru.c": gru.l0_h2h_bias,
+            "dense.w": self.network.dense.weight,
+            "dense.b": self.network.dense.bias,
+        }
+        self.trainer = None
+
+    def load(self, parameters):
+        for name, parameter in self.parameters.items():
+            parameter.set_data(parameters[name])
+        # C9: every constant set
+        adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
+
+    def read(self):
+        return {name: parameter.data().asnumpy() for name, parameter in self.parameters.items()}
+
+    def inputs(self, x, y):
+        return x, y
+
+    def _backward(self, x, y):
+        x, y = mx.nd.array(x, ctx=self.context, dtype="int32"), mx.nd.array(y, ctx=self.context)
+        with autograd.record():
+            logits = self.network(x)
+            loss = self.loss(logits, y)
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        # backward() of a vector of losses gives the gradient of their sum
+        gradients = {name: parameter.grad().asnumpy() / len(x) for name, parameter in self.parameters.items()}
+        return logits.asnumpy(), float(loss.mean().asscalar()), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.trainer.step(len(x))  # divides by the batch
+        return loss
+
+    def value(self, loss):
+        return float(loss.mean().asscalar())
+
+    def predict(self, x):
+        return self.network(mx.nd.array(x, ctx=self.context, dtype="int32")).asnumpy()  # A21: nothing is recorded

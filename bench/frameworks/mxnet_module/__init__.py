@@ -1,0 +1,1 @@
+"""MXNet Module: MXNet's symbolic interface."""
