@@ -1,0 +1,92 @@
+"""The IMDB network in TensorFlow 1: an embedding, a GRU in a tf.while_loop, one dense layer, Adam.
+
+Idiomatic here: on a GPU the raw operation CudnnRNN is the fused kernel (C1), under TensorFlow 1's own contrib.cudnn_rnn. On a CPU it is a
+loop in the graph, as dynamic_rnn makes one, with the input's product taken for all positions before it. The cell is written out,
+since GRUCell applies the reset gate before the recurrent product and TensorFlow 2 has no rnn_cell any more.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bench.frameworks.tensorflow_v1.framework import on_gpu
+from bench.frameworks.tensorflow_v1.loop import Trained
+
+SHAPES = {
+    "embedding": (30000, 125),
+    "gru.w": (300, 125),
+    "gru.b": (300,),
+    "gru.u": (300, 100),
+    "gru.c": (300,),
+    "dense.w": (2, 100),
+    "dense.b": (2,),
+}
+
+
+class Adam(tf.train.AdamOptimizer):
+    """Adam in the form of the paper's algorithm 1: epsilon is added to the corrected root of the second moment.
+
+    TensorFlow's kernel adds it to the uncorrected one ("epsilon hat"), so it is given an epsilon that makes the two equal.
+    """
+
+    def _apply_dense(self, gradient, variable):
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        return tf.raw_ops.ApplyAdam(
+            var=variable._ref(),
+            m=self.get_slot(variable, "m")._ref(),
+            v=self.get_slot(variable, "v")._ref(),
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
+            lr=self._lr_t,
+            beta1=self._beta1_t,
+            beta2=self._beta2_t,
+            epsilon=self._epsilon_t * tf.sqrt(1 - beta2_power),
+            grad=gradient,
+        ).op
+
+
+class Training(Trained):
+    def __init__(self, setup):
+        # C9: every constant set
+        optimizer = Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8)
+        super(Training, self).__init__(setup, (64, 150), tf.int32, SHAPES, optimizer)
+
+    def network(self, x, training):
+        p = self.variables
+        embedded = tf.nn.embedding_lookup(p["embedding"], tf.transpose(x))  # (150, 64, 125): time first
+        last = self.fused(embedded) if on_gpu() else self.loop(embedded)
+        return tf.matmul(last, p["dense.w"], transpose_b=True) + p["dense.b"]
+
+    def loop(self, x):
+        """(150, 64, 125) -> the state at position 150 (C5), from zero (C6)."""
+        p = self.variables
+        projected = tf.reshape(tf.matmul(tf.reshape(x, [-1, 125]), p["gru.w"], transpose_b=True), [150, -1, 300])
+        projected = tf.TensorArray(tf.float32, 150).unstack(projected + p["gru.b"])
+
+        def cell(position, h):
+            xr, xz, xn = tf.split(projected.read(position), 3, axis=1)
+            hr, hz, hn = tf.split(tf.matmul(h, p["gru.u"], transpose_b=True) + p["gru.c"], 3, axis=1)
+            r, z = tf.sigmoid(xr + hr), tf.sigmoid(xz + hz)
+            n = tf.tanh(xn + r * hn)  # C8: the reset gate after the product, as cuDNN has it
+            return position + 1, n + z * (h - n)
+
+        return tf.while_loop(lambda position, _: position < 150, cell, [0, tf.zeros([64, 100])])[1]
+
+    def fused(self, x):
+        """The same by cuDNN, whose parameters are one vector: both products' weights, then both biases, gates r, z, n."""
+        # its gradient is registered by this module, which neither version imports by itself
+        from tensorflow.python.ops import cudnn_rnn_grad  # noqa: F401
+
+        packed = tf.concat([tf.reshape(self.variables["gru." + name], [-1]) for name in "wubc"], axis=0)
+        start = tf.zeros([1, 64, 100])
+        output = tf.raw_ops.CudnnRNN(
+            input=x, input_h=start, input_c=tf.zeros([0]), params=packed, rnn_mode="gru", is_training=True
+        )
+        return output.output_h[0]
+
+    def inputs(self, x, y):
+        return x, y
+
+    def to_own(self, parameters):
+        return parameters
+
+    def canonical(self, values):
+        return values

@@ -1,0 +1,59 @@
+"""What both workloads do with a graph: build it once, run it in a session."""
+
+import tensorflow.compat.v1 as tf
+
+from bench.frameworks.tensorflow_v1 import framework
+
+
+class Trained(object):
+    """A graph with a training step, and the session that runs it.
+
+    A subclass gives network(x, training), which makes the logits from self.variables and is called twice: for training and for
+    evaluation; and to_own(parameters), canonical(values), which turn canonical arrays into TensorFlow's and back.
+    """
+
+    def __init__(self, setup, shape, dtype, shapes, optimizer):
+        """shape, dtype: of the inputs; shapes: name -> shape of the variables, in their order."""
+        with tf.Graph().as_default() as graph:
+            tf.set_random_seed(setup.seed)
+            x, y = tf.placeholder(dtype, shape), tf.placeholder(tf.int32, shape[:1])
+            self.variables = {
+                name: tf.get_variable(name, shapes[name], initializer=tf.zeros_initializer()) for name in sorted(shapes)
+            }
+            logits = self.network(x, setup.training)
+            # A7, A19: one softmax, sparse labels
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+            names = sorted(shapes)
+            pairs = optimizer.compute_gradients(loss, [self.variables[name] for name in names])
+            # an embedding's gradient is sparse, and the moments that it goes into are not
+            pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
+            train = optimizer.apply_gradients(pairs)
+            evaluated = self.network(x, False)  # A21: a path of its own, without dropout or gradients
+            fresh = tf.variables_initializer(optimizer.variables())
+            self.session = framework.session(graph)
+            # A callable knows its feeds and fetches beforehand; feed_dict looks them up in every step.
+            self.fresh = self.session.make_callable(fresh)
+            self.train_step = self.session.make_callable([loss, train], [x, y])
+            self.probed = self.session.make_callable([logits, loss, dict(zip(names, [g for g, _ in pairs]))], [x, y])
+            self.evaluated = self.session.make_callable(evaluated, [x])
+
+    def load(self, parameters):
+        for name, value in self.to_own(parameters).items():
+            self.variables[name].load(value, self.session)
+        self.fresh()
+
+    def read(self):
+        return self.canonical(self.session.run(self.variables))
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.probed(x, y)
+        return logits, float(loss), self.canonical(gradients)
+
+    def step(self, x, y):
+        return self.train_step(x, y)[0]  # a session's run ends when its fetches are there
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.evaluated(x)
