@@ -1,0 +1,1 @@
+"""Chainer 7: define by run, on NumPy and CuPy."""

@@ -1,0 +1,111 @@
+"""Chainer's switches, versions and device, for every workload."""
+
+import os
+import warnings
+
+with warnings.catch_warnings():  # it is older than its dependencies
+    warnings.simplefilter("ignore")
+    import chainer
+
+import numpy
+
+from bench import cuda, environment
+from bench.errors import Unsupported
+
+NAME = "chainer"
+
+_gpu = False
+
+
+def configure(setup):
+    global _gpu
+    if setup.mode != "default":
+        raise Unsupported("chainer has no mode %r here; it has: default (define by run)" % setup.mode)
+    _gpu = setup.device == "cuda"
+    if _gpu and not chainer.backends.cuda.available:
+        raise Unsupported(
+            "a GPU was asked for, but chainer %s finds no CuPy with one; start the container with a GPU, or use the CPU image"
+            % chainer.__version__
+        )
+    chainer.config.autotune = True  # A3: cuDNN searches its fastest algorithm, which pays for images of one size
+    chainer.config.use_cudnn = "always"
+    # TF32 in cuBLAS and cuDNN is NVIDIA's own switch here: Chainer 7 has none.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
+
+
+def to_device(*arrays):
+    """NumPy arrays where the computing is: themselves on a CPU."""
+    return [chainer.backends.cuda.to_gpu(array) for array in arrays] if _gpu else arrays
+
+
+def to_host(array):
+    return chainer.backends.cuda.to_cpu(array)
+
+
+def seed(number):
+    """Seed what dropout draws from: NumPy's global generator on a CPU, CuPy's on a GPU."""
+    numpy.random.seed(number)
+    if _gpu:
+        chainer.backends.cuda.cupy.random.seed(number)
+
+
+def place(link):
+    """The link with its parameters where the computing is."""
+    return link.to_gpu() if _gpu else link
+
+
+def versions():
+    found = {"framework": chainer.__version__, "chainer": chainer.__version__}
+    if chainer.backends.cuda.available:
+        cupy = chainer.backends.cuda.cupy
+        found["cupy"] = cupy.__version__
+        runtime = cupy.cuda.runtime.runtimeGetVersion()
+        found["cuda"] = "%d.%d" % (runtime // 1000, runtime % 1000 // 10)
+        if chainer.backends.cuda.cudnn_enabled:
+            number = cupy.cuda.cudnn.getVersion()
+            found["cudnn"] = "%d.%d.%d" % (number // 1000, number % 1000 // 100, number % 100)
+        if cuda.driver_version():
+            found["driver"] = cuda.driver_version()
+    return found
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    runtime = chainer.backends.cuda.cupy.cuda.runtime
+    found = runtime.getDeviceProperties(0)
+    return {
+        "kind": "cuda",
+        "name": found["name"].decode("utf-8", "replace"),
+        "count": runtime.getDeviceCount(),
+        "uuids": cuda.uuids(runtime.getDeviceCount()),
+        "compute_capability": "%d.%d" % (found["major"], found["minor"]),
+        "memory_bytes": int(found["totalGlobalMem"]),
+    }
+
+
+def settings():
+    return {
+        "cudnn_autotune": chainer.config.autotune,
+        "cudnn": str(chainer.config.use_cudnn) if _gpu else "none",
+        "ideep": chainer.backends.intel64.is_ideep_available(),
+        # NumPy's BLAS reads it when it is loaded, before the adapter is
+        "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "0"))),
+        "tf32_override": os.environ["NVIDIA_TF32_OVERRIDE"],
+        "dtype": numpy.dtype(chainer.config.dtype).name,
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Wait until the device has done all it was given (B5, B7)."""
+    if _gpu:
+        chainer.backends.cuda.Stream.null.synchronize()
+
+
+def device_peak_bytes():
+    return None  # CuPy's pool tells what it holds, not what it held at most
+
+
+def is_out_of_memory(error):
+    return type(error).__name__ == "OutOfMemoryError"

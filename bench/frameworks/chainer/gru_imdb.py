@@ -1,0 +1,114 @@
+"""The IMDB network in Chainer: EmbedID, n_step_gru, Linear, Adam.
+
+Idiomatic here: n_step_gru is cuDNN's fused kernel on a GPU (C1) and a loop of functions on a CPU; its gates are r, z, n with two
+biases, which is the specification's own form. The ids are turned, not the embedded words, so that time comes first (C3).
+"""
+
+import math
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+from bench.frameworks.chainer.framework import place, seed, to_device, to_host
+
+class Network(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.embedding = L.EmbedID(30000, 125)
+            self.gru = L.NStepGRU(1, 125, 100, 0.0)
+            self.dense = L.Linear(100, 2)
+
+    def forward(self, x):
+        positions = F.separate(self.embedding(x.T), axis=0)  # 150 of (64, 125)
+        start = self.gru.init_hx(positions[0])  # C6: zero
+        # The link would sort sequences by length and turn them; these have one length and lie as the function wants them.
+        last, _ = F.n_step_gru(1, 0.0, start, self.gru.ws, self.gru.bs, positions)
+        return self.dense(last[0])  # C5: the state at position 150
+
+
+class Adam(chainer.optimizers.Adam):
+    """Adam in the form of the paper's algorithm 1: epsilon is added to the corrected root of the second moment.
+
+    Chainer's kernel adds it to the uncorrected one ("epsilon hat"), so it is given an epsilon that makes the two equal.
+    """
+
+    def __init__(self, eps, **options):
+        super().__init__(eps=eps, **options)
+        self.exact_eps = eps
+
+    def update(self, lossfun=None, *args, **kwds):
+        self.eps = self.exact_eps * math.sqrt(1.0 - self.beta2 ** (self.t + 1))
+        super().update(lossfun, *args, **kwds)
+
+
+class Training:
+    def __init__(self, setup):
+        self.network = Network()
+        seed(setup.seed)
+        self.optimizer = None
+
+    def load(self, parameters):
+        self.network = self.network.to_cpu()
+        for name, w, b in self._gru_parts():
+            w.array, b.array = parameters["gru." + name[0]][name[2]].copy(), parameters["gru." + name[1]][name[2]].copy()
+        self.network.embedding.W.array = parameters["embedding"].copy()
+        self.network.dense.W.array = parameters["dense.w"].copy()
+        self.network.dense.b.array = parameters["dense.b"].copy()
+        self.network = place(self.network)
+        # C9: every constant set
+        self.optimizer = Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
+
+    def _gru_parts(self):
+        """((canonical weight, canonical bias, rows), w, b) of the six products: three of the input, three of the state."""
+        layer = self.network.gru[0]
+        for index in range(6):
+            rows = slice(index % 3 * 100, (index % 3 + 1) * 100)
+            names = ("w", "b", rows) if index < 3 else ("u", "c", rows)
+            yield names, getattr(layer, "w%d" % index), getattr(layer, "b%d" % index)
+
+    def read(self):
+        return self._read(lambda parameter: parameter.array)
+
+    def inputs(self, x, y):
+        return x, y
+
+    def _backward(self, x, y):
+        x, y = to_device(x, y)
+        logits = self.network(x)
+        loss = F.softmax_cross_entropy(logits, y)
+        self.network.cleargrads()
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.optimizer.update()
+        return loss.array
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+            return to_host(self.network(*to_device(x)).array)
+
+    def _read(self, of):
+        network = self.network
+        found = {
+            "embedding": to_host(of(network.embedding.W)),
+            "dense.w": to_host(of(network.dense.W)),
+            "dense.b": to_host(of(network.dense.b)),
+        }
+        parts = [(names, to_host(of(w)), to_host(of(b))) for names, w, b in self._gru_parts()]
+        for group in (parts[:3], parts[3:]):
+            w, b, _ = group[0][0]
+            found["gru." + w] = np.concatenate([part[1] for part in group])
+            found["gru." + b] = np.concatenate([part[2] for part in group])
+        return found
