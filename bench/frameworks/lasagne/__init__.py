@@ -1,0 +1,1 @@
+"""Lasagne on Theano."""

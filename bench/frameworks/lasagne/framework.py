@@ -1,0 +1,34 @@
+"""Lasagne: Theano's switches, and the module that Lasagne 0.1 misses in Theano 1."""
+
+import sys
+import types
+
+from bench.frameworks.theano import framework as shared
+
+NAME = "lasagne"
+
+device = shared.device
+settings = shared.settings
+synchronize = shared.synchronize
+device_peak_bytes = shared.device_peak_bytes
+is_out_of_memory = shared.is_out_of_memory
+
+
+def configure(setup):
+    shared.configure(setup, NAME)
+    # Theano renamed `downsample` to `pool` after Lasagne 0.1, the newest that was ever released: give it the old name.
+    from theano.tensor.signal import pool
+
+    def max_pool_2d(input, ds, st=None, padding=(0, 0), ignore_border=True, mode="max"):
+        return pool.pool_2d(input, ws=ds, stride=st, pad=padding, ignore_border=ignore_border, mode=mode)
+
+    old = types.ModuleType("theano.tensor.signal.downsample")
+    old.max_pool_2d = max_pool_2d
+    sys.modules[old.__name__] = old
+    sys.modules["theano.tensor.signal"].downsample = old
+
+
+def versions():
+    import lasagne
+
+    return dict(shared.versions(), framework=lasagne.__version__, lasagne=lasagne.__version__)

@@ -1,0 +1,63 @@
+"""The IMDB network in Lasagne: EmbeddingLayer, GRULayer, DenseLayer, Adam.
+
+Idiomatic here: GRULayer takes the input's product for all positions before its scan, and returns the last state only. Its gates take
+what they forget where others take what they keep: h = (1 - u) h + u n, so u = 1 - z, and the gate's weights change sign.
+"""
+
+import numpy as np
+import theano
+import theano.tensor as T
+from lasagne import layers
+from lasagne.nonlinearities import identity
+
+from bench.frameworks.lasagne.loop import Trained
+
+
+GATES = ("resetgate", "updategate", "hidden_update")
+SIGNS = (1, -1, 1) * 3
+
+
+class Training(Trained):
+    VARIANT = "one-bias"
+    VARIANT_REASON = "Lasagne's GRULayer adds one bias to each gate, before the recurrent product"
+
+    def __init__(self, setup):
+        x = T.imatrix("x")
+        words = layers.EmbeddingLayer(layers.InputLayer((64, 150), x), 30000, 125)
+        # C5: the state at position 150; C6: it starts from zero, and that is not trained
+        gru = layers.GRULayer(words, 100, learn_init=False)
+        dense = layers.DenseLayer(layers.SliceLayer(gru, -1, axis=1), 2, nonlinearity=identity)
+        # r, z, n of the input's weights, of the state's, of the biases
+        own = [getattr(gru, name % gate) for name in ("W_in_to_%s", "W_hid_to_%s", "b_%s") for gate in GATES]
+        super(Training, self).__init__(setup, x, dense, own + [words.W, dense.W, dense.b])
+
+    def updates(self, gradients, parameters):
+        """Adam in the form of the paper's algorithm 1: Lasagne's own adds epsilon to the uncorrected root (C9: every constant set)."""
+        t = theano.shared(np.float32(0))
+        step = t + np.float32(1)
+        # 1 - beta^t, without the cancellation that costs float32 four digits in the first steps
+        correct1, correct2 = (-T.expm1(step * np.float32(np.log(beta))) for beta in (0.9, 0.999))
+        found = {t: step}
+        for parameter, gradient in zip(parameters, gradients):
+            m, v = (theano.shared(np.zeros_like(parameter.get_value())) for _ in range(2))
+            found[m] = np.float32(0.9) * m + np.float32(0.1) * gradient
+            found[v] = np.float32(0.999) * v + np.float32(0.001) * T.sqr(gradient)
+            root = T.sqrt(found[v] / correct2) + np.float32(1e-8)
+            found[parameter] = parameter - np.float32(0.001) * (found[m] / correct1) / root
+        return found
+
+    def to_own(self, parameters):
+        parts = [gate for name in ("gru.w", "gru.u", "gru.b") for gate in np.split(parameters[name], 3)]
+        own = [sign * part.T for sign, part in zip(SIGNS, parts)]
+        return own + [parameters["embedding"], parameters["dense.w"].T, parameters["dense.b"]]
+
+    def canonical(self, values):
+        parts = [sign * np.asarray(part).T for sign, part in zip(SIGNS, values)]
+        return {
+            "gru.w": np.concatenate(parts[0:3]),
+            "gru.u": np.concatenate(parts[3:6]),
+            "gru.b": np.concatenate(parts[6:9]),
+            "embedding": values[9],
+            "dense.w": values[10].T,
+            "dense.b": values[11],
+        }

@@ -1,0 +1,1 @@
+"""PaddlePaddle 3."""

@@ -1,0 +1,42 @@
+"""The IMDB network in PaddlePaddle: Embedding, GRU, Linear, Adam.
+
+Idiomatic here: nn.GRU is cuDNN's fused kernel on a GPU (C1); its gates are stacked r, z, n with two biases, which is the
+specification's own form. Paddle's Adam adds epsilon to the corrected root of the second moment, as the paper's algorithm 1 does.
+"""
+
+import paddle
+from paddle import nn
+
+from bench.frameworks.paddle.loop import Trained
+
+
+class Network(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30000, 125)  # its gradient is dense
+        self.gru = nn.GRU(125, 100)
+        self.dense = nn.Linear(100, 2)
+
+    def forward(self, x):
+        _, last = self.gru(self.embedding(x))  # C6: without a given state it starts from zero
+        return self.dense(last[0])  # C5: the state after position 150, padding included
+
+
+class Training(Trained):
+    NAMES = {
+        "embedding": ("embedding.weight", False),
+        "gru.w": ("gru.weight_ih_l0", False),
+        "gru.b": ("gru.bias_ih_l0", False),
+        "gru.u": ("gru.weight_hh_l0", False),
+        "gru.c": ("gru.bias_hh_l0", False),
+        "dense.w": ("dense.weight", True),
+        "dense.b": ("dense.bias", False),
+    }
+
+    def __init__(self, setup):
+        paddle.seed(setup.seed)
+        super().__init__(setup, Network())
+
+    def new_optimizer(self, parameters):
+        # C9: every constant set
+        return paddle.optimizer.Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, parameters=parameters)

@@ -1,0 +1,59 @@
+"""What both workloads do with a Paddle Layer: load, step, read."""
+
+import paddle
+import paddle.nn.functional as F
+
+from bench.frameworks.paddle.framework import compiled
+
+
+class Trained:
+    """A Layer and its optimiser. NAMES of a subclass: canonical name -> (Paddle's name, whether it lies transposed there)."""
+
+    def __init__(self, setup, network):
+        self.network = network
+        self.forward = compiled(setup, network)
+        self.optimizer = None
+
+    def load(self, parameters):
+        own = {theirs: parameters[name].T if turned else parameters[name] for name, (theirs, turned) in self.NAMES.items()}
+        self.network.set_state_dict(own)
+        self.optimizer = self.new_optimizer(self.network.parameters())
+
+    def read(self):
+        return self._read(lambda parameter: parameter)
+
+    def inputs(self, x, y):
+        return x, y.astype("int64")
+
+    def _backward(self, x, y):
+        logits = self.forward(paddle.to_tensor(x))
+        loss = F.cross_entropy(logits, paddle.to_tensor(y))  # A7, A19: logits, sparse labels
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        self.network.train()
+        logits, loss = self._backward(x, y)
+        gradients = self._read(lambda parameter: parameter.grad)
+        self.optimizer.clear_grad()
+        return logits.numpy(), float(loss), gradients
+
+    def step(self, x, y):
+        self.network.train()
+        _, loss = self._backward(x, y)
+        self.optimizer.step()
+        self.optimizer.clear_grad()
+        return loss
+
+    def value(self, loss):
+        return float(loss)
+
+    @paddle.no_grad()  # A21
+    def predict(self, x):
+        self.network.eval()
+        return self.forward(paddle.to_tensor(x)).numpy()
+
+    def _read(self, of):
+        found = dict(self.network.named_parameters())
+        arrays = {name: of(found[theirs]).numpy() for name, (theirs, _) in self.NAMES.items()}
+        return {name: value.T if self.NAMES[name][1] else value for name, value in arrays.items()}

@@ -1,0 +1,74 @@
+"""Theano's switches, versions and device, for Lasagne and for Keras 2 on Theano."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+from bench import environment
+from bench.errors import Unsupported
+
+_setup = None
+
+
+def configure(setup, name):
+    """Everything goes into THEANO_FLAGS, which the library reads once, when it is imported."""
+    global _setup
+    if setup.mode != "default":
+        raise Unsupported("%s has no mode %r here; it has: default (theano.function)" % (name, setup.mode))
+    if setup.device == "cuda":
+        raise Unsupported(
+            "%s computes on the CPU only here: Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more" % name
+        )
+    if shutil.which("g++") is None:
+        raise Unsupported("%s needs a C++ compiler, and there is no g++ on PATH; without it Theano takes minutes for a step" % name)
+    # One folder per version: two versions of Theano cannot read each other's compiled modules.
+    cache = os.environ.get("DLBENCH_CACHE") or tempfile.gettempdir()
+    flags = {
+        "floatX": "float32",
+        "device": "cpu",
+        # Its convolutions would call NumPy's BLAS from threads that Python does not know, and the process dies; the BLAS has its own.
+        "openmp": "False",
+        "base_compiledir": os.path.join(cache, "theano-1.0"),
+        "gcc.cxxflags": "-O3 -march=native -w",
+    }
+    os.environ["THEANO_FLAGS"] = ",".join("%s=%s" % pair for pair in sorted(flags.items()))
+    os.environ["OMP_NUM_THREADS"] = str(setup.threads)
+    _setup = setup
+
+
+def versions():
+    import theano
+
+    said = subprocess.run(["g++", "-dumpfullversion"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
+    return {"theano": theano.__version__, "compiler": "g++ " + said.stdout.strip()}
+
+
+def device(setup):
+    return environment.cpu_device()
+
+
+def settings():
+    import theano
+
+    return {
+        "threads": int(os.environ["OMP_NUM_THREADS"]),
+        "openmp": bool(theano.config.openmp),
+        "floatX": theano.config.floatX,
+        "optimizer": theano.config.optimizer,
+        "cxxflags": theano.config.gcc.cxxflags,
+        "blas": theano.config.blas.ldflags or "NumPy's",
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Nothing to wait for: a compiled function returns when it is done."""
+
+
+def device_peak_bytes():
+    return None
+
+
+def is_out_of_memory(error):
+    return isinstance(error, MemoryError)
