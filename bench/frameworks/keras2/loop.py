@@ -1,0 +1,82 @@
+"""What both workloads do with a Keras 2 model: compile, load, step, read."""
+
+import numpy as np
+from keras import backend as K
+
+
+def cross_entropy(labels, logits):
+    """A7, A19: one softmax, sparse labels."""
+    return K.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+class Trained(object):
+    """A subclass gives to_own(parameters), a list in the order of the model's weights, and canonical(values)."""
+
+    def __init__(self, setup, model, optimizer):
+        np.random.seed(setup.seed)
+        self.model, self.optimizer = model, optimizer
+        model.compile(loss=cross_entropy, optimizer=optimizer)
+        self._gradients = None
+
+    def compile(self):
+        """Keras makes its training function here: in Theano a C++ program, and so a phase of its own."""
+        self.model._make_train_function()
+
+    def load(self, parameters):
+        self.compile()
+        self.model.set_weights(self.to_own(parameters))
+        K.batch_set_value([(state, np.zeros_like(K.get_value(state))) for state in self.optimizer.weights])
+
+    def read(self):
+        return self.canonical(self.model.get_weights())
+
+    def inputs(self, x, y):
+        return x, y
+
+    def probe(self, x, y):
+        if self._gradients is None:
+            self._gradients = gradient_function(self.model)
+        loss, gradients = self._gradients(x, y)
+        return self.predict(x), loss, self.canonical(gradients)
+
+    def step(self, x, y):
+        return self.model.train_on_batch(x, y)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.model.predict_on_batch(x)
+
+
+def gradient_function(model):
+    """(x, y) -> mean loss, gradients in the order of the model's weights."""
+    if K.backend() == "cntk":
+        return _cntk_gradients(model)
+    loss = model.total_loss
+    inputs = model.inputs + model.targets + model.sample_weights
+    function = K.function(inputs, [loss] + K.gradients(loss, model.trainable_weights))
+
+    def compute(x, y):
+        found = function([x, y[:, None], np.ones(len(x), "float32")])
+        return float(found[0]), found[1:]
+
+    return compute
+
+
+def _cntk_gradients(model):
+    """Keras gives CNTK's gradients to its learner only; the function under the model tells them."""
+    import cntk
+
+    logits, (x_,) = model.outputs[0], model.inputs
+    labels = cntk.input_variable(())
+    loss = cntk.cross_entropy_with_softmax(logits, cntk.one_hot(labels, logits.shape[-1]))
+
+    def compute(x, y):
+        weights = model.trainable_weights
+        gradients, losses = loss.grad({x_: x.astype("float32"), labels: y.astype("float32")}, weights, [loss.output])
+        # of the sum of the losses
+        dense = [np.asarray(gradients[weight]) / len(x) for weight in weights]
+        return float(np.mean(losses)), dense
+
+    return compute
