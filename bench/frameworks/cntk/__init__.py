@@ -1,0 +1,1 @@
+"""CNTK 2.7, Microsoft's Cognitive Toolkit."""

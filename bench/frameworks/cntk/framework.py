@@ -1,0 +1,80 @@
+"""CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it."""
+
+import os
+import warnings
+
+from bench import cuda, environment
+from bench.errors import Unsupported
+
+NAME = "cntk"
+
+_gpu = False
+_threads = 0
+
+
+def configure(setup, name=NAME):
+    """Device and threads, before anything is built."""
+    global _gpu, _threads
+    if setup.mode != "default":
+        raise Unsupported("%s has no mode %r here; it has: default" % (name, setup.mode))
+    if setup.precision == "tf32":
+        raise Unsupported("CNTK 2.7 is older than tf32; ask for fp32")
+    os.environ["OMP_NUM_THREADS"] = str(setup.threads)  # MKL and OpenMP read it when the library is loaded
+    with warnings.catch_warnings():  # about what it would want for a GPU, and about the distribution
+        warnings.simplefilter("ignore")
+        import cntk
+    cntk.logging.set_trace_level(cntk.logging.TraceLevel.Error)
+    _gpu, _threads = setup.device == "cuda", setup.threads
+    if _gpu and not any(found.type() == cntk.DeviceKind.GPU for found in cntk.all_devices()):
+        raise Unsupported(
+            "a GPU was asked for, but cntk %s finds none; start the container with a GPU, or use the CPU image" % cntk.__version__
+        )
+    cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu())
+    cntk.cntk_py.set_fixed_random_seed(setup.seed)
+
+
+def versions():
+    import cntk
+
+    found = {"framework": cntk.__version__, "cntk": cntk.__version__}
+    if _gpu and cuda.driver_version():
+        found["driver"] = cuda.driver_version()
+    return found
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    import cntk
+
+    found = cntk.cntk_py.get_gpu_properties(cntk.gpu(0))
+    return {
+        "kind": "cuda",
+        "name": found.name,
+        "count": sum(one.type() == cntk.DeviceKind.GPU for one in cntk.all_devices()),
+        "uuids": cuda.uuids(16),
+        "compute_capability": "%d.%d" % (found.version_major, found.version_minor),
+        "memory_bytes": int(found.total_memory) * 1024 * 1024,
+    }
+
+
+def settings():
+    import cntk
+
+    return {
+        "device": str(cntk.use_default_device()),
+        "threads": _threads,
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Nothing to wait for: a learner's update has read its loss."""
+
+
+def device_peak_bytes():
+    return None
+
+
+def is_out_of_memory(error):
+    return "out of memory" in str(error).lower()

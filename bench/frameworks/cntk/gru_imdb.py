@@ -1,0 +1,80 @@
+"""The IMDB network in CNTK: gather, a recurrence over a sequence, times, Adam as a universal learner.
+
+Idiomatic here: a mini-batch of sequences is CNTK's own form, and Recurrence over it is compiled into one loop. The cell is written out:
+layers.GRU applies the reset gate before the recurrent product, with one bias. cuDNN's kernel, optimized_rnnstack, is for a GPU
+only (C1) and would give another program there.
+"""
+
+from collections import OrderedDict
+
+import cntk as C
+
+from bench.frameworks.cntk.loop import Trained
+
+SHAPES = OrderedDict(
+    [
+        ("embedding", (30000, 125)),
+        ("gru.w", (125, 300)),
+        ("gru.b", (300,)),
+        ("gru.u", (100, 300)),
+        ("gru.c", (300,)),
+        ("dense.w", (100, 2)),
+        ("dense.b", (2,)),
+    ]
+)
+
+
+class Training(Trained):
+    def __init__(self, setup):
+        self.parameters = OrderedDict((name, C.parameter(shape)) for name, shape in SHAPES.items())
+        x = C.sequence.input_variable((1,))
+        logits = self.network(x)
+        super(Training, self).__init__(x, logits, logits, 2)
+
+    def network(self, x):
+        p = self.parameters
+        words = C.reshape(C.gather(p["embedding"], x), (125,))
+        projected = C.times(words, p["gru.w"]) + p["gru.b"]  # for all positions at once
+
+        def gate(stacked, index):
+            return C.slice(stacked, 0, index * 100, (index + 1) * 100)
+
+        @C.Function
+        def cell(h, x):
+            u = C.times(h, p["gru.u"]) + p["gru.c"]
+            r, z = C.sigmoid(gate(x, 0) + gate(u, 0)), C.sigmoid(gate(x, 1) + gate(u, 1))
+            n = C.tanh(gate(x, 2) + r * gate(u, 2))  # C8: the reset gate after the product, as cuDNN has it
+            return n + z * (h - n)
+
+        # C6: it starts from zero; C5: the state at position 150
+        last = C.layers.Fold(cell, initial_state=C.constant(0, (100,)))(projected)
+        return C.times(last, p["dense.w"]) + p["dense.b"]
+
+    def learner(self, parameters):
+        return C.universal(adam, parameters)
+
+    def inputs(self, x, y):
+        return x.astype("float32")[:, :, None], y.astype("float32")
+
+    def predict(self, x):
+        return super(Training, self).predict(x[:, :, None])
+
+    def to_own(self, name, value):
+        return value.T if value.ndim == 2 and name != "embedding" else value
+
+    canonical = to_own
+
+
+def adam(parameters, gradients):
+    """Adam in the form of the paper's algorithm 1 (C9: every constant set): CNTK's own adds epsilon to the uncorrected root."""
+    power1, power2 = C.constant(1, (1,)), C.constant(1, (1,))  # beta^t
+    new1, new2 = power1 * 0.9, power2 * 0.999
+    updates = [C.assign(power1, new1), C.assign(power2, new2)]
+    for parameter, gradient in zip(parameters, gradients):
+        m, v = C.constant(0, parameter.shape), C.constant(0, parameter.shape)
+        mean = gradient * (1.0 / 64)  # a universal learner is given the gradient of the mini-batch's sum
+        new_m, new_v = 0.9 * m + 0.1 * mean, 0.999 * v + 0.001 * C.square(mean)
+        root = C.sqrt(new_v / (1 - new2)) + 1e-8
+        updates += [C.assign(m, new_m), C.assign(v, new_v)]
+        updates.append(C.assign(parameter, parameter - 0.001 * (new_m / (1 - new1)) / root))
+    return C.combine(updates)

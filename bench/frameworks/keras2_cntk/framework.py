@@ -1,0 +1,30 @@
+"""Keras 2 on CNTK: the backend's switches, and the choice of the backend."""
+
+import os
+
+from bench.frameworks.cntk import framework as backend
+
+NAME = "keras2_cntk"
+
+device = backend.device
+synchronize = backend.synchronize
+device_peak_bytes = backend.device_peak_bytes
+is_out_of_memory = backend.is_out_of_memory
+
+
+def configure(setup):
+    os.environ["KERAS_BACKEND"] = "cntk"
+    backend.configure(setup, NAME)
+    import keras
+
+    keras.backend.set_image_data_format("channels_first")
+
+
+def versions():
+    import keras
+
+    return dict(backend.versions(), framework=keras.__version__, keras=keras.__version__)
+
+
+def settings():
+    return dict(backend.settings(), keras_backend="cntk")
