@@ -138,11 +138,14 @@ def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[s
     return tuple(sorted(path.parent.name for path in folder.glob("*/framework.json")))
 
 
-def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None) -> dict[str, Image]:
+def load_catalog(
+    folder: Path = IMAGES, frameworks: Sequence[str] | None = None, locks: bool = True
+) -> dict[str, Image]:
     """Read every image of the catalog, by name.
 
-    `frameworks` are those an image may serve, by default the ones that the bench has. Raises CatalogError, which tells
-    everything that is wrong and not only the first.
+    `frameworks` are those an image may serve, by default the ones that the bench has. Without `locks` an image may miss
+    its locks, for the one command that makes them. Raises CatalogError, which tells everything that is wrong and not only
+    the first.
     """
     known = tuple(known_frameworks() if frameworks is None else frameworks)
     if not folder.is_dir():
@@ -151,7 +154,7 @@ def load_catalog(folder: Path = IMAGES, frameworks: Sequence[str] | None = None)
     catalog: dict[str, Image] = {}
     for path in sorted(folder.glob("*/")):
         try:
-            catalog[path.name] = _load_image(path, known)
+            catalog[path.name] = _load_image(path, known, locks)
         except CatalogError as error:
             problems.append(str(error))
     if not problems:  # a twin that could not be read would be told as missing
@@ -209,7 +212,7 @@ def read_lock(path: Path) -> dict[str, str]:
     return pins
 
 
-def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
+def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     path = folder / "image.toml"
     if not NAME.fullmatch(folder.name):
         raise CatalogError(
@@ -224,7 +227,7 @@ def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
     problems = [
         f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
     ]
-    for name in ("requirements.in", "requirements.lock"):
+    for name in ("requirements.in", "requirements.lock") if locks else ("requirements.in",):
         if not (folder / name).is_file():
             hint = (
                 f"`runner images lock {folder.name}` makes it"
@@ -243,7 +246,7 @@ def _load_image(folder: Path, frameworks: Sequence[str]) -> Image:
             problems.append(
                 f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {known}"
             )
-    if image and bool(image.source_builds) != image.sources_path.is_file():
+    if locks and image and bool(image.source_builds) != image.sources_path.is_file():
         fix = f"`runner images lock {folder.name}` makes it" if image.source_builds else "remove the file"
         problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
     if problems or image is None:

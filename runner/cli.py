@@ -213,7 +213,7 @@ def images_lock(
 
     try:
         day = datetime.date.fromisoformat(date) if date else datetime.date.today()
-        for image in select_images(load_catalog(), names):
+        for image in select_images(load_catalog(locks=False), names):
             typer.echo(str(make_lock(image, day, lambda line: typer.echo(line, err=True))))
     except (CatalogError, LockError, ValueError) as error:
         could_not_start(error)
