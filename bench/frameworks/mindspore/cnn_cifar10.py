@@ -1,0 +1,42 @@
+"""The CIFAR-10 network in MindSpore: a Cell, value_and_grad, Momentum, the step compiled as one graph.
+
+Idiomatic here: gradients come of a function, not of a tape; the optimiser is a Cell that is called with them, inside the compiled step.
+"""
+
+from mindspore import mint, nn
+
+from bench.frameworks.mindspore.loop import Trained
+
+LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
+
+
+def conv(inputs, outputs):
+    return nn.Conv2d(inputs, outputs, 3, pad_mode="pad", padding=1, has_bias=True)
+
+
+class Network(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2, self.conv3, self.conv4 = conv(3, 50), conv(50, 50), conv(50, 100), conv(100, 100)
+        self.pool, self.relu = nn.MaxPool2d(2, 2), nn.ReLU()
+        self.dense1, self.dense2 = nn.Dense(6400, 512), nn.Dense(512, 10)
+        self.dropout1, self.dropout2, self.dropout3 = nn.Dropout(p=0.25), nn.Dropout(p=0.25), nn.Dropout(p=0.5)
+
+    def construct(self, x):
+        x = self.relu(self.conv1(x))
+        x = self.dropout1(self.relu(self.pool(self.conv2(x))))  # A11: the same function on a quarter of the data
+        x = self.relu(self.conv3(x))
+        x = self.dropout2(self.relu(self.pool(self.conv4(x))))
+        x = self.dropout3(self.relu(self.dense1(mint.flatten(x, 1))))  # in C, H, W order
+        return self.dense2(x)
+
+
+class Training(Trained):
+    NAMES = {name + end: name + own for name in LAYERS for end, own in ((".w", ".weight"), (".b", ".bias"))}
+
+    def __init__(self, setup):
+        super().__init__(setup, Network())
+
+    def new_optimizer(self, parameters):
+        # A10: MindSpore's momentum is v <- 0.9 v + g, w <- w - lr v: the specification's own form.
+        return nn.Momentum(parameters, learning_rate=0.01, momentum=0.9)

@@ -1,0 +1,78 @@
+"""MindSpore's switches, versions and device, for every workload."""
+
+import os
+
+os.environ.setdefault("GLOG_v", "3")  # errors only
+
+import mindspore  # noqa: E402
+
+from bench import cuda, environment  # noqa: E402
+from bench.errors import Unsupported  # noqa: E402
+
+NAME = "mindspore"
+
+_setup = None
+
+
+def configure(setup):
+    """Graph or eager, device and threads, before the first tensor."""
+    global _setup
+    if setup.mode not in ("default", "pynative"):
+        raise Unsupported("mindspore has no mode %r here; it has: default (graph), pynative" % setup.mode)
+    if setup.precision == "tf32":
+        raise Unsupported("mindspore has no switch of its own for tf32 that could be read back; ask for fp32")
+    mindspore.set_context(mode=mindspore.GRAPH_MODE if setup.mode == "default" else mindspore.PYNATIVE_MODE)
+    try:
+        mindspore.set_device("GPU" if setup.device == "cuda" else "CPU")
+    except (RuntimeError, ValueError) as error:
+        raise Unsupported("mindspore %s takes no such device: %s" % (mindspore.__version__, str(error).splitlines()[0]))
+    mindspore.runtime.set_cpu_affinity(False)
+    mindspore.set_context(runtime_num_threads=setup.threads)
+    _setup = setup
+
+
+def compiled(setup, function):
+    """The function as the cell's mode runs it."""
+    return mindspore.jit(function) if setup.mode == "default" else function
+
+
+def versions():
+    found = {"framework": mindspore.__version__, "mindspore": mindspore.__version__}
+    if _setup.device == "cuda" and cuda.driver_version():
+        found["driver"] = cuda.driver_version()
+    return found
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    return {
+        "kind": "cuda",
+        "name": "GPU 0",
+        "count": len(cuda.uuids(16)),
+        "uuids": cuda.uuids(16),
+        "compute_capability": None,
+        "memory_bytes": cuda.memory_bytes(0),
+    }
+
+
+def settings():
+    return {
+        "graph": mindspore.get_context("mode") == mindspore.GRAPH_MODE,
+        "device": mindspore.get_context("device_target"),
+        "threads": mindspore.get_context("runtime_num_threads"),
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Wait until the device has done all it was given (B5)."""
+    mindspore.runtime.synchronize()
+
+
+def device_peak_bytes():
+    return None
+
+
+def is_out_of_memory(error):
+    return "out of memory" in str(error).lower()
