@@ -1,0 +1,1 @@
+"""Caffe2, as old PyTorch wheels carry it."""

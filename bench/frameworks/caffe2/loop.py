@@ -1,0 +1,92 @@
+"""What both workloads do with Caffe2's nets: build them once, feed blobs, run, fetch."""
+
+import numpy as np
+from caffe2.python import core, workspace
+from caffe2.python.model_helper import ModelHelper
+
+from bench.frameworks.caffe2.framework import scope
+
+
+class Trained(object):
+    """A subclass gives network(model, training), which adds operators from blob "data" to the logits' blob; update(model, gradients),
+    which adds the optimiser's and returns the blobs that it starts from; prepare(step), called before every step; and
+    to_own(parameters), canonical(values), between canonical names and layouts and Caffe2's.
+    """
+
+    def __init__(self, setup, names, shapes):
+        """names: the parameters' blobs; shapes: shape and dtype of the blobs "data" and "label"."""
+        self.names = names
+        workspace.ResetWorkspace()
+        with scope():
+            self.train = ModelHelper("train", arg_scope={"order": "NCHW", "ws_nbytes_limit": 2**30})
+            logits = self.network(self.train, setup.training)
+            # A7: one softmax, sparse labels
+            softmax, loss = self.train.net.SoftmaxWithLoss([logits, "label"], ["softmax", "loss"])
+            gradients = self.train.AddGradientOperators([loss])
+            self.gradients = {name: self._dense(gradients[name], name) for name in names}
+            self.backward = core.Net("backward")
+            self.backward.Proto().CopyFrom(self.train.net.Proto())
+            self.backward.Proto().name = "backward"
+            self.state = self.update(self.train, self.gradients)
+            self.forward = ModelHelper("forward", arg_scope={"order": "NCHW"})
+            self.logits = str(self.network(self.forward, False))
+        self.shapes = shapes
+        self.created = False
+        self.steps = 0
+
+    def _dense(self, gradient, name):
+        """An embedding's gradient is sparse, and the moments that it goes into are not."""
+        if not isinstance(gradient, core.GradientSlice):
+            return gradient
+        return self.train.net.SparseToDense([gradient.indices, gradient.values, name], name + "_dense_grad")
+
+    def prepare(self, step):
+        """Nothing to do before a step, unless the subclass says so."""
+
+    def load(self, parameters):
+        for name, value in self.to_own(parameters).items():
+            self._feed(name, np.ascontiguousarray(value))
+        for blob, value in self.state.items():
+            self._feed(blob, value)
+        self.steps = 0
+        if not self.created:
+            data, label = self.shapes
+            self._feed("data", np.zeros(*data))
+            self._feed("label", np.zeros(*label))
+            for net in (self.train.net, self.backward, self.forward.net):
+                workspace.CreateNet(net)
+            self.created = True
+
+    def read(self):
+        return self.canonical({name: workspace.FetchBlob(name) for name in self.names})
+
+    def inputs(self, x, y):
+        return x, y
+
+    def probe(self, x, y):
+        self._feed("data", x)
+        self._feed("label", y)
+        workspace.RunNet(self.backward)
+        gradients = {name: workspace.FetchBlob(str(blob)) for name, blob in self.gradients.items()}
+        return workspace.FetchBlob(self.logits), float(workspace.FetchBlob("loss")), self.canonical(gradients)
+
+    def step(self, x, y):
+        self._feed("data", x)
+        self._feed("label", y)
+        self.steps += 1
+        self.prepare(self.steps)
+        workspace.RunNet(self.train.net)
+        return workspace.FetchBlob("loss")
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        self._feed("data", x)
+        workspace.RunNet(self.forward.net)  # A21: a net of its own, without dropout or gradients
+        return workspace.FetchBlob(self.logits)
+
+    @staticmethod
+    def _feed(blob, value):
+        with scope():
+            workspace.FeedBlob(blob, value)
