@@ -29,6 +29,7 @@ FIRST_CELL_SECONDS = 600  # with cold caches the images are built first
 
 def matrix_command(engine: str, out: Path, *options: str) -> list[str]:
     command = [sys.executable, "-m", "runner", "matrix", "--gpus", "none", "--preset", "quick", "--repeats", "1"]
+    command += ["--frameworks", "jax,tensorflow,torch"]  # the others' parity is tests/contract's
     return [*command, "--engine", engine, "--out", str(out), *options]
 
 

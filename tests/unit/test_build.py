@@ -9,12 +9,12 @@ import pytest
 
 from bench.protocol import source_digest
 from runner import build
-from runner.catalog import IMAGES, Image, load_catalog
+from runner.catalog import Image, load_catalog
 
 
 @pytest.fixture
 def image() -> Image:
-    return load_catalog(IMAGES, ("jax", "tensorflow", "torch"))["torch-2.13.0-cpu"]
+    return load_catalog()["torch-2.13.0-cpu"]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 from runner import store
-from runner.catalog import PROJECT
+from runner.catalog import PROJECT, load_catalog
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -314,7 +314,10 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
     assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
     assert "GB" in shown.stdout
     told = json.loads(runner(*arguments, "--json").stdout)
-    assert len(told["cells"]) == 6
+    served = [
+        framework for image in load_catalog().values() if image.accelerator == "cpu" for framework in image.frameworks
+    ]
+    assert len(told["cells"]) == 2 * len(served)
     assert all(skip["reason"] for skip in told["skipped"])
     assert told["expected_seconds"] > 0
     assert not (tmp_path / "results").exists()

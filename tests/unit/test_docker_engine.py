@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import IMAGES, Image, load_catalog
+from runner.catalog import Image, load_catalog
 from runner.engines import docker as docker_engine
 from runner.engines.base import Prepared, Slot
 from runner.engines.docker import DockerEngine
@@ -16,7 +16,7 @@ from runner.engines.docker import DockerEngine
 
 @pytest.fixture
 def prepared() -> Prepared:
-    image: Image = load_catalog(IMAGES, ("jax", "tensorflow", "torch"))["torch-2.9.1-cu128"]
+    image: Image = load_catalog()["torch-2.9.1-cu128"]
     return Prepared(image, "sha256:1", ("python", "-m", "bench"))
 
 

@@ -22,7 +22,9 @@ def configure(setup):
         raise Unsupported("caffe2 is older than tf32; ask for fp32")
     _gpu, _threads = setup.device == "cuda", setup.threads
     if _gpu and not (workspace.has_cuda_support and workspace.NumGpuDevices()):
-        raise Unsupported("a GPU was asked for, but this caffe2 finds none; start the container with a GPU, or use the CPU image")
+        raise Unsupported(
+            "a GPU was asked for, but this caffe2 finds none; start the container with a GPU, or use the CPU image"
+        )
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     import torch
 

@@ -17,7 +17,15 @@ SHAPES = {"embedding": (30000, 125), "gru/i2h_w": (300, 125), "gru/i2h_b": (300,
 SHAPES.update((gate + "_w", (100, 100)) for gate in GATES)
 SHAPES.update((gate + "_b", (100,)) for gate in GATES)
 # C9: every constant set
-CONSTANTS = {"beta1": 0.9, "beta1_rest": 0.1, "beta2": 0.999, "beta2_rest": 0.001, "one": 1.0, "rate": 0.0, "epsilon": 0.0}
+CONSTANTS = {
+    "beta1": 0.9,
+    "beta1_rest": 0.1,
+    "beta2": 0.999,
+    "beta2_rest": 0.001,
+    "one": 1.0,
+    "rate": 0.0,
+    "epsilon": 0.0,
+}
 
 
 class Training(Trained):
@@ -28,13 +36,15 @@ class Training(Trained):
         add = model.net
         # the ids are turned, not the embedded words, so that time comes first (C3)
         ids = add.FlattenToVec(add.Transpose("data", "turned", axes=(1, 0)), "ids")
-        words = add.Reshape(add.Gather(["embedding", ids], "flat_words"), ["words", "words_shape"], shape=(150, 64, 125))[0]
+        words = add.Reshape(
+            add.Gather(["embedding", ids], "flat_words"), ["words", "words_shape"], shape=(150, 64, 125)
+        )[0]
         # C6: it starts from zero; C5: its second output is the state at position 150
         _, last = gru_cell.GRU(
             *(model, words, "lengths", ("start",), 125, 100, "gru"),
             outputs_with_grads=(1,),
             linear_before_reset=True,
-            forward_only=model is not self.train
+            forward_only=model is not self.train,
         )
         return add.FC([add.Reshape(last, ["last", "last_shape"], shape=(64, 100))[0], "dense.w", "dense.b"], "logits")
 

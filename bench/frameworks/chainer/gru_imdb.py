@@ -13,6 +13,7 @@ import numpy as np
 
 from bench.frameworks.chainer.framework import place, seed, to_device, to_host
 
+
 class Network(chainer.Chain):
     def __init__(self):
         super().__init__()
@@ -53,7 +54,10 @@ class Training:
     def load(self, parameters):
         self.network = self.network.to_cpu()
         for name, w, b in self._gru_parts():
-            w.array, b.array = parameters["gru." + name[0]][name[2]].copy(), parameters["gru." + name[1]][name[2]].copy()
+            w.array, b.array = (
+                parameters["gru." + name[0]][name[2]].copy(),
+                parameters["gru." + name[1]][name[2]].copy(),
+            )
         self.network.embedding.W.array = parameters["embedding"].copy()
         self.network.dense.W.array = parameters["dense.w"].copy()
         self.network.dense.b.array = parameters["dense.b"].copy()

@@ -21,7 +21,10 @@ class Training(Trained):
             self.parameters[name + ".w"] = C.parameter((outputs, inputs, 3, 3))
             self.parameters[name + ".b"] = C.parameter((outputs, 1, 1))
         for name, inputs, outputs in DENSE:
-            self.parameters[name + ".w"], self.parameters[name + ".b"] = C.parameter((inputs, outputs)), C.parameter(outputs)
+            self.parameters[name + ".w"], self.parameters[name + ".b"] = (
+                C.parameter((inputs, outputs)),
+                C.parameter(outputs),
+            )
         x = C.input_variable((3, 32, 32))
         super(Training, self).__init__(x, self.network(x, setup.training), self.network(x, False), 10)
 

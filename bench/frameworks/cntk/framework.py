@@ -27,7 +27,8 @@ def configure(setup, name=NAME):
     _gpu, _threads = setup.device == "cuda", setup.threads
     if _gpu and not any(found.type() == cntk.DeviceKind.GPU for found in cntk.all_devices()):
         raise Unsupported(
-            "a GPU was asked for, but cntk %s finds none; start the container with a GPU, or use the CPU image" % cntk.__version__
+            "a GPU was asked for, but cntk %s finds none; start the container with a GPU, or use the CPU image"
+            % cntk.__version__
         )
     cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu())
     cntk.cntk_py.set_fixed_random_seed(setup.seed)

@@ -56,7 +56,10 @@ class Training(Trained):
 
 
 def turn(value, order):
-    """A parameter between the specification's layout and Keras'. Theano convolves, where others correlate: kernels turned by 180 degrees."""
+    """A parameter between the specification's layout and Keras'.
+
+    Theano convolves, where others correlate: its kernels are turned by 180 degrees.
+    """
     if value.ndim != 4:
         return value.T
     value = value.transpose(order)

@@ -6,8 +6,8 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras  # noqa: E402
 
-from bench.frameworks.tensorflow import framework as backend  # noqa: E402
 from bench.frameworks.keras import framework as shared  # noqa: E402
+from bench.frameworks.tensorflow import framework as backend  # noqa: E402
 
 NAME = "keras_tensorflow"
 

@@ -12,7 +12,6 @@ from lasagne.nonlinearities import identity
 
 from bench.frameworks.lasagne.loop import Trained
 
-
 GATES = ("resetgate", "updategate", "hidden_update")
 SIGNS = (1, -1, 1) * 3
 

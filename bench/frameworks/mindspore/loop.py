@@ -92,6 +92,6 @@ class Adam(nn.Cell):
         for index in range(len(self.parameters)):
             self.kernel(
                 *(self.parameters[index], self.m[index], self.v[index], self.power1, self.power2),
-                *(self.rate, self.beta1, self.beta2, epsilon, gradients[index])
+                *(self.rate, self.beta1, self.beta2, epsilon, gradients[index]),
             )
         return self.power1

@@ -27,7 +27,7 @@ class Training:
         self.network.add(
             *(conv1, nn.Activation("relu"), conv2, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
             *(conv3, nn.Activation("relu"), conv4, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
-            *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2)  # Dense flattens, in C, H, W order
+            *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2),  # Dense flattens, in C, H, W order
         )
         self.layers = dict(zip(LAYERS, (conv1, conv2, conv3, conv4, dense1, dense2)))
         self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values

@@ -15,7 +15,9 @@ class Trained:
         self.optimizer = None
 
     def load(self, parameters):
-        own = {theirs: parameters[name].T if turned else parameters[name] for name, (theirs, turned) in self.NAMES.items()}
+        own = {
+            theirs: parameters[name].T if turned else parameters[name] for name, (theirs, turned) in self.NAMES.items()
+        }
         self.network.set_state_dict(own)
         self.optimizer = self.new_optimizer(self.network.parameters())
 

@@ -44,7 +44,9 @@ class Training(Trained):
             return tf.nn.dropout(x, rate=rate) if training else x
 
         x = tf.nn.relu(conv(x, "conv1"))
-        x = drop(tf.nn.relu(pool(conv(x, "conv2"))), 0.25)  # A11: after the pool it is the same on a quarter of the data
+        x = drop(
+            tf.nn.relu(pool(conv(x, "conv2"))), 0.25
+        )  # A11: after the pool it is the same on a quarter of the data
         x = tf.nn.relu(conv(x, "conv3"))
         x = drop(tf.nn.relu(pool(conv(x, "conv4"))), 0.25)
         x = drop(tf.nn.relu(dense(tf.reshape(x, [-1, 6400]), "dense1")), 0.5)

@@ -18,10 +18,13 @@ def configure(setup, name):
         raise Unsupported("%s has no mode %r here; it has: default (theano.function)" % (name, setup.mode))
     if setup.device == "cuda":
         raise Unsupported(
-            "%s computes on the CPU only here: Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more" % name
+            "%s computes on the CPU only here: Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more"
+            % name
         )
     if shutil.which("g++") is None:
-        raise Unsupported("%s needs a C++ compiler, and there is no g++ on PATH; without it Theano takes minutes for a step" % name)
+        raise Unsupported(
+            "%s needs a C++ compiler, and there is no g++ on PATH; without it Theano takes minutes for a step" % name
+        )
     # One folder per version: two versions of Theano cannot read each other's compiled modules.
     cache = os.environ.get("DLBENCH_CACHE") or tempfile.gettempdir()
     flags = {

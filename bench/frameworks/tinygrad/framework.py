@@ -19,7 +19,9 @@ def configure(setup):
         raise Unsupported("tinygrad has no mode %r here; it has: default (TinyJit), no-jit" % setup.mode)
     _gpu = setup.device == "cuda"
     if _gpu and not cuda.uuids(1):
-        raise Unsupported("a GPU was asked for, but the driver shows none; start the container with a GPU, or use the CPU image")
+        raise Unsupported(
+            "a GPU was asked for, but the driver shows none; start the container with a GPU, or use the CPU image"
+        )
     if setup.precision == "tf32":
         raise Unsupported("tinygrad takes tensor cores for float32 by ALLOW_TF32 in its own search only; ask for fp32")
     os.environ["DEV"] = "CUDA" if _gpu else "CPU"

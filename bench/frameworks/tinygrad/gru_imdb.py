@@ -32,5 +32,7 @@ class Training(Trained):
             hr, hz, hn = h.linear(p["gru.u"].T, p["gru.c"]).chunk(3, dim=1)
             r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
             n = (xn + r * hn).tanh()  # C8: the reset gate after the product, as cuDNN has it
-            h = (n + z * (h - n)).contiguous()  # a kernel ends here: fused over positions, it would be computed again and again
+            h = (
+                n + z * (h - n)
+            ).contiguous()  # a kernel ends here: fused over positions, it would be computed again and again
         return self.dense(h)  # C5: the state at position 150

@@ -1,0 +1,59 @@
+"""Every framework of the catalog computes what the specification says, in the environment of its own image's lock.
+
+Parity is checked here for each framework, workload and mode. The learning curve takes a framework one to five minutes: three of different
+kinds go through it always, all of them with DLBENCH_CURVES=all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import PROJECT, load_catalog
+from runner.engines.venv import VenvEngine
+from runner.frameworks import load_frameworks
+
+WORKLOADS = ("cnn-cifar10", "gru-imdb")
+ALWAYS_CURVED = {"torch", "jax", "tensorflow_v1"}
+# What takes too long for every run, and why. It is checked by DLBENCH_CURVES=all.
+SLOW = {("tinygrad", "gru-imdb"): "tinygrad schedules 150 unrolled positions for some ten minutes"}
+EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
+
+CASES = [
+    pytest.param(image.name, framework, mode, workload, id=f"{image.name}-{framework}-{mode}-{workload}")
+    for image in load_catalog().values()
+    if image.accelerator == "cpu" and image.untested is None
+    for framework in image.frameworks
+    for mode in load_frameworks()[framework].modes
+    for workload in WORKLOADS
+]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("image_name", "framework", "mode", "workload"), CASES)
+def test_an_adapter_computes_what_the_specification_says(
+    image_name: str, framework: str, mode: str, workload: str, tmp_path: Path
+) -> None:
+    if (framework, workload) in SLOW and not EVERYTHING:
+        pytest.skip(f"{SLOW[framework, workload]}; DLBENCH_CURVES=all checks it")
+    image = load_catalog()[image_name]
+    engine = VenvEngine()
+    if reason := engine.unfit(image):
+        pytest.skip(f"no environment for {image_name}: {reason}")
+    curve = workload == "cnn-cifar10" and mode == "default" and (EVERYTHING or framework in ALWAYS_CURVED)
+    command = [*engine.prepare(image, print).command[:1], "-m", "bench", "check", workload]
+    command += ["--framework", framework, "--mode", mode, *(["--curve"] if curve else [])]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(tmp_path)}
+    environment["PATH"] = f"{Path(command[0]).parent}{os.pathsep}{environment['PATH']}"
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.stdout.count("\n") == 1, f"the adapter printed into the stream, or died: {ended.stderr[-2000:]}"
+    verdict = json.loads(ended.stdout)
+    assert verdict["failed"] == []
+    assert verdict["compared"] >= 14
+    assert ended.returncode == 0
+    if curve:
+        assert verdict["curve"]["passed"], verdict["curve"]
