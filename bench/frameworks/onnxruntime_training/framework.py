@@ -1,0 +1,93 @@
+"""ONNX Runtime's switches, versions and device, for every workload."""
+
+import onnxruntime
+
+from bench import cuda, environment
+from bench.errors import Unsupported
+
+NAME = "onnxruntime_training"
+
+_setup = None
+
+
+def configure(setup):
+    global _setup
+    if setup.mode != "default":
+        raise Unsupported("onnxruntime_training has no mode %r here; it has: default" % setup.mode)
+    if setup.device == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise Unsupported(
+            "a GPU was asked for, but onnxruntime %s has no CUDA here; start the container with a GPU, or use the CPU image"
+            % onnxruntime.__version__
+        )
+    onnxruntime.set_default_logger_severity(3)
+    _setup = setup
+
+
+def session(model):
+    """An InferenceSession for a serialised model, with the cell's threads and precision."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _setup.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=providers())
+
+
+def providers():
+    if _setup.device == "cpu":
+        return ["CPUExecutionProvider"]
+    # A3: cuDNN searches its fastest algorithm, which pays for images of one size
+    settings = {"cudnn_conv_algo_search": "EXHAUSTIVE", "use_tf32": "1" if _setup.precision == "tf32" else "0"}
+    return [("CUDAExecutionProvider", settings)]
+
+
+def place(array):
+    """An array as an OrtValue where the cell computes."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array, _setup.device, 0)
+
+
+def where():
+    return _setup.device
+
+
+def versions():
+    found = {"framework": onnxruntime.__version__, "onnxruntime": onnxruntime.__version__}
+    if _setup.device == "cuda":
+        found.update(cuda.package_versions())
+        if cuda.driver_version():
+            found["driver"] = cuda.driver_version()
+    return found
+
+
+def device(setup):
+    if setup.device == "cpu":
+        return environment.cpu_device()
+    return {
+        "kind": "cuda",
+        "name": "GPU 0",  # ONNX Runtime does not tell the model
+        "count": len(cuda.uuids(16)),
+        "uuids": cuda.uuids(16),
+        "compute_capability": None,
+        "memory_bytes": cuda.memory_bytes(0),
+    }
+
+
+def settings():
+    return {
+        "provider": onnxruntime.get_available_providers()[-1] if _setup.device == "cpu" else "CUDAExecutionProvider",
+        "threads": _setup.threads,
+        "tf32": _setup.precision == "tf32",
+        "cudnn_exhaustive_search": _setup.device == "cuda",
+        "layout": "NCHW",
+    }
+
+
+def synchronize():
+    """Nothing to wait for: a run with bound outputs is synchronised by the session."""
+
+
+def device_peak_bytes():
+    return None
+
+
+def is_out_of_memory(error):
+    return "memory" in str(error).lower() and "alloc" in str(error).lower()

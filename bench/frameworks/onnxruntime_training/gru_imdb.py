@@ -1,0 +1,62 @@
+"""The IMDB network in ONNX operators, trained by ONNX Runtime: Gather, a GRU unrolled over 150 positions, Gemm, Adam.
+
+Idiomatic here: the operator GRU would be it, but ONNX Runtime 1.19 builds its gradient (GRUGrad) and then refuses it for float32, so that the
+cell is written out and unrolled. The input's product is taken for all positions before it.
+"""
+
+import math
+
+import numpy as np
+
+from bench.frameworks.onnxruntime_training.graph import Trained
+from bench.workloads.gru_imdb import PARAMETERS
+
+
+class Training(Trained):
+    # recurrent weights lie (in, out), as MatMul takes them
+    SHAPES = {spec.name: spec.shape[::-1] if spec.name in ("gru.w", "gru.u") else spec.shape for spec in PARAMETERS}
+    SCALARS = ("rate", "epsilon")
+
+    def __init__(self, setup):
+        super(Training, self).__init__(setup, (64, 150), "int64", 2)
+
+    def network(self, graph, training):
+        add = graph.add
+        words = add("Gather", "embedding", add("Transpose", "x", perm=(1, 0)))  # (150, 64, 125): time first (C3)
+        projected = add("Add", add("MatMul", words, "gru.w"), "gru.b")
+        positions = add("Split", projected, axis=0, outputs=150)
+        h = graph.constant(np.zeros((64, 100), "float32"))  # C6
+        for position in positions:
+            x = add("Split", add("Squeeze", position, graph.constant(np.array([0]))), axis=1, outputs=3)
+            u = add("Split", add("Gemm", h, "gru.u", "gru.c"), axis=1, outputs=3)
+            r, z = (add("Sigmoid", add("Add", x[gate], u[gate])) for gate in (0, 1))
+            n = add("Tanh", add("Add", x[2], add("Mul", r, u[2])))  # C8: the reset gate after the product, as cuDNN has it
+            h = add("Add", n, add("Mul", z, add("Sub", h, n)))
+        return add("Gemm", h, "dense.w", "dense.b", transB=1)  # C5: the state at position 150
+
+    def scalars(self, step):
+        """Of Adam as in the paper's algorithm 1: m / c1 / (sqrt(v / c2) + e) = sqrt(c2) / c1 * m / (sqrt(v) + e sqrt(c2))."""
+        root = math.sqrt(1 - 0.999**step)
+        return {"rate": 0.001 * root / (1 - 0.9**step), "epsilon": 1e-8 * root}
+
+    def update(self, graph, name, shape):
+        """C9: every constant set."""
+
+        def mixed(kept, new, beta, called):
+            parts = [graph.add("Mul", value, graph.constant(np.float32(f))) for value, f in ((kept, beta), (new, 1 - beta))]
+            return graph.add("Add", *parts, name=called)
+
+        gradient = name + "_grad"
+        m = mixed(name + "/m", gradient, 0.9, name + "/m_new")
+        v = mixed(name + "/v", graph.add("Mul", gradient, gradient), 0.999, name + "/v_new")
+        change = graph.add("Div", m, graph.add("Add", graph.add("Sqrt", v), "epsilon"))
+        new = graph.add("Sub", name, graph.add("Mul", change, "rate"), name=name + "_new")
+        return {name + "/m": m, name + "/v": v, name: new}
+
+    def inputs(self, x, y):
+        return x.astype("int64"), None if y is None else y.astype("int64")
+
+    def to_own(self, parameters):
+        return {name: value.T if name in ("gru.w", "gru.u") else value for name, value in parameters.items()}
+
+    canonical = to_own
