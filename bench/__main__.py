@@ -72,10 +72,11 @@ def check_adapter(options):
 def in_its_own_language(options):
     """Become the entrypoint of a framework that is not in Python; returns where there is none. Raises OSError.
 
-    It gets the same arguments and owes the same events. DLBENCH_PYTHON names this interpreter, for what it takes from the bench.
+    It gets the same arguments and owes the same output. DLBENCH_PYTHON names this interpreter, for what it takes from the bench; where it
+    is set already, this is that entrypoint, back for the bench's part.
     """
     entrypoint = frameworks.declaration(options.framework).get("entrypoint")
-    if entrypoint:
+    if entrypoint and "DLBENCH_PYTHON" not in os.environ:
         program, script = entrypoint
         script = os.path.join(frameworks.FOLDER, options.framework, script)
         os.environ["DLBENCH_PYTHON"] = sys.executable
@@ -113,6 +114,7 @@ def main():
         emitter.write(json.dumps(list_frameworks()).encode("utf-8") + b"\n")
         return 0
     if options.command == "check":
+        in_its_own_language(options)
         emitter = Emitter()
         verdict = check_adapter(options)
         emitter.write(json.dumps(verdict).encode("utf-8") + b"\n")

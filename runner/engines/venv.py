@@ -102,6 +102,9 @@ def _missing(image: Image) -> str | None:
 
 
 def _is_there(probe: str) -> bool:
+    """A file where a path is given, else a shared library or a program."""
+    if probe.startswith("/"):
+        return Path(probe).is_file()
     if ".so" not in probe:
         return shutil.which(probe) is not None
     ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")

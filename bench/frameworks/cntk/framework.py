@@ -9,12 +9,11 @@ from bench.errors import Unsupported
 NAME = "cntk"
 
 _gpu = False
-_threads = 0
 
 
 def configure(setup, name=NAME):
     """Device and threads, before anything is built."""
-    global _gpu, _threads
+    global _gpu
     if setup.mode != "default":
         raise Unsupported("%s has no mode %r here; it has: default" % (name, setup.mode))
     if setup.precision == "tf32":
@@ -24,7 +23,8 @@ def configure(setup, name=NAME):
         warnings.simplefilter("ignore")
         import cntk
     cntk.logging.set_trace_level(cntk.logging.TraceLevel.Error)
-    _gpu, _threads = setup.device == "cuda", setup.threads
+    cntk.cntk_py.set_max_num_cputhreads(setup.threads)
+    _gpu = setup.device == "cuda"
     if _gpu and not any(found.type() == cntk.DeviceKind.GPU for found in cntk.all_devices()):
         raise Unsupported(
             "a GPU was asked for, but cntk %s finds none; start the container with a GPU, or use the CPU image"
@@ -64,7 +64,7 @@ def settings():
 
     return {
         "device": str(cntk.use_default_device()),
-        "threads": _threads,
+        "threads": cntk.cntk_py.get_max_num_cputhreads(),
         "layout": "NCHW",
     }
 

@@ -56,9 +56,6 @@ class Training(Trained):
     def inputs(self, x, y):
         return x.astype("float32")[:, :, None], y.astype("float32")
 
-    def predict(self, x):
-        return super(Training, self).predict(x[:, :, None])
-
     def to_own(self, name, value):
         return value.T if value.ndim == 2 and name != "embedding" else value
 

@@ -40,4 +40,4 @@ class Trained(object):
         return float(loss)
 
     def predict(self, x):
-        return np.asarray(self.evaluated.eval({self.x: x.astype("float32")}))
+        return np.asarray(self.evaluated.eval({self.x: x}))

@@ -23,8 +23,8 @@ class Trained(object):
         self.model._make_train_function()
 
     def load(self, parameters):
-        self.compile()
         self.model.set_weights(self.to_own(parameters))
+        # the optimiser has no state before the training function is made; train_on_batch makes it where compile() did not
         K.batch_set_value([(state, np.zeros_like(K.get_value(state))) for state in self.optimizer.weights])
 
     def read(self):

@@ -20,7 +20,7 @@ class Trained(object):
         gradients = T.grad(loss, self.parameters)
         self.expressions = (x, y, logits, loss, gradients)
         self.evaluated = lasagne.layers.get_output(last, deterministic=True)  # A21: no dropout, no gradients
-        self.state = self.train_step = None
+        self.state, self.train_step = [], None
         self._probe = self._predict = None
 
     def compile(self):
@@ -32,11 +32,10 @@ class Trained(object):
             self.train_step = theano.function([x, y], loss, updates=list(updates.items()))
 
     def load(self, parameters):
-        self.compile()
         for variable, value in zip(self.parameters, self.to_own(parameters)):
             variable.set_value(np.ascontiguousarray(value))
         for variable in self.state:
-            variable.set_value(variable.get_value() * 0)
+            variable.set_value(np.zeros_like(variable.get_value()))
 
     def read(self):
         return self.canonical([variable.get_value() for variable in self.parameters])
@@ -52,6 +51,8 @@ class Trained(object):
         return found[0], float(found[1]), self.canonical(found[2:])
 
     def step(self, x, y):
+        if self.train_step is None:
+            self.compile()
         return self.train_step(x, y)
 
     def value(self, loss):

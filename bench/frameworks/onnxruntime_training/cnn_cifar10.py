@@ -34,7 +34,9 @@ class Training(Trained):
             return add("Dropout", x, graph.constant(np.float32(rate)), graph.constant(np.array(True)))
 
         x = add("Relu", conv("x", "conv1"))
-        x = drop(add("Relu", pool(conv(x, "conv2"))), 0.25)  # A11: after the pool it is the same on a quarter of the data
+        x = drop(
+            add("Relu", pool(conv(x, "conv2"))), 0.25
+        )  # A11: after the pool it is the same on a quarter of the data
         x = add("Relu", conv(x, "conv3"))
         x = drop(add("Relu", pool(conv(x, "conv4"))), 0.25)
         x = add("Reshape", x, graph.constant(np.array([64, 6400])))  # in C, H, W order

@@ -30,7 +30,9 @@ class Training(Trained):
             x = add("Split", add("Squeeze", position, graph.constant(np.array([0]))), axis=1, outputs=3)
             u = add("Split", add("Gemm", h, "gru.u", "gru.c"), axis=1, outputs=3)
             r, z = (add("Sigmoid", add("Add", x[gate], u[gate])) for gate in (0, 1))
-            n = add("Tanh", add("Add", x[2], add("Mul", r, u[2])))  # C8: the reset gate after the product, as cuDNN has it
+            n = add(
+                "Tanh", add("Add", x[2], add("Mul", r, u[2]))
+            )  # C8: the reset gate after the product, as cuDNN has it
             h = add("Add", n, add("Mul", z, add("Sub", h, n)))
         return add("Gemm", h, "dense.w", "dense.b", transB=1)  # C5: the state at position 150
 
@@ -43,7 +45,9 @@ class Training(Trained):
         """C9: every constant set."""
 
         def mixed(kept, new, beta, called):
-            parts = [graph.add("Mul", value, graph.constant(np.float32(f))) for value, f in ((kept, beta), (new, 1 - beta))]
+            parts = [
+                graph.add("Mul", value, graph.constant(np.float32(f))) for value, f in ((kept, beta), (new, 1 - beta))
+            ]
             return graph.add("Add", *parts, name=called)
 
         gradient = name + "_grad"
