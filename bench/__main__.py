@@ -53,7 +53,9 @@ def check_adapter(options):
     framework = load_framework(options.framework)
     framework.configure(setup)
     training_class = load_training(options.framework, options.workload)
-    results = parity.check(options.workload, training_class(setup), options.precision)
+    training = training_class(setup)
+    results = parity.check(options.workload, training, options.precision)
+    results.append(parity.check_prediction(options.workload, training, options.precision))
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],

@@ -121,6 +121,16 @@ def check(name, training, precision):
         return [_compare(stored, precision, *item) for item in found]
 
 
+def check_prediction(name, training, precision):
+    """Hold what an adapter evaluates with against the reference's logits: one Result. Its path is often another than training's."""
+    variant = variant_of(training, name)
+    parameters, x, y = canonical.parity_case(workloads.module(name), variant)
+    training.load(parameters)
+    logits = training.predict(training.inputs(x, y)[0])
+    with np.load(reference_path(name, variant)) as stored:
+        return _compare(stored, precision, "logits", "logits", logits)._replace(quantity="prediction")
+
+
 def _compare(stored, precision, quantity, tensor, value):
     expected = stored["value/%s/%s" % (quantity, tensor)]
     bound = float(stored["bound/%s/%s/%s" % (precision, quantity, tensor)])

@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import charts, findings, tables, text
+from reports import charts, findings, rosetta, tables, text
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
@@ -117,6 +117,7 @@ def page(data: Tables) -> str:
             marks=charts.symbols(data.cells),
             matrix=matrix(data),
             absent=absent(data),
+            sources=sources,
         )
     )
     return template.render(
@@ -128,6 +129,14 @@ def page(data: Tables) -> str:
         palette=charts.PALETTE,
         figures=_json({"figures": plots.figures, "colours": charts.colours(frameworks), "palette": charts.PALETTE}),
     )
+
+
+def sources(workload: Workload) -> list[rosetta.Source]:
+    """The code that measured a workload's cells, a file a framework: where it is this checkout's, and not another."""
+    digests: dict[str, set[str]] = {}
+    for cell in (cell for group in workload.groups for cell in group.cells):
+        digests.setdefault(str(cell.row.get("bench_sha256")), set()).add(cell.framework)
+    return [one for digest, names in sorted(digests.items()) for one in rosetta.sources(workload.name, names, digest)]
 
 
 def _engine() -> Environment:

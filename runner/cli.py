@@ -136,6 +136,25 @@ def report(
     typer.echo(str(output))
 
 
+@app.command()
+def rosetta(
+    workload: Annotated[str, typer.Argument(help="Such as cnn-cifar10.")],
+    frameworks: Annotated[list[str], typer.Argument(help="Two or more frameworks, such as torch chainer.")],
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page instead.")] = None,
+) -> None:
+    """Show the same workload in several frameworks, side by side."""
+    from reports import rosetta as stone
+
+    try:
+        if html is None:
+            stone.terminal(workload, frameworks)
+            return
+        html.write_text(stone.page(workload, frameworks), encoding="utf-8")
+    except (stone.RosettaError, OSError) as error:
+        could_not_start(error)
+    typer.echo(str(html))
+
+
 @images_app.command("list")
 def images_list(as_json: Json = False) -> None:
     """Show every image of the catalog."""

@@ -1,7 +1,7 @@
 """Writing an ONNX graph by hand, and training one.
 
-ONNX Runtime's on-device training knows SGD without momentum and an AdamW with "epsilon hat" only. Its gradient builder, which is under that,
-gives a plain ONNX graph: the optimiser is added to it in plain operators, and the whole step is one graph and one run.
+ONNX Runtime's on-device training knows SGD without momentum and an AdamW with "epsilon hat" only. Its gradient builder, which is
+under that, gives a plain ONNX graph: the optimiser is added to it in plain operators, and the whole step is one graph and one run.
 """
 
 import numpy as np
@@ -163,7 +163,7 @@ class Trained(object):
         return found["logits"], float(found["loss"]), self.canonical(gradients)
 
     def predict(self, x):
-        binding = self._bound(self.forward, self.inputs(x, None)[0], None)  # A21: a graph without gradients
+        binding = self._bound(self.forward, x, None)  # A21: a graph without gradients
         binding.bind_output("logits")
         self.forward.run_with_iobinding(binding)
         return binding.get_outputs()[0].numpy()
@@ -172,4 +172,4 @@ class Trained(object):
         return self.canonical({name: self.values[name].numpy() for name in self.SHAPES})
 
     def inputs(self, x, y):
-        return x, None if y is None else y.astype("int64")
+        return x, y.astype("int64")

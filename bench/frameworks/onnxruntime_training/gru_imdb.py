@@ -1,7 +1,7 @@
 """The IMDB network in ONNX operators, trained by ONNX Runtime: Gather, a GRU unrolled over 150 positions, Gemm, Adam.
 
-Idiomatic here: the operator GRU would be it, but ONNX Runtime 1.19 builds its gradient (GRUGrad) and then refuses it for float32, so that the
-cell is written out and unrolled. The input's product is taken for all positions before it.
+Idiomatic here: the operator GRU would be it, but ONNX Runtime 1.19 builds its gradient (GRUGrad) and then refuses it for float32.
+So the cell is written out and unrolled. The input's product is taken for all positions before it.
 """
 
 import math
@@ -58,7 +58,7 @@ class Training(Trained):
         return {name + "/m": m, name + "/v": v, name: new}
 
     def inputs(self, x, y):
-        return x.astype("int64"), None if y is None else y.astype("int64")
+        return x.astype("int64"), y.astype("int64")
 
     def to_own(self, parameters):
         return {name: value.T if name in ("gru.w", "gru.u") else value for name, value in parameters.items()}

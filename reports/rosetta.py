@@ -1,0 +1,129 @@
+"""The Rosetta stone: the same workload as each framework's own file has it.
+
+The source shown is this checkout's. A report shows it only beside cells that the very same source measured.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.protocol import source_digest
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+
+# A file that holds one import of a Training from another framework's folder, and nothing to read.
+_SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import Training$", re.MULTILINE)
+_SUFFIXES = (".py", ".R", ".jl")
+
+
+class RosettaError(Exception):
+    """A workload or framework that is not there; the message names those that are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One framework's file for a workload: the title people call it by, where it lies, its text and its language."""
+
+    framework: str
+    title: str
+    path: str  # relative to the project
+    text: str
+    language: str  # as Pygments names it
+
+
+def workloads() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (BENCH / "workloads").glob("*.json")))
+
+
+def frameworks(workload: str) -> tuple[str, ...]:
+    """The frameworks that have a file for the workload."""
+    declared = sorted(path.parent for path in (BENCH / "frameworks").glob("*/framework.json"))
+    return tuple(folder.name for folder in declared if _file(folder, workload))
+
+
+def source(workload: str, framework: str) -> Source:
+    """The file of a workload in a framework; where it only passes on another folder's, that one. Raises RosettaError."""
+    if workload not in workloads():
+        raise RosettaError(f"there is no workload {workload!r}{_meant(workload, workloads())}")
+    if framework not in frameworks(workload):
+        raise RosettaError(f"no framework {framework!r} has {workload}{_meant(framework, frameworks(workload))}")
+    folder = BENCH / "frameworks" / framework
+    path = _file(folder, workload)
+    assert path is not None  # frameworks() has looked
+    text = path.read_text(encoding="utf-8")
+    shared = _SHARED.search(text)
+    if shared and "class Training" not in text:
+        path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
+        text = path.read_text(encoding="utf-8")
+    title = str(json.loads((folder / "framework.json").read_text(encoding="utf-8"))["title"])
+    language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
+    return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
+
+
+def sources(workload: str, wanted: Iterable[str], bench_sha256: str | None) -> list[Source]:
+    """For a report: the files of those frameworks, when `bench_sha256` is this checkout's; else none."""
+    if bench_sha256 != source_digest(str(BENCH)) or workload not in workloads():
+        return []
+    there = set(frameworks(workload))
+    return [source(workload, name) for name in sorted(set(wanted)) if name in there]
+
+
+def _file(folder: Path, workload: str) -> Path | None:
+    found = (folder / (workload.replace("-", "_") + suffix) for suffix in _SUFFIXES)
+    return next((path for path in found if path.is_file()), None)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{meant}; there are: {', '.join(known)}"
+
+
+def terminal(workload: str, names: Iterable[str]) -> None:
+    """Print the files side by side, or one after another where the terminal is narrow."""
+    from rich.columns import Columns
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.syntax import Syntax
+
+    found = [source(workload, name) for name in names]
+    console = Console()
+    beside = console.is_terminal and console.width >= 200
+    panels = [
+        Panel(
+            Syntax(one.text, one.language, theme="ansi_light", line_numbers=console.is_terminal, word_wrap=True),
+            title=f"{one.title} · {one.path}",
+            width=console.width // len(found) - 1 if beside else None,
+        )
+        for one in found
+    ]
+    for part in [Columns(panels)] if beside else panels:
+        console.print(part)
+
+
+def page(workload: str, names: Iterable[str]) -> str:
+    """One self-contained HTML page of the files side by side."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    formatter = HtmlFormatter(nowrap=True)
+    engine = Environment(loader=PackageLoader("reports", "templates"), autoescape=True, undefined=StrictUndefined)
+    # Pygments escapes what it highlights
+    shown = [
+        (one, Markup(highlight(one.text, get_lexer_by_name(one.language), formatter)))
+        for one in (source(workload, name) for name in names)
+    ]
+    light, dark = (
+        HtmlFormatter(style=style).get_style_defs(scope)
+        for style, scope in (("default", "pre"), ("github-dark", ":root pre"))
+    )
+    template = engine.get_template("rosetta.html.j2")
+    return template.render(workload=workload, shown=shown, light=Markup(light), dark=Markup(dark))

@@ -1,0 +1,72 @@
+"""The same workload side by side: the right files, whole and escaped, and clear words for what is not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.protocol import source_digest
+from reports import rosetta
+
+
+def test_every_framework_of_the_bench_has_both_workloads() -> None:
+    declared = {path.parent.name for path in (rosetta.BENCH / "frameworks").glob("*/framework.json")}
+    assert len(declared) > 15
+    for workload in ("cnn-cifar10", "gru-imdb"):
+        assert set(rosetta.frameworks(workload)) == declared
+
+
+def test_a_file_that_only_passes_on_another_is_shown_as_that_one() -> None:
+    assert rosetta.source("cnn-cifar10", "keras_jax").path == "bench/frameworks/keras/cnn_cifar10.py"
+    assert rosetta.source("cnn-cifar10", "keras_jax").title == "Keras on JAX"
+    assert rosetta.source("gru-imdb", "chainer").path == "bench/frameworks/chainer/gru_imdb.py"
+    assert rosetta.source("gru-imdb", "r_keras").language == "r"
+
+
+@pytest.mark.parametrize(
+    ("workload", "framework", "words"),
+    [
+        ("cnn-cifar", "torch", "did you mean 'cnn-cifar10'"),
+        ("cnn-cifar10", "pytorch", "did you mean 'torch'"),
+        ("cnn-cifar10", "../torch", "did you mean 'torch'"),
+        ("../cnn-cifar10", "torch", "there is no workload"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(workload: str, framework: str, words: str) -> None:
+    with pytest.raises(rosetta.RosettaError, match=words):
+        rosetta.source(workload, framework)
+
+
+def test_the_page_holds_both_files_whole_and_asks_no_one_for_anything() -> None:
+    page = rosetta.page("gru-imdb", ["torch", "r_keras"])
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "nn" in page
+    assert "<script" not in page
+    # R's assignment arrow must be escaped, or it would open a tag
+    assert "&lt;-" in page
+
+
+def test_a_report_shows_code_only_where_it_is_the_code_that_ran() -> None:
+    here = source_digest(str(rosetta.BENCH))
+    assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"], here)] == ["torch"]
+    assert rosetta.sources("cnn-cifar10", ["torch"], "0" * 64) == []
+    assert rosetta.sources("cnn-cifar10", ["torch"], None) == []
+
+
+def test_the_command_prints_and_writes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "runner", "rosetta", "cnn-cifar10", "torch", "chainer"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0
+    assert "bench/frameworks/torch/cnn_cifar10.py" in shown.stdout
+    assert "MomentumSGD" in shown.stdout
+    target = tmp_path / "stone.html"
+    written = subprocess.run([*command, "--html", str(target)], capture_output=True, text=True, check=False)
+    assert written.stdout.strip() == str(target)
+    assert "Chainer" in target.read_text()
+    wrong = subprocess.run([*command[:-1], "chainr"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "did you mean 'chainer'" in wrong.stderr
