@@ -7,7 +7,7 @@ import sys
 
 from bench import curve, environment, frameworks, parity, workloads
 from bench.protocol import Emitter
-from bench.run import load_framework, load_training, run
+from bench.run import check_mode, load_framework, load_training, run
 from bench.setup import Setup
 
 
@@ -50,6 +50,7 @@ def check_adapter(options):
     """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
     threads = options.threads or environment.cpu_count()
     setup = Setup(options.device, options.precision, options.mode, threads, 1, False)
+    check_mode(options.framework, options.mode)
     framework = load_framework(options.framework)
     framework.configure(setup)
     training_class = load_training(options.framework, options.workload)

@@ -9,7 +9,7 @@ import traceback
 
 import numpy as np
 
-from bench import canonical, environment, parity, timing, workloads
+from bench import canonical, environment, frameworks, parity, timing, workloads
 from bench.errors import BenchError, Unsupported
 from bench.protocol import MAX_STRING
 from bench.setup import Setup
@@ -21,6 +21,14 @@ def load_framework(name):
         return importlib.import_module("bench.frameworks.%s.framework" % name)
     except ImportError as error:
         raise Unsupported("this interpreter cannot import the framework %r: %s" % (name, error))
+
+
+def check_mode(name, mode):
+    """Raises Unsupported for a mode that the framework does not declare."""
+    declared = frameworks.declaration(name)["modes"]
+    if mode not in declared:
+        has = ", ".join("%s (%s)" % pair for pair in sorted(declared.items()))
+        raise Unsupported("%s has no mode %r; it has: %s" % (name, mode, has))
 
 
 def load_training(framework, workload):
@@ -68,6 +76,7 @@ class Cell(object):
     def run(self):
         o = self.options
         with self.phase("import"):
+            check_mode(o.framework, o.mode)
             framework = load_framework(o.framework)
             framework.configure(self.setup(True))
             training_class = load_training(o.framework, o.workload)

@@ -68,7 +68,8 @@ class Image(BaseModel):
     )
     # what the lock holds as source archives only, built without isolation: sources.lock, made beside requirements.lock
     source_builds: tuple[str, ...] = Field((), examples=['["chainer"]'])
-    # Debian package -> the program, shared library or file (a path) by which one sees that it is there
+    # Debian package -> the program, shared library or file (a path) by which one sees that it is there; "" where
+    # an environment outside a container does without, and a mode is missing then
     debian: dict[DebianPackage, str] = Field(default_factory=dict, examples=['{ "g++" = "g++" }'])
     # why this image was never run; it is planned only when it is named
     untested: str | None = Field(None, examples=['"no Julia can be had where this was written"'])

@@ -93,7 +93,7 @@ class VenvEngine:
 
 def _missing(image: Image) -> str | None:
     """Which of the distribution's programs and libraries that the image has are not on this machine; None when all are."""
-    missing = [package for package, probe in image.debian.items() if not _is_there(probe)]
+    missing = [package for package, probe in image.debian.items() if probe and not _is_there(probe)]
     if not missing:
         return None
     return (

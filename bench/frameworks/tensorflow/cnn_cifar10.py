@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from bench.frameworks.tensorflow.framework import channels_first
+from bench.frameworks.tensorflow.framework import channels_first, function
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -58,6 +58,9 @@ class Training:
         self.optimizer = keras.optimizers.SGD(learning_rate=0.01, momentum=0.9)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
+        # traced once, at the first call (B8)
+        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
+        self.logits = function(self._logits)
 
     def load(self, parameters):
         for name, layer in ((name, self.network.get_layer(name)) for name in LAYERS):
@@ -72,21 +75,18 @@ class Training:
         # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
         return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
 
-    @tf.function
-    def loss_and_gradients(self, x, y):
+    def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
             logits = self.network(x, training=self.dropout)
             loss = self.loss(y, logits)
         return logits, loss, tape.gradient(loss, self.network.trainable_variables)
 
-    @tf.function
-    def train_step(self, x, y):
-        _, loss, gradients = self.loss_and_gradients(x, y)
+    def _train_step(self, x, y):
+        _, loss, gradients = self._loss_and_gradients(x, y)
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
 
-    @tf.function  # A21: no tape, so no gradients in evaluation
-    def logits(self, x):
+    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
         return self.network(x, training=False)
 
     def probe(self, x, y):

@@ -13,11 +13,19 @@ from bench.errors import Unsupported  # noqa: E402
 
 NAME = "tensorflow"
 
+_xla = False
+
+
+def function(python):
+    """tf.function as the cell's mode has it: a graph, a graph compiled by XLA, or (switched off in configure) eager."""
+    return tf.function(python, jit_compile=_xla)
+
 
 def configure(setup):
     """Threads, precision and memory, before the first tensor starts the runtime."""
-    if setup.mode != "default":
-        raise Unsupported("tensorflow has no mode %r here; it has: default (tf.function)" % setup.mode)
+    global _xla
+    _xla = setup.mode == "xla"
+    tf.config.run_functions_eagerly(setup.mode == "eager")
     tf.config.threading.set_intra_op_parallelism_threads(setup.threads)
     tf.config.threading.set_inter_op_parallelism_threads(setup.threads)
     # On by default for matmul and convolution on Ampere and later: set it, and read it back in settings().
@@ -71,7 +79,8 @@ def settings():
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
         "threads": tf.config.threading.get_intra_op_parallelism_threads(),
         "threads_between_operations": tf.config.threading.get_inter_op_parallelism_threads(),
-        "xla": False,
+        "xla": _xla,
+        "eager": tf.config.functions_run_eagerly(),
         # A3: TensorFlow searches cuDNN's algorithms unless this is 0. A4: the old Winograd flag is left alone.
         "cudnn_autotune": os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1") != "0",
         "layout": "NCHW" if channels_first() else "NHWC",

@@ -1,5 +1,7 @@
 """PyTorch's switches, versions and device, for every workload."""
 
+import shutil
+
 import torch
 
 from bench import environment
@@ -13,8 +15,10 @@ _device = None
 def configure(setup):
     """Threads and precision, before anything is built."""
     global _device
-    if setup.mode != "default":
-        raise Unsupported("torch has no mode %r here; it has: default (eager)" % setup.mode)
+    if setup.mode == "compile" and shutil.which("g++") is None:
+        raise Unsupported(
+            "torch.compile needs a C++ compiler, and there is no g++ on PATH; install one, or leave the mode out"
+        )
     torch.set_num_threads(setup.threads)
     # On Ampere and later cuDNN's convolutions take tf32 unless told otherwise: set both, and read them back in settings().
     tf32 = setup.precision == "tf32"
@@ -33,6 +37,11 @@ def torch_device(setup):
             % (torch.__version__, torch.version.cuda)
         )
     return torch.device("cuda", 0) if setup.device == "cuda" else torch.device("cpu")
+
+
+def compiled(setup, network):
+    """The network as the cell's mode runs it: itself, or what TorchDynamo and Inductor make of it at its first call."""
+    return torch.compile(network) if setup.mode == "compile" else network
 
 
 def to_device(device, *arrays):
