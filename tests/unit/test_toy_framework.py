@@ -1,0 +1,59 @@
+"""Adding a framework touches only its folders: a toy one is dropped into a copy of the project, and everything knows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import PROJECT
+
+TOY = PROJECT / "tests" / "fixtures" / "toy_framework"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("project")
+    for name in ("bench", "runner", "reports", "images"):
+        shutil.copytree(PROJECT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TOY / "adapter", copy / "bench" / "frameworks" / "toy")
+    shutil.copytree(TOY / "image", copy / "images" / "toy-1-cpu")
+    return copy
+
+
+def python(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(project)}
+    command = [sys.executable, "-P", "-m", *arguments]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("workload", ["cnn-cifar10", "gru-imdb"])
+def test_its_adapter_is_held_against_the_reference(project: Path, workload: str) -> None:
+    ended = python(project, "bench", "check", workload, "--framework", "toy")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["failed"] == []
+
+
+def test_a_mode_that_it_does_not_declare_is_refused(project: Path) -> None:
+    ended = python(project, "bench", "run", "cnn-cifar10", "--framework", "toy", "--mode", "compile")
+    assert "has no mode 'compile'" in ended.stdout
+    assert '"unsupported"' in ended.stdout
+
+
+def test_it_is_planned_with_its_image(project: Path, tmp_path: Path) -> None:
+    options = ["--gpus", "none", "--engine", "venv", "--images", "toy-*", "--out", str(tmp_path)]
+    ended = python(project, "runner", "matrix", "--dry-run", "--json", *options)
+    assert ended.returncode == 0, ended.stderr
+    planned = {(cell["image"], cell["framework"], cell["workload"]) for cell in json.loads(ended.stdout)["cells"]}
+    assert planned == {("toy-1-cpu", "toy", "cnn-cifar10"), ("toy-1-cpu", "toy", "gru-imdb")}
+
+
+def test_its_source_is_shown(project: Path) -> None:
+    ended = python(project, "runner", "rosetta", "cnn-cifar10", "toy", "torch")
+    assert ended.returncode == 0, ended.stderr
+    assert "bench/frameworks/toy/cnn_cifar10.py" in ended.stdout
