@@ -25,10 +25,11 @@ class Training(Trained):
 
     def logits(self, x, training):
         p = self.parameters
-        projected = (self.embedding(x).linear(p["gru.w"].T, p["gru.b"])).contiguous()  # (64, 150, 300)
+        # (150, 64, 300): time first (C3), so that every position is a piece of memory, and its kernels are those of all others
+        projected = self.embedding(x.T).linear(p["gru.w"].T, p["gru.b"]).contiguous()
         h = Tensor.zeros(x.shape[0], 100)  # C6
         for position in range(x.shape[1]):
-            xr, xz, xn = projected[:, position].chunk(3, dim=1)
+            xr, xz, xn = projected[position].contiguous().chunk(3, dim=1)
             hr, hz, hn = h.linear(p["gru.u"].T, p["gru.c"]).chunk(3, dim=1)
             r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
             n = (xn + r * hn).tanh()  # C8: the reset gate after the product, as cuDNN has it
