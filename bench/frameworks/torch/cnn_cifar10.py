@@ -41,7 +41,7 @@ class Training:
         self.device = torch_device(setup)
         self.dropout = setup.training
         self.network = Network().to(self.device)
-        self.forward = compiled(setup, self.network)
+        self.compiled = compiled(setup, self.network)
         # A10: torch's momentum is v <- 0.9 v + g, w <- w - lr v, as the specification wants; dampening and Nesterov are off.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
 
@@ -60,7 +60,7 @@ class Training:
         self.network.train(self.dropout)
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        logits = self.forward(x)
+        logits = self.compiled(x)
         loss = F.cross_entropy(logits, y)
         loss.backward()
         gradients = {_canonical_name(name): p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
@@ -70,7 +70,7 @@ class Training:
         self.network.train(self.dropout)
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.forward(x), y)
+        loss = F.cross_entropy(self.compiled(x), y)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -81,7 +81,7 @@ class Training:
     @torch.no_grad()  # A21: no gradients in evaluation
     def predict(self, x):
         self.network.eval()
-        return self.forward(torch.from_numpy(x).to(self.device)).cpu().numpy()
+        return self.compiled(torch.from_numpy(x).to(self.device)).cpu().numpy()
 
 
 def _torch_name(name):

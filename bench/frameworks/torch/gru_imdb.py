@@ -39,7 +39,7 @@ class Training:
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)
         self.network = Network().to(self.device)
-        self.forward = compiled(setup, self.network)
+        self.compiled = compiled(setup, self.network)
         # C9: every constant set. The embedding's gradient is dense.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
 
@@ -58,7 +58,7 @@ class Training:
         self.network.train()
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        logits = self.forward(x)
+        logits = self.compiled(x)
         loss = F.cross_entropy(logits, y)
         loss.backward()
         found = dict(self.network.named_parameters())
@@ -69,7 +69,7 @@ class Training:
         self.network.train()
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.forward(x), y)
+        loss = F.cross_entropy(self.compiled(x), y)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -80,4 +80,4 @@ class Training:
     @torch.no_grad()
     def predict(self, x):
         self.network.eval()
-        return self.forward(torch.from_numpy(x).to(self.device)).cpu().numpy()
+        return self.compiled(torch.from_numpy(x).to(self.device)).cpu().numpy()
