@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import sys
 
 from bench import curve, environment, frameworks, parity, workloads
@@ -28,7 +29,8 @@ def parser():
     cell.add_argument("--data", help="folder of the real data set; without it, a learnable stand-in is generated")
     cell.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
 
-    commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
+    there = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
+    there.add_argument("--framework", choices=frameworks.names(), help="look for this one only")
 
     made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     made.add_argument("workload", choices=workloads.names())
@@ -87,16 +89,29 @@ def in_its_own_language(options):
         os.execvp(program, [program, script] + sys.argv[1:])
 
 
-def list_frameworks():
+def list_frameworks(only):
+    """[{"framework": ..., "version": ...}] of those that this interpreter can import and configure for a CPU.
+
+    Each is tried in a process of its own: two of them want one library in two ways (Keras and its backends), and what fails half way
+    leaves things behind.
+    """
+    if only:
+        framework = load_framework(only)
+        framework.configure(Setup("cpu", "fp32", "default", 1, 1, True))
+        return [{"framework": only, "version": framework.versions()["framework"]}]
     found = []
     for name in frameworks.names():
         if "entrypoint" in frameworks.declaration(name):
             continue  # another language's: this interpreter cannot tell
-        try:
-            framework = load_framework(name)
-            found.append({"framework": name, "version": framework.versions()["framework"]})
-        except Exception as error:  # a broken installation is left out of the list, and said
-            print("%s: %s" % (name, error), file=sys.stderr)
+        command = [sys.executable, "-m", "bench", "frameworks", "--framework", name]
+        variables = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+        tried = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
+        printed, log = tried.communicate()
+        if tried.returncode == 0:
+            found += json.loads(printed.decode("utf-8"))
+        else:  # a broken installation is left out of the list, and said
+            last = log.decode("utf-8", "replace").strip().splitlines()[-1:]
+            print("%s: %s" % (name, "".join(last)), file=sys.stderr)
     return found
 
 
@@ -114,7 +129,7 @@ def main():
         return run(options, Emitter())
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
-        emitter.write(json.dumps(list_frameworks()).encode("utf-8") + b"\n")
+        emitter.write(json.dumps(list_frameworks(options.framework)).encode("utf-8") + b"\n")
         return 0
     if options.command == "check":
         in_its_own_language(options)
