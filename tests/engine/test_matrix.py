@@ -23,13 +23,14 @@ from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine
 
 from .conftest import CPU_IMAGES
 
+# the others' parity is tests/contract's
+THREE = ("--frameworks", "jax,tensorflow,torch")
 CELLS = {(name, workload) for name in CPU_IMAGES for workload in ("cnn-cifar10", "gru-imdb")}
 FIRST_CELL_SECONDS = 600  # with cold caches the images are built first
 
 
 def matrix_command(engine: str, out: Path, *options: str) -> list[str]:
     command = [sys.executable, "-m", "runner", "matrix", "--gpus", "none", "--preset", "quick", "--repeats", "1"]
-    command += ["--frameworks", "jax,tensorflow,torch"]  # the others' parity is tests/contract's
     return [*command, "--engine", engine, "--out", str(out), *options]
 
 
@@ -72,7 +73,7 @@ def killed_and_resumed(
 ) -> Iterator[Path]:
     """A run in containers that was killed in its second cell and then resumed."""
     out = tmp_path_factory.mktemp("docker")
-    with subprocess.Popen(matrix_command("docker", out), cwd=PROJECT) as process:
+    with subprocess.Popen(matrix_command("docker", out, *THREE), cwd=PROJECT) as process:
         try:
             wait_until(lambda: list(out.glob("*/cells/*.r*.parquet")), process, FIRST_CELL_SECONDS)
             wait_until(lambda: run_containers(client), process, 60)
@@ -81,7 +82,7 @@ def killed_and_resumed(
     folder = run_folder(out)
     left = run_containers(client)
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
-    resumed = subprocess.run(matrix_command("docker", out, "--resume", folder.name), cwd=PROJECT)
+    resumed = subprocess.run(matrix_command("docker", out, *THREE, "--resume", folder.name), cwd=PROJECT)
     assert resumed.returncode == 0
     assert left, "the kill should have left a container behind, or this test proves nothing"
     assert finished
@@ -114,7 +115,7 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
     ours, theirs = [], []
     for turn in range(3):  # in turns, and the least of each: what a neighbour takes is in neither
         out = tmp_path / str(turn)
-        options = ["--images", image.image.name, "--workloads", "cnn-cifar10"]
+        options = ["--images", image.image.name, "--frameworks", "torch", "--workloads", "cnn-cifar10"]
         subprocess.run(matrix_command("docker", out, *options), cwd=PROJECT, check=True)
         cells = store.read([run_folder(out)], "cells").query("status == 'ok'")
         (events,) = (run_folder(out) / "events").glob("*.jsonl")
@@ -136,7 +137,7 @@ def phase_seconds(events: bytes) -> float:
 @pytest.mark.timeout(1800)
 def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:
     ended = subprocess.run(
-        matrix_command("venv", tmp_path), cwd=PROJECT, env=os.environ | {"DOCKER_HOST": "unix:///no"}
+        matrix_command("venv", tmp_path, *THREE), cwd=PROJECT, env=os.environ | {"DOCKER_HOST": "unix:///no"}
     )
     assert ended.returncode == 0
     ran = assert_six_good_cells(run_folder(tmp_path), "venv")

@@ -70,7 +70,7 @@ def image(registry: str, tmp_path: Path) -> Image:
     shutil.copytree(IMAGES / "torch-2.13.0-cpu", tmp_path / "torch-2.13.0-cpu")
     toml = tmp_path / "torch-2.13.0-cpu" / "image.toml"
     toml.write_text(toml.read_text().replace("python:3.11-slim-bookworm", f"{registry}/python:3.11"))
-    return load_catalog(tmp_path, ("torch",))["torch-2.13.0-cpu"]
+    return load_catalog(tmp_path, ("torch", "keras_torch"))["torch-2.13.0-cpu"]
 
 
 def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_has_moved(
@@ -79,7 +79,7 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
     monkeypatch.delenv(build.BASE_IMAGE_VARIABLE, raising=False)
     first = push(client, image.base, b"first")
     digest = lock.pin_base(image, client)
-    pinned = load_catalog(tmp_path, ("torch",))[image.name]
+    pinned = load_catalog(tmp_path, ("torch", "keras_torch"))[image.name]
     assert pinned.base_digest == digest
     assert pinned.model_copy(update={"base_digest": None}) == image  # nothing else in the file changed
     assert "not resolved" not in (image.folder / "image.toml").read_text()
@@ -99,4 +99,4 @@ def test_a_registry_that_does_not_know_the_base_is_named(client: Any, image: Ima
     unknown = image.model_copy(update={"base": image.base.replace("/python", "/unknown")})
     with pytest.raises(lock.LockError, match=r"the registry of .*/unknown:3.11 does not tell its digest"):
         lock.pin_base(unknown, client)
-    assert load_catalog(image.folder.parent, ("torch",))[image.name].base_digest is None
+    assert load_catalog(image.folder.parent, ("torch", "keras_torch"))[image.name].base_digest is None
