@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from bench import canonical, parity, workloads
+from bench.adapters import load_adapter, load_framework
 from bench.protocol import Emitter
-from bench.run import load_framework, load_training
 from bench.setup import Setup
 
 FOLDER = Path(__file__).parent / "examples"
@@ -46,7 +46,7 @@ def prepared(name, workload_name):
     framework.configure(setup)  # before the example imports anything: it chooses Keras' backend, and gives Theano's flags
     workload = workloads.module(workload_name)
     random = np.random.RandomState(1)
-    training_class = load_training(name, workload_name)
+    training_class = load_adapter(name, workload_name)
     training = training_class(setup)
     variant = parity.variant_of(training_class, workload_name)
     training.load(canonical.draw_parameters(workload, random, False, variant))
