@@ -134,6 +134,7 @@ class Cell:
     total_seconds: float | None
     environment: Mapping[str, Any]
     row: Mapping[str, Any]
+    host: Mapping[str, Any]
     command: str
 
     @property

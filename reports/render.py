@@ -37,9 +37,7 @@ def render(folders: Sequence[Path], output: Path) -> None:
     """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    manifests = [store.RunStore(folder).manifest() for folder in folders]
-    frames = {name: store.read(folders, name) for name in store.TABLES}
-    store.write_bytes(output, page(tables.build(manifests, frames)).encode("utf-8"))
+    store.write_bytes(output, page(tables.load(folders)).encode("utf-8"))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -33,12 +34,18 @@ from reports.model import (
 )
 from reports.statistics import Array, Estimate
 from reports.text import cell_name
-from runner.store import TABLES
+from runner.store import TABLES, RunStore, read
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
+
+
+def load(folders: Sequence[Path]) -> Tables:
+    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    return build(manifests, {name: read(folders, name) for name in TABLES})
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
@@ -171,6 +178,7 @@ def _cell(
         total_seconds=None if short or status != "ok" else _total(repeats),
         environment=_environment(row),
         row=row,
+        host=manifest.get("host") or {},
         command=_command(row, manifest),
     )
 
@@ -336,12 +344,18 @@ def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
     ratio = statistics.ratio_estimate(above, below, level=level)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
-    if not (cell.shifts or best.shifts) or ratio.low is None or ratio.high is None:
+    if not (cell.shifts or best.shifts):
         return ratio
-    ends = (cell.step.low, cell.step.high, best.step.low, best.step.high)
-    low_a, high_a, low_b, high_b = (math.nan if end is None else end for end in ends)
-    low, high = min(ratio.low, low_a / high_b), max(ratio.high, high_a / low_b)
-    return replace(ratio, low=low, high=high, note="unsteady: the interval spans the levels before and after")
+    return statistics.spanning(ratio, levels([cell]), levels([best]))
+
+
+def levels(cells: Iterable[Cell]) -> list[float]:
+    """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
+    found = []
+    for cell in cells:
+        found += [cell.step.value] if cell.step else []
+        found += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
+    return found
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:

@@ -32,6 +32,27 @@ def could_not_start(error: BaseException) -> NoReturn:
     raise typer.Exit(2)
 
 
+def print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def stored_runs(out: Path) -> list[Path]:
+    """The folders of all runs under `out`, oldest first: a run's id begins with its time."""
+    from runner.store import StoreError
+
+    there = sorted(path.parent for path in out.glob("*/run.json"))
+    if not there:
+        could_not_start(StoreError(f"{out} holds no run; `runner matrix` makes one, --out names another folder"))
+    return there
+
+
+def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
+    """The folders of runs given by id or folder; the newest run where none is given."""
+    return [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else stored_runs(out)[-1:]
+
+
 @app.command()
 def matrix(
     gpus: Annotated[str, typer.Option(help="all, none, or indices or UUIDs between commas.")] = "all",
@@ -121,19 +142,67 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
+    from reports import render
     from runner.store import StoreError
 
-    there = sorted(path.parent for path in out.glob("*/run.json"))
-    if not runs and not there:
-        could_not_start(StoreError(f"{out} holds no run; `runner matrix` makes one, --out names another folder"))
-    folders = [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else there[-1:]
-    from reports import render
+    folders = chosen_runs(runs, out)
 
     try:
         render(folders, output)
     except StoreError as error:
         could_not_start(error)
     typer.echo(str(output))
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, image, GPU or CUDA version: what B is held against.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--runs", help="Where images, GPUs and CUDA versions are looked up; default: the newest run."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="What A and B are, where it is not plain: run, image, gpu or cuda.")
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
+    ] = 5.0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which step times differ between two runs, images, GPUs or CUDA versions: real, noise, or cannot tell.
+
+    Exit code 0: nothing is slower in B; 1: something is, or no longer runs; 2: it cannot be told of every cell.
+    """
+    from reports import compare as command
+    from reports.export import comma_separated, terminal
+    from reports.tables import load
+    from runner.store import StoreError
+
+    if as_markdown + as_csv + as_json > 1:
+        could_not_start(ValueError("--markdown, --csv and --json: give one of them"))
+    pair = [out / word if (out / word).is_dir() else Path(word) for word in (a, b)]
+    try:
+        if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
+            found = command.compare(load(pair), pair[0].resolve().name, pair[1].resolve().name, "run", margin / 100)
+        else:
+            found = command.compare(load(chosen_runs(list(words(runs)), out)), a, b, by, margin / 100)
+    except (command.CompareError, StoreError) as error:
+        could_not_start(error)
+    if as_json:
+        print_json(command.document(found))
+    elif as_csv:
+        typer.echo(comma_separated(command.records(found)), nl=False)
+    elif as_markdown:
+        typer.echo(command.markdown(found), nl=False)
+    else:
+        terminal(command.table(found))
+        for line in command.remarks(found):
+            typer.echo(line)
+    raise typer.Exit(found.exit_code)
 
 
 @app.command()
