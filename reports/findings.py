@@ -147,9 +147,11 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
         caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
     if any(cell.short for cell in cells):
-        caveats.append("Shorter than the specification's run: speeds compare, totals and final accuracies do not.")
+        caveats.append(
+            f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."
+        )
     if group.key.data_source == "generated":
-        caveats.append("Trained on generated stand-in data.")
+        caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
         why = [cell.status if cell.status != "ok" else cell.unranked for cell in group.others]
         parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]

@@ -214,6 +214,7 @@ class Workload:
     band: tuple[float, float] | None
     band_data: str
     chance: float | None
+    learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
 
 

@@ -33,11 +33,14 @@ LISTED_IN_ALL = 20_000
 LISTED_FOR_ONE = 200
 
 
-def render(folders: Sequence[Path], output: Path) -> None:
-    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
+def render(folders: Sequence[Path], output: Path, bench_sha256: str | None = None) -> None:
+    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run.
+
+    `bench_sha256` is the digest of this checkout's bench: its code is shown beside cells that had the same.
+    """
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    store.write_bytes(output, page(tables.load(folders)).encode("utf-8"))
+    store.write_bytes(output, page(tables.load(folders), bench_sha256).encode("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Plots:
         return self.add(charts.intervals(group, self.most), charts.described(group), caption)
 
     def learning(self, group: Group, workload: Workload) -> list[Chart]:
-        drawn = charts.learning(group, workload, self.most)
+        drawn = charts.learning(group, workload, self.most) if workload.learns else []
         made = (
             self.add(figure, f"{title} against training time, a line for each repeat.", title)
             for title, figure in drawn
@@ -89,7 +92,7 @@ class Plots:
         return self.add(charts.sequence(cell, repeat, self.most), words)
 
 
-def page(data: Tables) -> str:
+def page(data: Tables, bench_sha256: str | None = None) -> str:
     """The whole HTML document."""
     plots = Plots(data)
     frameworks = sorted({cell.framework for cell in data.cells})
@@ -115,7 +118,7 @@ def page(data: Tables) -> str:
             marks=charts.symbols(data.cells),
             matrix=matrix(data),
             absent=absent(data),
-            sources=sources,
+            sources=lambda workload: sources(workload, bench_sha256),
         )
     )
     return template.render(
@@ -129,12 +132,13 @@ def page(data: Tables) -> str:
     )
 
 
-def sources(workload: Workload) -> list[rosetta.Source]:
+def sources(workload: Workload, bench_sha256: str | None) -> list[rosetta.Source]:
     """The code that measured a workload's cells, a file a framework: where it is this checkout's, and not another."""
-    digests: dict[str, set[str]] = {}
-    for cell in (cell for group in workload.groups for cell in group.cells):
-        digests.setdefault(str(cell.row.get("bench_sha256")), set()).add(cell.framework)
-    return [one for digest, names in sorted(digests.items()) for one in rosetta.sources(workload.name, names, digest)]
+    cells = (cell for group in workload.groups for cell in group.cells)
+    return rosetta.sources(
+        workload.name,
+        {cell.framework for cell in cells if bench_sha256 and cell.row.get("bench_sha256") == bench_sha256},
+    )
 
 
 def _engine() -> Environment:

@@ -8,7 +8,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +31,7 @@ from reports.model import (
     Windows,
     Workload,
 )
+from reports.specifications import specification
 from reports.statistics import Array, Estimate
 from reports.text import cell_name
 from runner.store import TABLES, RunStore, read
@@ -360,11 +360,8 @@ def levels(cells: Iterable[Cell]) -> list[float]:
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
     """The workload with the words of its specification in bench, where this release knows it."""
-    spec: dict[str, Any] = {}
-    path = resources.files("bench") / "workloads" / f"{name}.json"
-    if "/" not in name and "\\" not in name and "\0" not in name and len(name) < 100 and path.is_file():
-        spec = json.loads(path.read_text("utf-8"))
-    metric = spec.get("metric", {})
+    spec = specification(name)
+    metric = spec.get("metric") or {}
     band = metric.get("band")
     return Workload(
         anchor=anchor,
@@ -375,6 +372,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
         band=(float(band[0]), float(band[1])) if band else None,
         band_data=str(metric.get("band_data", "")),
         chance=spec.get("chance"),
+        learns=not spec or bool(metric),
         groups=groups,
     )
 

@@ -142,13 +142,15 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
+    from bench.protocol import source_digest
     from reports import render
     from runner.store import StoreError
+    from runner.workloads import BENCH
 
     folders = chosen_runs(runs, out)
 
     try:
-        render(folders, output)
+        render(folders, output, source_digest(BENCH))
     except StoreError as error:
         could_not_start(error)
     typer.echo(str(output))
