@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import export
-from reports.contrast import ALPHA, MARGIN, Contrast, Side, contrasts
+from reports.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
 from reports.model import Cell, Tables
 from reports.text import between, cell_name, listing, number, plural, visible
 
@@ -294,9 +294,3 @@ def markdown(found: Comparison) -> str:
     lines = [f"**{said}**", ""]
     lines += [export.markdown(table(found)), "", METHOD, ""] if found.rows else []
     return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"
-
-
-METHOD = (
-    "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
-    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters."
-)

@@ -21,6 +21,11 @@ Verdict = Literal["real", "noise", "cannot tell"]
 ALPHA = 1 - statistics.LEVEL
 MARGIN = 0.05  # a change below this is not looked for: an interval inside it says that there is none worth a search
 
+METHOD = (
+    "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
+    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters."
+)
+
 # What may change under a cell between two measurements of it, as its row and its run recorded it.
 _RECORDED: Mapping[str, Callable[[Cell], object]] = {
     "framework": lambda cell: cell.row.get("framework_version"),
@@ -167,7 +172,7 @@ def _verdict(before: Side, after: Side, ratio: Estimate | None, p: float | None,
         return "cannot tell", ratio.note
     if p is not None and p < ALPHA:
         return "real", ""
-    if ratio.repeats < 2:
+    if ratio.error is None:
         return "cannot tell", "one repeat: how much another run would differ is not known; measure with --repeats 3"
     if 1 - margin < ratio.low and ratio.high < 1 + margin:
         return "noise", ""

@@ -236,8 +236,8 @@ def ratio_estimate(
 
     One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
-    show. `alike`: both sides are measurements of one cell, whose repeats scatter alike; then the degrees of freedom add
-    up, as in Student's own test, and three repeats tell what Welch's need four for.
+    show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, whose repeats
+    scatter alike; the degrees of freedom then add up, as in Student's own test, and one repeat is held against many.
     """
     groups = _groups(numerator), _groups(denominator)
     if not all(groups) or any(np.median(group) <= 0 for side in groups for group in side):
@@ -250,29 +250,53 @@ def ratio_estimate(
         note = _too_few(min(len(values) for values in single), level)
         return Estimate(value, None, None, windows, repeats, "none", note)
     if len(single) == 2:
-        rng = np.random.default_rng(SEED)
-        logs = np.log(median_draws(above, rng)) - np.log(median_draws(below, rng))
-        low, high = (math.exp(x) for x in np.quantile(logs, _percentiles(2 * windows - 1, level)))
+        low, high = _single_interval(above, below, level)
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
-    errors = [_error_and_freedom(side) for side in groups]
-    variance = sum(error**2 for error, _ in errors)
-    spread = sum(error**4 / freedom for error, freedom in errors)
-    freedom = max(1.0, variance**2 / spread) if spread > 0 else 1.0
-    if alike and repeats > 1:
-        freedom = float(sum(each for _, each in errors))
-    error = math.sqrt(variance)
+    error, freedom = (_student if alike else _welch)(*groups)
     reach = math.exp(student_quantile((1 + level) / 2, freedom) * error)
-    note = "" if repeats > 1 else "one side has one repeat: how much another run of it would differ is not known"
     method = f"cluster bootstrap over repeats, {'Student' if alike else 'Welch'}'s t"
-    return Estimate(value, value / reach, value * reach, windows, repeats, method, note, error, freedom)
+    note = ""
+    if repeats == 1:
+        how = (
+            "taken to scatter as the other side's do"
+            if alike
+            else "how much another run of it would differ is not known"
+        )
+        note = f"one side has one repeat: {how}"
+    known = error if alike or repeats > 1 else None
+    return Estimate(value, value / reach, value * reach, windows, repeats, method, note, known, freedom)
 
 
-def _error_and_freedom(groups: Sequence[Array]) -> tuple[float, int]:
-    """Standard error of a side's log median and its degrees of freedom."""
-    pooled = np.concatenate(groups)
-    inside = _window_error(pooled)
-    return (inside, len(pooled) - 1) if len(groups) == 1 else (max(inside, _cluster_error(groups)), len(groups) - 1)
+def _single_interval(above: Array, below: Array, level: float) -> tuple[float, float]:
+    """The interval of the ratio of two processes' medians."""
+    rng = np.random.default_rng(SEED)
+    logs = np.log(median_draws(above, rng)) - np.log(median_draws(below, rng))
+    low, high = np.quantile(logs, _percentiles(2 * min(len(above), len(below)) - 1, level))
+    return math.exp(low), math.exp(high)
+
+
+def _welch(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float]:
+    """Standard error of the log ratio and its degrees of freedom, where the sides may scatter differently."""
+    sides = [(_side_error(side), (len(side) if len(side) > 1 else len(side[0])) - 1) for side in (above, below)]
+    error = math.hypot(*(each for each, _ in sides))
+    spread = sum(each**4 / freedom for each, freedom in sides)
+    return error, max(1.0, error**4 / spread) if spread > 0 else 1.0
+
+
+def _student(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float]:
+    """The same where both sides' repeats scatter alike: one variance of a repeat, from all of them."""
+    sides = [(_side_error(side), len(side)) for side in (above, below)]
+    freedom = sum(count - 1 for _, count in sides)
+    variance = sum((count - 1) * count * each**2 for each, count in sides) / freedom
+    inside = math.hypot(*(_window_error(np.concatenate(side)) for side in (above, below)))
+    return max(inside, math.sqrt(variance * sum(1 / count for _, count in sides))), float(freedom)
+
+
+def _side_error(groups: Sequence[Array]) -> float:
+    """Standard error of a side's log median: of its repeats, and never below what its windows show."""
+    inside = _window_error(np.concatenate(groups))
+    return inside if len(groups) == 1 else max(inside, _cluster_error(groups))
 
 
 def student_tail(t: float, freedom: float) -> float:
@@ -325,9 +349,7 @@ def p_value(ratio: Estimate) -> float | None:
 
     An interval that was widened over several levels answers for the level nearest to 1.
     """
-    if ratio.error is None or ratio.freedom is None or ratio.repeats < 2 or ratio.low is None or ratio.high is None:
-        return None
-    if ratio.error == 0:
+    if not ratio.error or ratio.freedom is None or ratio.low is None or ratio.high is None:
         return None
     reach = student_quantile((1 + LEVEL) / 2, ratio.freedom) * ratio.error
     low, high = math.log(ratio.low) + reach, math.log(ratio.high) - reach

@@ -21,6 +21,10 @@ app.add_typer(images_app, name="images")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
 
+Margin = Annotated[
+    float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
+]
+
 
 def words(values: list[str] | None) -> tuple[str, ...]:
     """The words of an option that may be repeated and may hold commas."""
@@ -30,6 +34,11 @@ def words(values: list[str] | None) -> tuple[str, ...]:
 def could_not_start(error: BaseException) -> NoReturn:
     typer.echo(f"runner: {error}", err=True)
     raise typer.Exit(2)
+
+
+def one_format(*asked: bool) -> None:
+    if sum(asked) > 1:
+        could_not_start(ValueError("--markdown, --csv and --json: give one of them"))
 
 
 def print_json(value: object) -> None:
@@ -167,9 +176,7 @@ def compare(
     by: Annotated[
         str | None, typer.Option(help="What A and B are, where it is not plain: run, image, gpu or cuda.")
     ] = None,
-    margin: Annotated[
-        float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
-    ] = 5.0,
+    margin: Margin = 5.0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -184,8 +191,7 @@ def compare(
     from reports.tables import load
     from runner.store import StoreError
 
-    if as_markdown + as_csv + as_json > 1:
-        could_not_start(ValueError("--markdown, --csv and --json: give one of them"))
+    one_format(as_markdown, as_csv, as_json)
     pair = [out / word if (out / word).is_dir() else Path(word) for word in (a, b)]
     try:
         if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
@@ -204,6 +210,44 @@ def compare(
         terminal(command.table(found))
         for line in command.remarks(found):
             typer.echo(line)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def history(
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show noise and what cannot be told too.")] = False,
+    margin: Margin = 5.0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, of every row.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which step times moved since an earlier run, and after which change of driver, image or bench.
+
+    Exit code 0: nothing moved; 1: something did; 2: it cannot be told of every cell.
+    """
+    from reports import history as command
+    from reports.export import comma_separated, terminal
+    from reports.tables import load
+    from runner.store import StoreError
+
+    one_format(as_markdown, as_csv, as_json)
+    try:
+        found = command.history(load(chosen_runs(runs, out) if runs else stored_runs(out)), margin / 100)
+    except StoreError as error:
+        could_not_start(error)
+    rows = found.rows if everything else found.moved
+    if as_json:
+        print_json(command.document(found))
+    elif as_csv:
+        typer.echo(comma_separated(command.records(found)), nl=False)
+    elif as_markdown:
+        typer.echo(command.markdown(found, rows), nl=False)
+    else:
+        if rows:
+            terminal(command.table(rows))
+        typer.echo(found.summary)
     raise typer.Exit(found.exit_code)
 
 

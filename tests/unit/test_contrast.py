@@ -121,13 +121,31 @@ def test_an_interval_over_two_levels_answers_for_the_one_nearest_to_no_change() 
     assert over.low < 0.9
 
 
-def test_one_repeat_has_no_p() -> None:
+def test_one_repeat_has_no_p_but_against_many_of_the_same_cell() -> None:
     random = np.random.default_rng(9)
     for sides in ((1, 1), (1, 4), (4, 1)):
-        ratio = ratio_estimate(measured(random, sides[0]), measured(random, sides[1]))
+        groups = measured(random, sides[0]), measured(random, sides[1])
+        ratio, alike = ratio_estimate(*groups), ratio_estimate(*groups, alike=True)
         assert ratio is not None
+        assert alike is not None
         assert p_value(ratio) is None
+        assert (p_value(alike) is None) == (sides == (1, 1))
     assert p_value(Estimate(1.1, None, None, 3, 2, "none")) is None
+
+
+def test_one_repeat_against_many_of_the_same_cell_errs_in_at_most_five_of_100_trials_and_finds_five_percent() -> None:
+    random = np.random.default_rng(10)
+    wrong = found = 0
+    for _ in range(1000):
+        many = measured(random, 6)
+        for level in (1.0, 1.05):
+            ratio = ratio_estimate(measured(random, 1, level), many, alike=True)
+            assert ratio is not None
+            p = p_value(ratio)
+            assert p is not None
+            wrong, found = (wrong + (p < 0.05), found) if level == 1 else (wrong, found + (p < 0.05))
+    assert wrong / 1000 <= 0.06  # 5 % and what 1000 trials leave open
+    assert found / 1000 >= 0.9
 
 
 def rows(before: Path, after: Path) -> dict[tuple[str, str], Contrast]:
@@ -161,9 +179,9 @@ def test_an_unsteady_cell_cannot_be_told_and_it_is_said_why(tmp_path: Path) -> N
     assert "unsteady" in jax.reason
 
 
-def test_one_repeat_cannot_tell_whatever_the_ratio_and_says_what_would(tmp_path: Path) -> None:
+def test_one_repeat_each_cannot_tell_whatever_the_ratio_and_says_what_would(tmp_path: Path) -> None:
     slow = {("torch-2.13.0-cpu", "cnn-cifar10"): 3.0}
-    found = rows(synthetic.make_run(tmp_path / "a", repeats=4), synthetic.make_run(tmp_path / "b", slower=slow, draw=1))
+    found = rows(synthetic.make_run(tmp_path / "a"), synthetic.make_run(tmp_path / "b", slower=slow, draw=1))
     assert {row.verdict for row in found.values()} == {"cannot tell"}
     assert "--repeats 3" in found["torch", "cnn-cifar10"].reason
 
