@@ -56,7 +56,7 @@ def _gpus(cell: Cell) -> tuple[str, ...]:
 
 
 def _of_run(cell: Cell) -> Match:
-    return *_asked(cell), cell.image, cell.framework, *_device(cell)
+    return *_asked(cell), cell.image, cell.framework, *_device(cell), cell.uuid
 
 
 def _of_framework(cell: Cell) -> Match:

@@ -61,7 +61,7 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     measured: dict[tuple[object, ...], list[Cell]] = {}
     for cell in tables.cells:
         if not cell.unranked:
-            measured.setdefault((cell.image, cell.framework, cell.mode, cell.key), []).append(cell)
+            measured.setdefault((cell.image, cell.framework, cell.mode, cell.uuid, cell.key), []).append(cell)
     again = [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values() if len(cells) > 1]
     pairs = [pair for cells in again for pair in _pairs(_states(cells))]
     return History(tuple(order), contrasts(pairs, margin), len(measured) - len(again))

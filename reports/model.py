@@ -127,6 +127,8 @@ class Cell:
     items_per_step: float | None
     first_step_seconds: float | None
     phases: Mapping[str, float]
+    costs: Mapping[str, float]  # what it took besides time, by column of the store; what was not recorded is left out
+    throttled: tuple[str, ...]  # why its device slowed itself down; empty where it did not
     score: Score | None
     parity_passed: bool | None
     parity: tuple[ParityRow, ...]
@@ -174,6 +176,11 @@ class Cell:
         settings = self.environment.get("settings")
         found = settings if isinstance(settings, dict) else {}
         return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
+
+    @property
+    def uuid(self) -> str:
+        """The one GPU that the cell was for, where each of a model was asked for; else empty."""
+        return str(self.row.get("device_uuid") or "")
 
     @property
     def version(self) -> str:

@@ -333,15 +333,15 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 
 def spanning(ratio: Estimate, above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """A ratio whose interval also holds for every level that its sides were at: of an unsteady one any may be the next.
+    """A ratio whose interval also holds every level that its sides were at: of an unsteady one any may be the next.
 
     `above` are the levels of the numerator and `below` those of the denominator, each with its median.
     """
     if ratio.low is None or ratio.high is None:
         return ratio
-    low, high = min(above) / max(below) / ratio.value, max(above) / min(below) / ratio.value
+    low, high = min(ratio.low, min(above) / max(below)), max(ratio.high, max(above) / min(below))
     note = "; ".join(part for part in (ratio.note, "unsteady: the interval spans the levels before and after") if part)
-    return replace(ratio, low=ratio.low * low, high=ratio.high * high, note=note)
+    return replace(ratio, low=low, high=high, note=note)
 
 
 def p_value(ratio: Estimate) -> float | None:

@@ -39,13 +39,16 @@ from runner.store import TABLES, RunStore, read
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
+# What a cell took besides time. A store of before telemetry has no energy and heat.
+COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
+
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
 
 def load(folders: Sequence[Path]) -> Tables:
     """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
     manifests = [RunStore(folder).manifest() for folder in folders]
-    return build(manifests, {name: read(folders, name) for name in TABLES})
+    return build(manifests, {name: read(folders, name) for name in ("cells", "samples", "metrics", "parity")})
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
@@ -171,6 +174,10 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
+        costs={name: middle for name in COSTS if (middle := _middle(rows, name)) is not None},
+        throttled=tuple(
+            sorted({str(why) for one in rows if one.get("throttled") for why in _list(one.get("throttle_reasons"))})
+        ),
         score=_score(repeats),
         parity_passed=bool(all(passed)) if passed else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
@@ -211,8 +218,12 @@ def _items_per_step(repeats: Sequence[Repeat]) -> float | None:
 
 
 def _middle(rows: Iterable[Row], column: str) -> float | None:
-    values = statistics.clean([row[column] for row in rows if row[column] is not None])
+    values = statistics.clean([row[column] for row in rows if row.get(column) is not None])
     return float(np.median(values)) if len(values) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return [] if value is None else list(value)
 
 
 def _phase(rows: Iterable[Row], name: str) -> float | None:
@@ -291,7 +302,8 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     labels = []
     for cell in cells:
         name = cell_name(cell.image, cell.framework, cell.mode)
-        labels.append(f"{name} · {cell.engine}" if len(engines) > 1 else name)
+        parts = [name, cell.engine if len(engines) > 1 else "", cell.uuid]
+        labels.append(" · ".join(part for part in parts if part))
     seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
     out = []
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):

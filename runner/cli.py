@@ -149,20 +149,25 @@ def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a summary for a README instead.")] = False,
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
     from bench.protocol import source_digest
     from reports import render
+    from reports.summary import markdown
+    from reports.tables import load
     from runner.store import StoreError
     from runner.workloads import BENCH
 
     folders = chosen_runs(runs, out)
-
     try:
-        render(folders, output, source_digest(BENCH))
+        if as_markdown:
+            typer.echo(markdown(load(folders)), nl=False)
+        else:
+            render(folders, output, source_digest(BENCH))
+            typer.echo(str(output))
     except StoreError as error:
         could_not_start(error)
-    typer.echo(str(output))
 
 
 @app.command()
