@@ -123,6 +123,7 @@ def _finding(workload: Workload, group: Group) -> Finding:
         detail = f"{speed}. {_slower(behind, called)}"
     else:
         level = [called[entry.cell.anchor] for entry in (best, *tied)]
+        level = level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
         headline = f"{listing(level)} cannot be told apart"
         detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
     return Finding(workload, group, headline, detail, caveats)

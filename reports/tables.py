@@ -174,10 +174,8 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
-        costs={name: middle for name in COSTS if (middle := _middle(rows, name)) is not None},
-        throttled=tuple(
-            sorted({str(why) for one in rows if one.get("throttled") for why in _list(one.get("throttle_reasons"))})
-        ),
+        costs=_costs(rows),
+        throttled=_throttled(rows),
         score=_score(repeats),
         parity_passed=bool(all(passed)) if passed else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
@@ -222,8 +220,15 @@ def _middle(rows: Iterable[Row], column: str) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _list(value: Any) -> list[Any]:
-    return [] if value is None else list(value)
+def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
+    """The middle of the repeats of every cost that some of them recorded."""
+    return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
+
+
+def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
+    slowed = (row.get("throttle_reasons") for row in rows if row.get("throttled"))
+    return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
 
 
 def _phase(rows: Iterable[Row], name: str) -> float | None:

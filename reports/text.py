@@ -20,6 +20,7 @@ LONGEST_LOG = 6000  # of a log's end
 
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_DOUBTFUL = re.compile(r"[^\x20-\x7e\n\t]")
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
@@ -45,7 +46,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
     # Cut before the work, with room for what is dropped: a value may have megabytes.
     text = text[: longest * 4]
     if not _PLAIN.match(text):
-        text = "".join(_visible_character(character) for character in _ANSI.sub("", text))
+        text = _DOUBTFUL.sub(lambda found: _visible_character(found[0]), _ANSI.sub("", text))
     if whole > longest * 4 or len(text) > longest:
         text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
     return text
