@@ -242,7 +242,7 @@ def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
     failed = sum(status != "ok" for status in ended.values())
     report = run.folder / "report.html"
     if ended:
-        render([run.folder], report)
+        render([run.folder], report, source_digest(workloads.BENCH))
     say = sys.stderr
     print(f"{len(ended) - failed} ok, {failed} failed, {len(missing)} not run, "
           f"{len(prospect.plan.skips)} left out as planned", file=say)  # fmt: skip

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import reports
-from reports import charts, text
+from reports import charts, specifications, text
 from runner.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
@@ -220,7 +220,7 @@ def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_pat
     more = charts.colours(["jax", "mxnet", "torch", "tensorflow", "somebody's own"])
     assert all(more[name] == colour for name, colour in known.items())
     assert len({known[name] for name in known}) == len(known)
-    everything = [*text.titles(), "somebody's own"]
+    everything = [*specifications.titles(), "somebody's own"]
     colour = charts.colours(everything)
     cells = [SimpleNamespace(framework=name) for name in everything]
     symbol = charts.symbols(cells)
@@ -243,6 +243,31 @@ def test_a_run_in_which_no_cell_was_planned_still_makes_a_page(tmp_path: Path) -
         path.unlink()
     reports.render([folder], tmp_path / "report.html")
     assert "A run without cells" in Page((tmp_path / "report.html").read_text("utf-8")).text
+
+
+def test_a_workload_that_learns_nothing_has_no_curve_and_no_test_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {
+        "name": "cnn-infer",
+        "title": "Inference",
+        "task": "infer",
+        "items": "images",
+        "metric": None,
+        "chance": None,
+    }
+    (tmp_path / "bench" / "workloads").mkdir(parents=True)
+    (tmp_path / "bench" / "workloads" / "cnn-infer.json").write_text(json.dumps(spec))
+    monkeypatch.setattr(specifications, "BENCH", tmp_path / "bench")
+    folder = synthetic.make_run(tmp_path / "run", everywhere={"workload": "cnn-infer"})
+    synthetic.forget(folder, *synthetic.FAILED)
+    reports.render([folder], tmp_path / "report.html")
+    words = Page((tmp_path / "report.html").read_text("utf-8")).text
+    assert "Images/s" in words
+    assert "Inference · Synthetic Processor" in words
+    assert "Run on generated stand-in data" in words
+    for absent in ("Learning curves", "Test metric", "Test accuracy", "final accuracies do not", "expected band"):
+        assert absent not in words, absent
 
 
 def test_the_same_run_gives_the_same_page_twice(tmp_path: Path) -> None:
