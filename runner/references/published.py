@@ -29,7 +29,7 @@ Gap = BeforeValidator(_gap)
 MaybeText = Annotated[Text | None, Gap]
 
 
-class BadReference(Exception):
+class PublishedError(Exception):
     """A reference that cannot be used; the message names file, place and fix."""
 
 
@@ -70,21 +70,21 @@ class Published(BaseModel):
 
 @functools.cache
 def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
-    """Every published row, in the file's order. Raises BadReference."""
+    """Every published row, in the file's order. Raises PublishedError."""
     rows = []
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
             if reader.fieldnames != list(Published.model_fields):
-                raise BadReference(f"{path}: the header is not {','.join(Published.model_fields)}; restore the file")
+                raise PublishedError(f"{path}: the header is not {','.join(Published.model_fields)}; restore the file")
             for row in reader:
                 rows.append(Published.model_validate(row))  # noqa: PERF401 - the line's number is needed where one fails
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][:1]) or "the row"
-        raise BadReference(f"{path}:{reader.line_num}: {field}: {first['msg']}; mend the row") from None
+        raise PublishedError(f"{path}:{reader.line_num}: {field}: {first['msg']}; mend the row") from None
     except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise BadReference(f"{path} cannot be read ({error}); restore the file") from None
+        raise PublishedError(f"{path} cannot be read ({error}); restore the file") from None
     return tuple(rows)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from runner.references.published import (
     PUBLISHED,
-    BadReference,
+    PublishedError,
     Published,
     items_per_second,
     load_published,
@@ -63,13 +63,13 @@ def test_a_row_that_cannot_be_is_named_by_file_line_and_field(field: str, wrong:
         writer = csv.DictWriter(file, list(Published.model_fields))
         writer.writeheader()
         writer.writerows(rows)
-    with pytest.raises(BadReference, match=rf"broken\.csv:3: {field}: "):
+    with pytest.raises(PublishedError, match=rf"broken\.csv:3: {field}: "):
         load_published(path)
 
 
 def test_a_missing_file_or_another_header_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadReference, match="cannot be read"):
+    with pytest.raises(PublishedError, match="cannot be read"):
         load_published(tmp_path / "none.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadReference, match="header"):
+    with pytest.raises(PublishedError, match="header"):
         load_published(tmp_path / "other.csv")
