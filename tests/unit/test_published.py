@@ -10,8 +10,8 @@ import pytest
 
 from runner.references.published import (
     PUBLISHED,
-    PublishedError,
     Published,
+    PublishedError,
     items_per_second,
     load_published,
     training_times,
