@@ -1,0 +1,75 @@
+"""Stored runs as what references are made of and held against: each cell with its facts and the ceilings of its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports import tables
+from reports.model import Cell
+from reports.statistics import Array
+from runner import store
+from runner.ceilings import Ceilings, CeilingsError, parse
+from runner.references.facts import Facts, facts_of
+from runner.references.saved import FEWEST_WINDOWS, Reference, SavedCell, make
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One stored cell."""
+
+    cell: Cell
+    facts: Facts
+    ceilings: Ceilings | None
+
+    @property
+    def repeats(self) -> list[Array]:
+        """Seconds a step of each steady window of the repeats that ended well and have enough of them."""
+        fine = [repeat.steady_step_seconds for repeat in self.cell.repeats if repeat.status == "ok"]
+        return [seconds for seconds in fine if len(seconds) >= FEWEST_WINDOWS]
+
+
+def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) -> Path:
+    """Where a run keeps the ceilings of one environment."""
+    return folder / "ceilings" / f"{image}.{framework}.{device_kind}.json"
+
+
+def read_runs(folders: Sequence[Path]) -> list[Measured]:
+    """Every cell of some stored runs. Raises StoreError."""
+    found = []
+    for folder in folders:
+        manifest = store.RunStore(folder).manifest()
+        built = tables.build([manifest], {name: store.read([folder], name) for name in store.TABLES})
+        found += [Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell)) for cell in built.cells]
+    return found
+
+
+def _ceilings(folder: Path, cell: Cell) -> Ceilings | None:
+    """The ceilings that the run measured for this cell's environment; None where it measured none."""
+    stored = ceilings_path(folder, cell.image, cell.framework, cell.key.device_kind)
+    path = folder / "ceilings" / stored.name  # the names are a stored row's: none of them leads out of the folder
+    if not path.is_file():
+        return None
+    try:
+        return parse(path.read_bytes())
+    except CeilingsError as error:
+        raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
+
+
+def reference_of(folder: Path, name: str, runner_version: str) -> Reference:
+    """A reference from one stored run: every cell that ended well and passed parity. Raises StoreError and SavedError."""
+    manifest = store.RunStore(folder).manifest()
+    return make(name, str(manifest["created"]), str(manifest["run_id"]), runner_version, _fit(read_runs([folder])))
+
+
+def _fit(measured: Iterable[Measured]) -> list[SavedCell]:
+    return [
+        SavedCell(
+            facts=one.facts,
+            repeats=tuple(tuple(map(float, repeat)) for repeat in one.repeats),
+            ceilings=one.ceilings,
+        )
+        for one in measured
+        if one.cell.status == "ok" and one.cell.parity_passed is True and one.repeats
+    ]
