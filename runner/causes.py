@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reports.text import percent
 from runner.ceilings import Ceilings, middle
 from runner.references.facts import Facts
 
@@ -30,8 +31,6 @@ class Telemetry:
 
     sm_clock_mhz: float | None = None  # median
     throttled: Mapping[str, float] | None = None  # reason (power, heat, ...) -> share of the time
-    pcie_width: int | None = None
-    pcie_width_most: int | None = None
     foreign_processes: int | None = None
     busy_share_before: float | None = None  # utilisation before the cell began
 
@@ -197,23 +196,36 @@ def _throttled(case: Case) -> Iterator[Cause]:
     for reason, share in sorted((case.telemetry.throttled or {}).items(), key=lambda pair: -pair[1]):
         if share >= _THROTTLED:
             fix = fixes.get(reason, "nvidia-smi -q -d PERFORMANCE tells what holds the clocks")
-            yield Cause(f"throttled by {reason}", f"its clocks were held back by {reason} {share:.0%} of the time", fix)
+            yield Cause(
+                f"throttled by {reason}", f"its clocks were held back by {reason} {percent(share, 2)} of the time", fix
+            )
     clock, before = case.telemetry.sm_clock_mhz, case.reference_telemetry.sm_clock_mhz
     if clock and before and clock < 0.97 * before:
         yield Cause(
             "a lower clock",
-            f"its median clock was {clock:.0f} MHz, and {before:.0f} MHz in the reference ({clock / before:.0%})",
+            f"its median clock was {clock:.0f} MHz, and {before:.0f} MHz in the reference ({percent(clock / before, 2)})",
             "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat",
         )
 
 
 def _pcie(case: Case) -> Iterator[Cause]:
-    width, most = case.telemetry.pcie_width, case.telemetry.pcie_width_most
+    width, most = _number(case.facts.device.get("pcie_width_now")), _number(case.facts.device.get("pcie_width"))
     if width and most and width < most:
         yield Cause(
             "a narrow PCIe link",
-            f"the link runs at x{width} of x{most}",
+            f"the link runs at x{width:.0f} of the x{most:.0f} that the board has",
             "seat the board again, or use a slot with all lanes; look for a riser or bifurcation",
+        )
+
+
+def _power_limit(case: Case) -> Iterator[Cause]:
+    limit = _number(case.facts.device.get("power_limit_watts"))
+    before = _number(case.reference.device.get("power_limit_watts")) if case.reference else None
+    if limit and before and limit < 0.98 * before:
+        yield Cause(
+            "a lower power limit",
+            f"its power limit is {limit:.0f} W, and {before:.0f} W in the reference",
+            "nvidia-smi -pl raises it, where the board and its supply allow",
         )
 
 
@@ -229,8 +241,8 @@ def _ceilings(case: Case) -> Iterator[Cause]:
         if own < _SHORT and (case.facts.device_kind == "cuda" or own / product < _SHORT):
             yield Cause(
                 "a slow matrix product",
-                f"{case.facts.framework}'s own reaches {own:.0%} of the reference's rate"
-                + ("" if case.facts.device_kind == "cuda" else f", NumPy's {product:.0%}"),
+                f"{case.facts.framework}'s own reaches {percent(own, 2)} of the reference's rate"
+                + ("" if case.facts.device_kind == "cuda" else f", NumPy's {percent(product, 2)}"),
                 "look at the BLAS that the framework is linked to, its build, and what patches it",
             )
     yield from _slower("a slower core", "one core's arithmetic", here, there, "core_operations",
@@ -242,20 +254,20 @@ def _ceilings(case: Case) -> Iterator[Cause]:
 def _slower(name: str, what: str, here: Ceilings, there: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
     share = middle(getattr(here.numpy, rate)) / middle(getattr(there.numpy, rate))
     if share < _SHORT:
-        yield Cause(name, f"{what} reaches {share:.0%} of the reference's rate", fix)
+        yield Cause(name, f"{what} reaches {percent(share, 2)} of the reference's rate", fix)
 
 
 def _unsteady(case: Case) -> Iterator[Cause]:
     if case.shift_ratio and case.shift_ratio > 1:
         yield Cause(
             "it slowed down midway",
-            f"from a window on every step took {case.shift_ratio - 1:.0%} longer",
+            f"from a window on every step took {percent(case.shift_ratio - 1, 2)} longer",
             "look for heat, a power limit, or something that began to run beside it",
         )
 
 
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
-    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _throttled, _busy, _settings, _ceilings, _unsteady,
+    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, _ceilings, _unsteady,
 )  # fmt: skip
 
 

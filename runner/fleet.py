@@ -43,7 +43,7 @@ class Fleet:
     devices: int
     step_seconds: float  # the fleet's median
     spread: float  # robust standard deviation of the log step times
-    limit: float  # the score beyond which a device is slow
+    limit: float | None  # the score beyond which a device is slow; None where nothing can be said
     slow: tuple[Outlier, ...]
     why_not: str = ""  # why nothing can be said
 
@@ -54,7 +54,7 @@ def compare(step_seconds: Mapping[str, float]) -> Fleet:
     middle = float(np.median(logs)) if names else 0.0
     if len(names) < FEWEST:
         why = f"{len(names)} devices: fewer than the {FEWEST} that show what is usual among them"
-        return Fleet(len(names), math.exp(middle), 0.0, math.inf, (), why)
+        return Fleet(len(names), math.exp(middle), 0.0, None, (), why)
     limit = score_limit(len(names))
     spread = float(_spread(logs))
     slow = []

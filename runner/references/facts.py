@@ -61,15 +61,8 @@ class Facts(BaseModel):
 
 # Of a GPU as the host tells it: these name the one device, and say nothing about another of its model.
 _OF_ONE_DEVICE = {
-    "index",
-    "uuid",
-    "cpus",
-    "model",
-    "compute_capability",
-    "memory_bytes",
-    "driver",
-    "numa_node",
-    "pci_bus_id",
+    *("index", "uuid", "board", "instance", "pci", "pci_bus_id", "numa_node", "cpus", "free_bytes"),
+    *("model", "compute_capability", "memory_bytes", "driver"),  # facts of their own
 }
 
 

@@ -22,6 +22,7 @@ class Measured:
     cell: Cell
     facts: Facts
     ceilings: Ceilings | None
+    machine_gpus: int  # that the run was to use
 
     @property
     def repeats(self) -> list[Array]:
@@ -40,8 +41,9 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     found = []
     for folder in folders:
         manifest = store.RunStore(folder).manifest()
+        gpus = len(manifest.get("devices") or ())
         built = tables.build([manifest], {name: store.read([folder], name) for name in store.TABLES})
-        found += [Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell)) for cell in built.cells]
+        found += [Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell), gpus) for cell in built.cells]
     return found
 
 

@@ -27,7 +27,7 @@ CPU = facts(
 HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings(), machine_cpus=16)
 HEALTHY_GPU = Case(
     facts(), ceilings(), facts(), ceilings(), machine_cpus=16, machine_gpus=8,
-    telemetry=Telemetry(1980, {"power": 0.01}, 16, 16, 0, 0.0), reference_telemetry=Telemetry(1980),
+    telemetry=Telemetry(1980, {"power": 0.01}, 0, 0.0), reference_telemetry=Telemetry(1980),
 )  # fmt: skip
 
 
@@ -60,7 +60,8 @@ FAULTS: dict[str, tuple[str, Case]] = {
     "tf32 asked for": ("TF32 is off", with_facts(HEALTHY_GPU, precision="tf32")),
     "no cuDNN": ("no cuDNN", with_facts(HEALTHY_GPU, cudnn_version="none")),
     "old CUDA": ("a CUDA older than the GPU", with_facts(HEALTHY_GPU, cuda_version="11.2")),
-    "x4": ("a narrow PCIe link", replace(HEALTHY_GPU, telemetry=Telemetry(pcie_width=4, pcie_width_most=16))),
+    "x4": ("a narrow PCIe link", with_facts(HEALTHY_GPU, device={"pcie_width": 16, "pcie_width_now": 4})),
+    "power limit": ("a lower power limit", with_facts(HEALTHY_GPU, device={"power_limit_watts": 500.0})),
     "power": ("throttled by power", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power": 0.6}))),
     "heat": ("throttled by heat", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"heat": 0.4}))),
     "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_clock_mhz=1410))),
@@ -90,5 +91,5 @@ def test_a_machine_that_is_slower_as_a_whole_does_not_blame_the_framework() -> N
 
 def test_the_evidence_carries_the_figures() -> None:
     cause = next(c for c in causes(FAULTS["slow product"][1]) if c.name == "a slow matrix product")
-    assert "85%" in cause.evidence
-    assert "NumPy's 100%" in cause.evidence
+    assert "85 %" in cause.evidence
+    assert "NumPy's 100 %" in cause.evidence
