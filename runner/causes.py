@@ -197,13 +197,13 @@ def _throttled(case: Case) -> Iterator[Cause]:
         if share >= _THROTTLED:
             fix = fixes.get(reason, "nvidia-smi -q -d PERFORMANCE tells what holds the clocks")
             yield Cause(
-                f"throttled by {reason}", f"its clocks were held back by {reason} {percent(share, 2)} of the time", fix
+                f"throttled by {reason}", f"its clocks were held back by {reason} {per_cent(share)} of the time", fix
             )
     clock, before = case.telemetry.sm_clock_mhz, case.reference_telemetry.sm_clock_mhz
     if clock and before and clock < 0.97 * before:
         yield Cause(
             "a lower clock",
-            f"its median clock was {clock:.0f} MHz, and {before:.0f} MHz in the reference ({percent(clock / before, 2)})",
+            f"its median clock was {clock:.0f} MHz, and {before:.0f} MHz in the reference ({per_cent(clock / before)})",
             "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat",
         )
 
@@ -241,8 +241,8 @@ def _ceilings(case: Case) -> Iterator[Cause]:
         if own < _SHORT and (case.facts.device_kind == "cuda" or own / product < _SHORT):
             yield Cause(
                 "a slow matrix product",
-                f"{case.facts.framework}'s own reaches {percent(own, 2)} of the reference's rate"
-                + ("" if case.facts.device_kind == "cuda" else f", NumPy's {percent(product, 2)}"),
+                f"{case.facts.framework}'s own reaches {per_cent(own)} of the reference's rate"
+                + ("" if case.facts.device_kind == "cuda" else f", NumPy's {per_cent(product)}"),
                 "look at the BLAS that the framework is linked to, its build, and what patches it",
             )
     yield from _slower("a slower core", "one core's arithmetic", here, there, "core_operations",
@@ -254,14 +254,14 @@ def _ceilings(case: Case) -> Iterator[Cause]:
 def _slower(name: str, what: str, here: Ceilings, there: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
     share = middle(getattr(here.numpy, rate)) / middle(getattr(there.numpy, rate))
     if share < _SHORT:
-        yield Cause(name, f"{what} reaches {percent(share, 2)} of the reference's rate", fix)
+        yield Cause(name, f"{what} reaches {per_cent(share)} of the reference's rate", fix)
 
 
 def _unsteady(case: Case) -> Iterator[Cause]:
     if case.shift_ratio and case.shift_ratio > 1:
         yield Cause(
             "it slowed down midway",
-            f"from a window on every step took {percent(case.shift_ratio - 1, 2)} longer",
+            f"from a window on every step took {per_cent(case.shift_ratio - 1)} longer",
             "look for heat, a power limit, or something that began to run beside it",
         )
 
@@ -269,6 +269,11 @@ def _unsteady(case: Case) -> Iterator[Cause]:
 _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, _ceilings, _unsteady,
 )  # fmt: skip
+
+
+def per_cent(share: float, digits: int = 2) -> str:
+    """A share for a terminal and a log: with a plain space, where a page has one that does not break."""
+    return percent(share, digits).replace("\u00a0", " ")
 
 
 def _number(value: Any) -> float | None:

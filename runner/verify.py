@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from reports.statistics import Estimate, median_estimate
-from reports.text import percent
 from runner import matrix
-from runner.causes import Case, Cause, causes
+from runner.causes import Case, Cause, causes, per_cent
 from runner.ceilings import CeilingsError, measure, middle
 from runner.engines.local import cache_folder
 from runner.expectation import Expectation, expect
@@ -175,10 +174,10 @@ def _verdict(one: Measured, choice: Choice, margin: float) -> tuple[Kind, str, R
     bare = judge(found, margin)
     kind = excused(bare, bool(choice.excuses))
     says = {
-        "ok": f"equal to the reference within {percent(margin, 2)}",
-        "slow": f"slower than the reference by more than {percent(margin, 2)}",
-        "fast": f"faster than the reference by more than {percent(margin, 2)}",
-        "unsure": f"the interval reaches across the margin of {percent(margin, 2)}: more repeats would tell",
+        "ok": f"equal to the reference within {per_cent(margin)}",
+        "slow": f"slower than the reference by more than {per_cent(margin)}",
+        "fast": f"faster than the reference by more than {per_cent(margin)}",
+        "unsure": f"the interval reaches across the margin of {per_cent(margin)}: more repeats would tell",
     }[bare]
     if kind == "not-comparable":
         says += "; but what differs may be why: " + "; ".join(map(str, choice.excuses))

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reports.text import percent, visible
+from reports.text import visible
+from runner.causes import per_cent
 from runner.verdict import FAIL, PASS, Kind
 from runner.verify import Finding, Verification
 
@@ -71,12 +72,12 @@ def details(found: Verification) -> Iterator[str]:
         elif not one.fleet.slow:
             yield visible(
                 head
-                + f"alike, within {percent(one.fleet.spread, 3)} of {milliseconds(one.fleet.step_seconds)} ms a step"
+                + f"alike, within {per_cent(one.fleet.spread, 3)} of {milliseconds(one.fleet.step_seconds)} ms a step"
             )
         for slow in one.fleet.slow:
             yield visible(
                 head
-                + f"{slow.device} takes {percent(slow.ratio - 1, 3)} longer than its like, {slow.score:.1f} times their spread "
+                + f"{slow.device} takes {per_cent(slow.ratio - 1, 3)} longer than its like, {slow.score:.1f} times their spread "
                 f"(beyond {one.fleet.limit:.1f} it is called slow)"
             )
 
@@ -125,7 +126,7 @@ def junit(found: Verification) -> bytes:
     for one in found.fleets:
         case = ET.SubElement(suite, "testcase", classname="fleet", name=visible(f"{one.name} on {one.device_model}"))
         if one.fleet.slow:
-            names = ", ".join(f"{slow.device} ({percent(slow.ratio - 1, 3)} slower)" for slow in one.fleet.slow)
+            names = ", ".join(f"{slow.device} ({per_cent(slow.ratio - 1, 3)} slower)" for slow in one.fleet.slow)
             ET.SubElement(case, "failure", type="slow", message=visible(names))
         elif one.fleet.why_not:
             ET.SubElement(case, "skipped", message=visible(one.fleet.why_not))
