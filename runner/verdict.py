@@ -30,8 +30,8 @@ ALPHA = 0.05  # of each of the two one-sided tests
 # A gap below this is no reason to look for a fault. The CPU's is wider: its repeats differ more, and a neighbour's load is in them.
 MARGINS = {"cuda": 0.05, "cpu": 0.08}
 
-# Standard deviation of the log median step time between repeats of one cell, before any was seen. CPU: measured with this
-# project (tests/unit/recorded/between_runs.csv); a GPU's clocks are its own, and 1 % is an assumption until it is measured.
+# Standard deviation of the log median step time between repeats of one cell on a quiet machine: what is reckoned with before any
+# repeat was seen. An assumption, not a measurement; a few repeats outweigh it.
 PRIOR_BETWEEN = {"cuda": 0.01, "cpu": 0.02}
 PRIOR_FREEDOM = 4.0
 

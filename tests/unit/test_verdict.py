@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,3 +127,38 @@ def test_the_exit_code_is_1_for_any_failure_2_for_any_doubt_and_0_for_all_passed
         expected = 1 if FAIL & set(kinds) else 0 if set(kinds) <= PASS else 2
         assert exit_code(kinds) == expected
     assert exit_code([]) == 2
+
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+
+
+def recorded(path: Path) -> tuple[Array, float]:
+    """Seconds a step of the steady windows that a real image printed, and the noise that it told of itself at its end."""
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    steady = [e["seconds"] / e["steps"] for e in events if e["event"] == "sample" and e["stage"] == "steady"]
+    return np.array(steady), next(e["noise"] for e in events if e["event"] == "end")
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_simulated_from_recorded_windows_a_quiet_machine_passes_in_38_of_40_and_a_noisy_one_is_never_slow(
+    path: Path,
+) -> None:
+    """Simulated, not repeated: real windows resampled, each repeat at a level of its own of the prior's spread."""
+    windows, noise = recorded(path)
+    random = np.random.default_rng(4)
+
+    def repeats(count: int, level: float = 1.0) -> list[Array]:
+        levels = level * np.exp(random.normal(0, PRIOR_BETWEEN["cpu"], count))
+        return [one * random.choice(windows, len(windows)) for one in levels]
+
+    healthy = [judge(ratio(repeats(3), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    slowed = [judge(ratio(repeats(3, 1.15), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    assert healthy.count("slow") <= 2
+    assert slowed.count("ok") <= 2
+    if noise <= 0.025:  # the others were recorded beside other work, and say so
+        assert healthy.count("ok") >= 38
+        assert slowed.count("slow") >= 36
+
+
+def test_at_least_half_of_the_recordings_are_quiet_enough_to_say_something() -> None:
+    assert sum(recorded(path)[1] <= 0.025 for path in RECORDED) >= len(RECORDED) / 2
