@@ -7,13 +7,14 @@ ceilings, the telemetry of its run where there is some, and the same of the refe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from reports.text import percent
 from runner.ceilings import Ceilings, middle
 from runner.references.facts import Facts
+from runner.references.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,6 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Telemetry:
-    """What was seen of the device while the cell ran. None: nothing was."""
-
-    sm_clock_mhz: float | None = None  # median
-    throttled: Mapping[str, float] | None = None  # reason (power, heat, ...) -> share of the time
-    foreign_processes: int | None = None
-    busy_share_before: float | None = None  # utilisation before the cell began
-
-
-@dataclass(frozen=True)
 class Case:
     """All that is known of a cell that is looked into, and of its reference."""
 
@@ -43,8 +34,8 @@ class Case:
     ceilings: Ceilings | None = None
     reference: Facts | None = None
     reference_ceilings: Ceilings | None = None
-    telemetry: Telemetry = Telemetry()
-    reference_telemetry: Telemetry = Telemetry()
+    telemetry: Telemetry | None = None
+    reference_telemetry: Telemetry | None = None
     machine_cpus: int | None = None  # CPUs of the machine
     machine_gpus: int = 0
     failure: str = ""  # the cell's reason, where it failed
@@ -182,10 +173,13 @@ def _busy(case: Case) -> Iterator[Cause]:
             f"{found.load:.1f} processes were running on {found.cpus} CPUs before the measurement began",
             "stop what else runs (top), or measure when the machine is idle",
         )
-    seen = case.telemetry
-    if seen.foreign_processes or (seen.busy_share_before or 0) > 0.05:
-        what = f"{seen.foreign_processes} other processes" if seen.foreign_processes else "work before the cell began"
-        yield Cause("a busy GPU", f"the GPU had {what}", "find them with nvidia-smi, and wait for them or stop them")
+    others = case.facts.device.get("foreign_processes")
+    if others:
+        yield Cause(
+            "a busy GPU",
+            f"{others} other process{'es' if others != 1 else ''} computed on the GPU when the run began",
+            "find them with nvidia-smi, and wait for them or stop them",
+        )
 
 
 def _throttled(case: Case) -> Iterator[Cause]:
@@ -193,17 +187,20 @@ def _throttled(case: Case) -> Iterator[Cause]:
         "power": "raise the power limit (nvidia-smi -pl) or the supply; compare it with the reference's",
         "heat": "look at fans, inlet temperature and neighbours in the chassis",
     }
-    for reason, share in sorted((case.telemetry.throttled or {}).items(), key=lambda pair: -pair[1]):
-        if share >= _THROTTLED:
+    seen, before = (one or Telemetry() for one in (case.telemetry, case.reference_telemetry))
+    for reason, share in sorted(seen.throttled.items(), key=lambda pair: -pair[1]):
+        # A GPU at its power limit may be at its work: what the reference had as well explains nothing.
+        if share - before.throttled.get(reason, 0.0) >= _THROTTLED:
             fix = fixes.get(reason, "nvidia-smi -q -d PERFORMANCE tells what holds the clocks")
             yield Cause(
                 f"throttled by {reason}", f"its clocks were held back by {reason} {per_cent(share)} of the time", fix
             )
-    clock, before = case.telemetry.sm_clock_mhz, case.reference_telemetry.sm_clock_mhz
-    if clock and before and clock < 0.97 * before:
+    clock, usual = seen.sm_megahertz, before.sm_megahertz
+    if clock and usual and clock < 0.97 * usual:
         yield Cause(
             "a lower clock",
-            f"its median clock was {clock:.0f} MHz, and {before:.0f} MHz in the reference ({per_cent(clock / before)})",
+            f"its median clock was {clock:.0f} MHz, and {usual:.0f} MHz in the reference: that alone may take "
+            f"{usual / clock:.2f} times as long",
             "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat",
         )
 

@@ -13,9 +13,11 @@ from reports.statistics import Estimate, median_estimate
 from runner import matrix
 from runner.causes import Case, Cause, causes, per_cent
 from runner.ceilings import CeilingsError, measure, middle
+from runner.engines.base import Slot
 from runner.engines.local import cache_folder
 from runner.expectation import Expectation, expect
 from runner.fleet import Fleet, compare
+from runner.hardware import Machine
 from runner.references.facts import Difference, Facts
 from runner.references.measured import Measured, ceilings_path, read_runs
 from runner.references.rules import Choice, choose
@@ -98,7 +100,7 @@ def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:
     cache = cache_folder() / "data"
     cache.mkdir(parents=True, exist_ok=True)
     for (image, framework, kind), cell in cells.items():
-        slot = next(slot for slot in prospect.slots if slot.device_kind == kind)
+        slot = _slot(prospect.machine, kind)
         prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
         try:
             found = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id, cache)
@@ -109,6 +111,13 @@ def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:
         own = f", {framework} {middle(found.framework.matmul_flops) / 1e9:.0f}" if found.framework else ""
         print(f"ceil {image}: matrix product NumPy {middle(found.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, "
               f"copy {middle(found.numpy.copy_bytes) / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
+
+
+def _slot(machine: Machine, kind: str) -> Slot:
+    """Where the probe runs: the first GPU, or every CPU."""
+    if kind == "cuda":
+        return Slot(kind, (machine.gpus[0].uuid,), machine.gpus[0].cpus, None)
+    return Slot(kind, (), machine.cpu.cpus, None)
 
 
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
@@ -194,6 +203,8 @@ def _case(one: Measured, choice: Choice) -> Case:
         ceilings=one.ceilings,
         reference=other.facts if other else None,
         reference_ceilings=other.ceilings if other else None,
+        telemetry=one.telemetry,
+        reference_telemetry=other.telemetry if other else None,
         machine_cpus=one.ceilings.cpus if one.ceilings else None,
         machine_gpus=one.machine_gpus,
         failure=cell.reason if cell.status == "failed" else "",

@@ -106,7 +106,8 @@ def _host_device(cell: Cell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     wanted = {str(uuid).lower().removeprefix("gpu-") for uuid in (uuids if uuids is not None else ())}
     for entry in manifest.get("devices") or ():
         if isinstance(entry, dict) and str(entry.get("uuid", "")).lower().removeprefix("gpu-") in wanted:
-            return entry
+            others = entry.get("processes")
+            return entry | {"foreign_processes": len(others)} if isinstance(others, (list, tuple)) else entry
     return {}
 
 

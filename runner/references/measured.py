@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reports import tables
 from reports.model import Cell
@@ -13,6 +14,7 @@ from runner import store
 from runner.ceilings import Ceilings, CeilingsError, parse
 from runner.references.facts import Facts, facts_of
 from runner.references.saved import FEWEST_WINDOWS, Reference, SavedCell, make
+from runner.references.telemetry import Telemetry, summarise
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Measured:
     cell: Cell
     facts: Facts
     ceilings: Ceilings | None
+    telemetry: Telemetry | None
     machine_gpus: int  # that the run was to use
 
     @property
@@ -43,7 +46,10 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
         manifest = store.RunStore(folder).manifest()
         gpus = len(manifest.get("devices") or ())
         built = tables.build([manifest], {name: store.read([folder], name) for name in store.TABLES})
-        found += [Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell), gpus) for cell in built.cells]
+        found += [
+            Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell), _telemetry(folder, cell), gpus)
+            for cell in built.cells
+        ]
     return found
 
 
@@ -59,6 +65,34 @@ def _ceilings(folder: Path, cell: Cell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
+def _telemetry(folder: Path, cell: Cell) -> Telemetry | None:
+    """Of the first repeat that has some; None where the run kept none."""
+    for repeat in cell.repeats:
+        path = folder / "telemetry" / f"{store.file_name(cell.cell_id, repeat.number)}.parquet"
+        if path.parent != folder / "telemetry" or not path.is_file():
+            continue
+        windows = repeat.windows
+        steady = [at for at, stage in enumerate(windows.stage) if stage == "steady"]
+        spans = [(float(windows.begin[at]), float(windows.begin[at] + windows.seconds[at])) for at in steady]
+        if found := summarise(_rows(path), spans):
+            return found
+    return None
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of one repeat's telemetry, with the columns that a summary needs. Raises StoreError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(
+            path, columns=["device", "seconds", "sm_megahertz", "throttle_reasons"]
+        ).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise store.StoreError(f"{path} cannot be read as telemetry ({error}); remove or restore it") from None
+    return rows
+
+
 def reference_of(folder: Path, name: str, runner_version: str) -> Reference:
     """A reference from one stored run: every cell that ended well and passed parity. Raises StoreError and SavedError."""
     manifest = store.RunStore(folder).manifest()
@@ -71,6 +105,7 @@ def _fit(measured: Iterable[Measured]) -> list[SavedCell]:
             facts=one.facts,
             repeats=tuple(tuple(map(float, repeat)) for repeat in one.repeats),
             ceilings=one.ceilings,
+            telemetry=one.telemetry,
         )
         for one in measured
         if one.cell.status == "ok" and one.cell.parity_passed is True and one.repeats

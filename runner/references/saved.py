@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from runner.ceilings import Ceilings
 from runner.references.facts import Facts
+from runner.references.telemetry import Telemetry
 from runner.store import write_bytes
 
 FORMAT = 1
@@ -49,6 +50,7 @@ class SavedCell(BaseModel):
     facts: Facts
     repeats: Annotated[tuple[tuple[Seconds, ...], ...], Field(min_length=1, max_length=10_000)]
     ceilings: Ceilings | None = None
+    telemetry: Telemetry | None = None
 
     @model_validator(mode="after")
     def _has_windows(self) -> SavedCell:
@@ -88,6 +90,7 @@ class Reference(BaseModel):
             {
                 "facts": cell.facts.model_dump(),
                 "ceilings": cell.ceilings.model_dump() if cell.ceilings else None,
+                "telemetry": cell.telemetry.model_dump() if cell.telemetry else None,
                 "windows": [len(repeat) for repeat in cell.repeats],
                 "samples_sha256": cell.samples_sha256,
             }
@@ -163,7 +166,7 @@ def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, 
             raise SavedError(f"{path}: format {manifest.get('format')!r} is not {FORMAT}; export it with this release")
         samples = _by_cell(columns, [entry["windows"] for entry in manifest["cells"]])
         cells = [
-            {"facts": entry["facts"], "ceilings": entry["ceilings"], "repeats": repeats}
+            {name: entry[name] for name in ("facts", "ceilings", "telemetry")} | {"repeats": repeats}
             for entry, repeats in zip(manifest["cells"], samples, strict=True)
         ]
         fields = {name: manifest[name] for name in ("name", "created", "run_id", "runner_version")}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.causes import Case, Telemetry, causes
+from runner.causes import Case, causes
 from runner.ceilings import Ceilings
+from runner.references.telemetry import Telemetry, summarise
 from tests.unit.test_references import facts
 
 
@@ -27,7 +28,8 @@ CPU = facts(
 HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings(), machine_cpus=16)
 HEALTHY_GPU = Case(
     facts(), ceilings(), facts(), ceilings(), machine_cpus=16, machine_gpus=8,
-    telemetry=Telemetry(1980, {"power": 0.01}, 0, 0.0), reference_telemetry=Telemetry(1980),
+    telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.5}),
+    reference_telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.48}),
 )  # fmt: skip
 
 
@@ -62,10 +64,10 @@ FAULTS: dict[str, tuple[str, Case]] = {
     "old CUDA": ("a CUDA older than the GPU", with_facts(HEALTHY_GPU, cuda_version="11.2")),
     "x4": ("a narrow PCIe link", with_facts(HEALTHY_GPU, device={"pcie_width": 16, "pcie_width_now": 4})),
     "power limit": ("a lower power limit", with_facts(HEALTHY_GPU, device={"power_limit_watts": 500.0})),
-    "power": ("throttled by power", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power": 0.6}))),
+    "power": ("throttled by power", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power": 0.9}))),
     "heat": ("throttled by heat", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"heat": 0.4}))),
-    "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_clock_mhz=1410))),
-    "busy GPU": ("a busy GPU", replace(HEALTHY_GPU, telemetry=Telemetry(foreign_processes=2))),
+    "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_megahertz=1410))),
+    "busy GPU": ("a busy GPU", with_facts(HEALTHY_GPU, device={"foreign_processes": 2})),
 }  # fmt: skip
 
 
@@ -93,3 +95,15 @@ def test_the_evidence_carries_the_figures() -> None:
     cause = next(c for c in causes(FAULTS["slow product"][1]) if c.name == "a slow matrix product")
     assert "85 %" in cause.evidence
     assert "NumPy's 100 %" in cause.evidence
+
+
+def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> None:
+    rows = [
+        {"device": "GPU-1", "seconds": s, "sm_megahertz": 1000.0 + s, "throttle_reasons": 0x20 if s > 8 else 0x1}
+        for s in range(12)
+    ]
+    rows += [{"device": "cpu", "seconds": 5.0, "cpu_seconds": 1.0}]
+    found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)])
+    assert found == Telemetry(sm_megahertz=1006.0, throttled={"heat": 2 / 9})
+    assert summarise(rows, []) is None
+    assert summarise([], [(0.0, 1.0)]) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -17,6 +18,8 @@ from runner.references.facts import Facts
 from runner.references.measured import read_runs, reference_of
 from runner.references.rules import IDENTITY, choose
 from runner.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
+from runner.references.telemetry import Telemetry
+from runner.store import StoreError
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
 
 GPU: dict[str, Any] = {
@@ -234,3 +237,24 @@ def test_the_order_of_the_references_does_not_matter(order: list[int], cuda: int
     asked = facts(cuda_version=f"12.{cuda}")
     assert choose(asked, [shelf[at] for at in order]) == choose(asked, shelf)
     assert choose(asked, shelf).excuses == ()
+
+
+def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    cell = next(one.cell for one in read_runs([run]) if one.repeats)
+    seconds = [6.0 + at / 10 for at in range(400)]
+    columns = {
+        "device": ["GPU-1"] * 400,
+        "seconds": seconds,
+        "sm_megahertz": [1980.0] * 400,
+        "throttle_reasons": [4] * 400,
+    }
+    (run / "telemetry").mkdir()
+    pq.write_table(pa.table(columns), run / "telemetry" / f"{cell.cell_id}.r1.parquet")
+    shelf = Shelf([tmp_path / "shelf"])
+    kept = read(shelf.put(reference_of(run, "lab", "0.1.0"))).cells
+    told = [one.telemetry for one in kept if one.telemetry]
+    assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power": 1.0})]
+    (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
+    with pytest.raises(StoreError, match="telemetry"):
+        read_runs([run])
