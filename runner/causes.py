@@ -36,7 +36,6 @@ class Case:
     reference_ceilings: Ceilings | None = None
     telemetry: Telemetry | None = None
     reference_telemetry: Telemetry | None = None
-    machine_cpus: int | None = None  # CPUs of the machine
     machine_gpus: int = 0
     failure: str = ""  # the cell's reason, where it failed
     error_kind: str = ""
@@ -126,7 +125,7 @@ def _ptx(case: Case) -> Iterator[Cause]:
 
 
 def _threads(case: Case) -> Iterator[Cause]:
-    usable, machine = case.facts.cpu_count, case.machine_cpus
+    usable, machine = case.facts.cpu_count, case.facts.machine_cpus
     before = case.reference.cpu_count if case.reference else None
     most = max(filter(None, (machine, before)), default=None)
     if usable and most and usable < most:

@@ -205,7 +205,6 @@ def _case(one: Measured, choice: Choice) -> Case:
         reference_ceilings=other.ceilings if other else None,
         telemetry=one.telemetry,
         reference_telemetry=other.telemetry if other else None,
-        machine_cpus=one.ceilings.cpus if one.ceilings else None,
         machine_gpus=one.machine_gpus,
         failure=cell.reason if cell.status == "failed" else "",
         error_kind=str(first.get("error_kind") or ""),

@@ -37,6 +37,7 @@ class Facts(BaseModel):
     device_memory_bytes: int | None
     cpu_model: Text | None
     cpu_count: int | None  # those that the cell might use
+    machine_cpus: int | None  # those that the machine has, where the probe told
     device: Facts_  # what the runner's host told of the GPU: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None
@@ -66,7 +67,7 @@ _OF_ONE_DEVICE = {
 }
 
 
-def facts_of(cell: Cell, manifest: Mapping[str, Any]) -> Facts:
+def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
@@ -85,6 +86,7 @@ def facts_of(cell: Cell, manifest: Mapping[str, Any]) -> Facts:
         device_memory_bytes=device.get("memory_bytes"),
         cpu_model=_maybe(host.get("cpu_model")),
         cpu_count=host.get("cpu_count"),
+        machine_cpus=machine_cpus,
         device=_scalars(_host_device(cell, manifest), _OF_ONE_DEVICE),
         framework_version=_maybe(row.get("framework_version")),
         python_version=_maybe(row.get("python_version")),

@@ -46,10 +46,10 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
         manifest = store.RunStore(folder).manifest()
         gpus = len(manifest.get("devices") or ())
         built = tables.build([manifest], {name: store.read([folder], name) for name in store.TABLES})
-        found += [
-            Measured(cell, facts_of(cell, manifest), _ceilings(folder, cell), _telemetry(folder, cell), gpus)
-            for cell in built.cells
-        ]
+        for cell in built.cells:
+            ceilings = _ceilings(folder, cell)
+            facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
+            found.append(Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus))
     return found
 
 

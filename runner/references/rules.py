@@ -42,7 +42,10 @@ class Choice:
 
 
 def choose(facts: Facts, references: Iterable[Reference]) -> Choice:
-    """The reference of the same computation on the same device model that differs least; the newest of equals."""
+    """The reference of the same computation on the same device model with the fewest differing choices; the newest of equals.
+
+    States do not steer it: a reference that somebody measured on one thread must not make one thread look right.
+    """
     known = [(reference, cell) for reference in references for cell in reference.cells]
     same = [(reference, cell) for reference, cell in known if _differing(facts, cell.facts, IDENTITY) == []]
     there = [(reference, cell) for reference, cell in same if _same_device(facts, cell.facts)]
@@ -50,7 +53,7 @@ def choose(facts: Facts, references: Iterable[Reference]) -> Choice:
         return _none(facts, known, same)
     # ISO dates and names sort as texts: of equals the newest, then the name, so that the answer is one
     ordered = sorted(there, key=lambda pair: (pair[0].created, pair[0].name, pair[1].key), reverse=True)
-    reference, cell = min(ordered, key=lambda pair: _distance(facts, pair[1].facts))
+    reference, cell = min(ordered, key=lambda pair: len(excuses(facts, pair[1].facts)))
     return Choice(reference, cell, excuses(facts, cell.facts), conditions(facts, cell.facts))
 
 
@@ -84,17 +87,16 @@ def _told(measured: Mapping[str, object], reference: Mapping[str, object]) -> li
 
 
 def _same_device(measured: Facts, reference: Facts) -> bool:
-    """The same model, and the whole of it: a part of a GPU (MIG) has the model's name and other memory."""
+    """The same model, and as much of it: a part of a GPU (MIG) has the model's name and other memory, a small virtual machine
+    its host's CPU and fewer of them."""
     if measured.device_model != reference.device_model:
         return False
+    if measured.device_kind == "cpu":
+        return not _differing(measured, reference, ("machine_cpus",))
     sizes = (measured.device_memory_bytes, reference.device_memory_bytes)
-    if measured.device_kind == "cpu" or not all(sizes):
+    if not all(sizes):
         return True
     return abs(math.log((sizes[0] or 1) / (sizes[1] or 1))) < 0.05
-
-
-def _distance(measured: Facts, reference: Facts) -> tuple[int, int]:
-    return len(excuses(measured, reference)), len(conditions(measured, reference))
 
 
 def _none(
@@ -120,7 +122,7 @@ def _none(
 def _far(measured: Facts, reference: Facts) -> tuple[float, float]:
     """How far apart two devices are: compute capability first, then memory."""
     capability = abs(_number(measured.compute_capability) - _number(reference.compute_capability))
-    sizes = [one.device_memory_bytes or one.cpu_count or 1 for one in (measured, reference)]
+    sizes = [one.device_memory_bytes or one.machine_cpus or 1 for one in (measured, reference)]
     return capability, abs(math.log(sizes[0] / sizes[1])) if min(sizes) > 0 else math.inf
 
 

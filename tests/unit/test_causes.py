@@ -25,9 +25,9 @@ CPU = facts(
     device_kind="cpu", device_model="Some CPU", compute_capability=None, cuda_version=None, cudnn_version=None,
     settings={"threads": 16, "mkldnn": True}, device={},
 )  # fmt: skip
-HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings(), machine_cpus=16)
+HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings())
 HEALTHY_GPU = Case(
-    facts(), ceilings(), facts(), ceilings(), machine_cpus=16, machine_gpus=8,
+    facts(), ceilings(), facts(), ceilings(), machine_gpus=8,
     telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.5}),
     reference_telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.48}),
 )  # fmt: skip

@@ -37,6 +37,7 @@ GPU: dict[str, Any] = {
     "device_memory_bytes": 150 * 10**9,
     "cpu_model": "Some CPU",
     "cpu_count": 16,
+    "machine_cpus": 16,
     "device": {"power_limit_watts": 700.0, "ecc": True},
     "framework_version": "2.9.1",
     "python_version": "3.11.7",
@@ -215,6 +216,20 @@ def test_the_reference_that_differs_least_is_taken_and_of_equals_the_newest() ->
     other = reference("other", "2026-11-01T00:00:00+00:00", cuda_version="13.2")
     assert choose(facts(), [old, new, other]).reference == new
     assert choose(facts(), [other]).excuses[0].name == "cuda_version"
+
+
+def test_a_smaller_machine_with_the_same_cpu_is_another_device() -> None:
+    large = reference(device_kind="cpu", device_model="Some CPU", machine_cpus=64)
+    small = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=2), [large])
+    assert small.cell is None
+    untold = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=None), [large])
+    assert untold.reference == large
+
+
+def test_a_reference_with_the_same_fault_is_not_preferred() -> None:
+    sound = reference("sound", "2026-06-01T00:00:00+00:00")
+    spoilt = reference("spoilt", "2026-01-01T00:00:00+00:00", settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1)
+    assert choose(facts(settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1), [spoilt, sound]).reference == sound
 
 
 def test_choices_excuse_a_gap_and_states_do_not() -> None:
