@@ -26,10 +26,16 @@ from tests.unit.test_causes import ceilings
 TORCH_CNN = ("torch-2.13.0-cpu", "cnn-cifar10")
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Reference:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """A reference from five repeats of the synthetic run."""
-    return reference_of(make_run(tmp_path / "lab-run", repeats=5), "lab", "0.1.0")
+    return reference_of(make_run(tmp_path_factory.mktemp("lab") / "run", repeats=5), "lab", "0.1.0")
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three more repeats of the same machine."""
+    return make_run(tmp_path_factory.mktemp("again") / "run", repeats=3)
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, ratio: float, place: tuple[str, str] = TORCH_CNN) -> None:
@@ -44,8 +50,8 @@ def torch_cnn(found: Verification) -> Finding:
     return found_of(found, "torch", "cnn-cifar10")
 
 
-def test_a_second_run_of_the_same_machine_is_ok(tmp_path: Path, lab: Reference) -> None:
-    found = torch_cnn(assess([make_run(tmp_path / "again", repeats=3)], [lab]))
+def test_a_second_run_of_the_same_machine_is_ok(again: Path, lab: Reference) -> None:
+    found = torch_cnn(assess([again], [lab]))
     assert found.kind == "ok"
     assert found.reference == "lab"
     assert found.ratio is not None
@@ -121,7 +127,7 @@ def test_a_cell_that_computes_something_else_is_wrong_whatever_its_speed(tmp_pat
 def test_a_cell_that_ended_before_it_told_anything_is_failed_and_judged_beside_the_others(
     tmp_path: Path, lab: Reference
 ) -> None:
-    found = assess([make_run(tmp_path / "again", repeats=3)], [lab])
+    found = assess([again], [lab])
     failed = found_of(found, "tensorflow", "gru-imdb")
     assert failed.kind == "failed"
     assert "memory" in failed.reason
@@ -151,9 +157,8 @@ def test_another_device_is_named_and_not_compared_with(
     assert found.nearest == f"{synthetic.CPU} (reference lab)"
 
 
-def test_the_same_runs_and_references_give_the_same_text_twice(tmp_path: Path, lab: Reference) -> None:
-    run = make_run(tmp_path / "again", repeats=3)
-    twice = [json.dumps(as_json(assess([run], [lab])), allow_nan=False) for _ in range(2)]
+def test_the_same_runs_and_references_give_the_same_text_twice(again: Path, lab: Reference) -> None:
+    twice = [json.dumps(as_json(assess([again], [lab])), allow_nan=False) for _ in range(2)]
     assert twice[0] == twice[1]
 
 
