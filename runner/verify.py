@@ -21,7 +21,7 @@ from runner.hardware import Machine
 from runner.references.facts import Difference, Facts
 from runner.references.measured import Measured, ceilings_path, read_runs
 from runner.references.rules import Choice, choose
-from runner.references.saved import Reference
+from runner.references.saved import FEWEST_WINDOWS, Reference
 from runner.store import RunStore, write_bytes
 from runner.verdict import MARGINS, PASS, Kind, Ratio, excused, exit_code, judge, ratio
 
@@ -173,10 +173,16 @@ def _verdict(one: Measured, choice: Choice, margin: float) -> tuple[Kind, str, R
         return "wrong", cell.reason or "it computes something else than the specification", None
     if cell.status == "failed":
         return "failed", cell.reason, None
-    if cell.parity_passed is None or not one.repeats:
+    if cell.parity_passed is None:
         return (
             "unsure",
-            cell.reason or "nothing shows that it computes the same network, or too little was measured",
+            cell.reason or "parity was not checked, so nothing shows that it computes the same network",
+            None,
+        )
+    if not one.repeats:
+        return (
+            "unsure",
+            f"no repeat has {FEWEST_WINDOWS} windows: too slow, or too busy a machine, for this preset",
             None,
         )
     if choice.cell is None:

@@ -17,7 +17,7 @@ from runner import verify_output
 from runner.catalog import PROJECT
 from runner.cli import app
 from runner.references.measured import ceilings_path, reference_of
-from runner.references.saved import Reference
+from runner.references.saved import Reference, SavedError
 from runner.verify import Finding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import LEVELS, make_run
@@ -146,6 +146,21 @@ def test_without_a_reference_there_is_no_verdict_but_an_expectation_that_is_call
     assert "a model" in found.expectation.model
     without = found_of(assess([run], []), "jax", "gru-imdb")
     assert without.expectation is None
+
+
+def test_too_few_windows_are_no_verdict_and_no_reference(tmp_path: Path, lab: Reference) -> None:
+    run = make_run(tmp_path / "few", windows=4)
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == "unsure"
+    assert "no repeat has 6 windows" in found.reason
+    with pytest.raises(SavedError, match="no cell"):
+        reference_of(run, "few", "0.1.0")
+
+
+def test_parity_that_was_not_checked_is_no_verdict(tmp_path: Path, lab: Reference) -> None:
+    found = torch_cnn(assess([make_run(tmp_path / "unchecked", changes={"parity_passed": None})], [lab]))
+    assert found.kind == "unsure"
+    assert "parity was not checked" in found.reason
 
 
 def test_another_device_is_named_and_not_compared_with(
