@@ -4,6 +4,7 @@ NumPy's matrix product, one core's arithmetic, a copy of memory; and where the f
 and the time of its smallest operation. Every rate is a list of windows. Python 3.6 syntax; it needs the bench beside it, and NumPy.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -98,10 +99,9 @@ CALLS = {
 def framework_rates(name, device, precision):
     """The framework's own rates, configured as a cell configures it; None where this file does not know its calls."""
     from bench import environment
-    from bench.run import load_framework
     from bench.setup import Setup
 
-    framework = load_framework(name)
+    framework = importlib.import_module("bench.frameworks." + name + ".framework")
     framework.configure(Setup(device, precision, "default", environment.cpu_count(), 1, True))
     if name not in CALLS:
         return None

@@ -61,7 +61,9 @@ def verify(
     frameworks: Annotated[
         list[str] | None, typer.Option(help="Names between commas; default: all that are there.")
     ] = None,
-    workloads: Annotated[list[str] | None, typer.Option(help="Names between commas; default: all.")] = None,
+    workloads: Annotated[
+        list[str] | None, typer.Option(help="Names between commas, or all; default: cnn-cifar10,gru-imdb.")
+    ] = None,
     precision: Annotated[list[str] | None, typer.Option(help="Names between commas; default: fp32.")] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full: that of the reference.")] = "quick",
     repeats: Annotated[int, typer.Option(help="Processes for each cell: they tell how much runs differ.", min=1)] = 3,
@@ -95,11 +97,12 @@ def verify(
 
     if preset not in ("quick", "standard", "full"):
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
+    chosen = words(workloads) or command.WORKLOADS
     options = matrix.Options(
         gpus=gpus,
         images=(image,) if image else (),
         frameworks=words(frameworks),
-        workloads=words(workloads),
+        workloads=() if chosen == ("all",) else chosen,
         precisions=words(precision) or ("fp32",),
         preset=preset,
         engine=engine or ("auto" if image else "host"),

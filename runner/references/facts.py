@@ -83,9 +83,9 @@ def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) 
         variant=_text(cell.variant[0]),
         device_model=_text(cell.key.device_model),
         compute_capability=_maybe(row.get("compute_capability")),
-        device_memory_bytes=device.get("memory_bytes"),
+        device_memory_bytes=_whole(device.get("memory_bytes")),
         cpu_model=_maybe(host.get("cpu_model")),
-        cpu_count=host.get("cpu_count"),
+        cpu_count=_whole(host.get("cpu_count")),
         machine_cpus=machine_cpus,
         device=_scalars(_host_device(cell, manifest), _OF_ONE_DEVICE),
         framework_version=_maybe(row.get("framework_version")),
@@ -123,6 +123,10 @@ def _text(value: object) -> str:
 
 def _maybe(value: object) -> str | None:
     return None if value is None or value == "" else _text(value)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
 def _scalars(found: Mapping[str, Any], without: set[str]) -> dict[str, Any]:

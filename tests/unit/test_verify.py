@@ -226,6 +226,19 @@ def test_what_a_cell_says_cannot_break_any_format(tmp_path: Path) -> None:
     json.dumps(as_json(found), allow_nan=False)
 
 
+def test_an_environment_event_of_somebody_else_s_making_is_read_as_far_as_it_fits(tmp_path: Path) -> None:
+    strange = {
+        "host": {"cpu_count": "two", "cpu_model": 7},
+        "device": [],
+        "settings": {"threads": [1], "x": 1e999, "y": "z" * 999},
+    }
+    run = make_run(tmp_path / "run", changes={"environment_json": json.dumps(strange)})
+    facts = torch_cnn(assess([run], [])).facts
+    assert (facts.cpu_count, facts.cpu_model, facts.device_memory_bytes) == (None, "7", None)
+    assert set(facts.settings) == {"y"}
+    assert len(str(facts.settings["y"])) == 300
+
+
 def test_junit_tells_failures_and_doubts_apart(tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     slowed(monkeypatch, 1.3)
     tree = ET.fromstring(verify_output.junit(assess([make_run(tmp_path / "again", repeats=3)], [lab])))
