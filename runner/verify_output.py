@@ -33,8 +33,8 @@ def milliseconds(seconds: float | None) -> str:
     return "–" if seconds is None else f"{1e3 * seconds:.4g}"
 
 
-def cells_of(finding: Finding) -> tuple[str, str, str, str, str, str]:
-    """The row of a finding, as plain visible text: times in ms a step, with 95 and 90 % intervals."""
+def cells_of(finding: Finding) -> tuple[str, ...]:
+    """The row of a finding below HEADINGS, as plain visible text: times in ms a step, with 95 and 90 % intervals."""
     step, found = finding.measured, finding.ratio
     measured = f"{milliseconds(step.value)} ms" if step else "–"
     if step and step.low is not None:
@@ -48,7 +48,7 @@ def cells_of(finding: Finding) -> tuple[str, str, str, str, str, str]:
     name = f"{finding.facts.name} [{finding.facts.image}]{device}"
     cause = "; ".join(cause.name for cause in finding.causes) or "–"
     texts = (name, measured, reference, between, finding.kind, cause)
-    return tuple(visible(text) for text in texts)  # type: ignore[return-value]
+    return tuple(visible(text) for text in texts)
 
 
 def details(found: Verification) -> Iterator[str]:

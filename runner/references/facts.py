@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from reports.model import Cell
 
 Text = Annotated[str, Field(max_length=300)]
-Scalar = Annotated[bool | int | float | Text | None, Field()]
-Facts_ = Annotated[dict[Text, Scalar], Field(max_length=200)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Scalars = Annotated[dict[Text, bool | int | Finite | Text | None], Field(max_length=200)]
 
 
 class Facts(BaseModel):
@@ -38,7 +38,7 @@ class Facts(BaseModel):
     cpu_model: Text | None
     cpu_count: int | None  # those that the cell might use
     machine_cpus: int | None  # those that the machine has, where the probe told
-    device: Facts_  # what the runner's host told of the GPU: power limit, PCIe, ECC, MIG, clocks
+    device: Scalars  # what the runner's host told of the GPU: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None
     python_version: Text | None
@@ -47,7 +47,7 @@ class Facts(BaseModel):
     driver_version: Text | None
     data_source: Text | None
     bench_sha256: Text | None
-    settings: Facts_  # as the framework itself reads them back
+    settings: Scalars  # as the framework itself reads them back
     # where it came from
     image: Text
     engine: Text

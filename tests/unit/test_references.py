@@ -105,6 +105,13 @@ def manifest_edit(table: Any, **changes: Any) -> Any:
     return table.replace_schema_metadata(metadata)
 
 
+def infinite(table: Any) -> Any:
+    """The manifest's cells with a setting that no JSON has."""
+    cells = json.loads(table.schema.metadata[b"dlbench_reference"])["cells"]
+    cells[0]["facts"]["settings"] = {"x": float("inf")}
+    return cells
+
+
 def faster(table: Any) -> Any:
     at = table.schema.get_field_index("step_seconds")
     values = table.column(at).to_numpy() * 0.5
@@ -118,6 +125,7 @@ def faster(table: Any) -> Any:
         (lambda t: manifest_edit(t, name="other"), "not those it was saved with"),
         (lambda t: manifest_edit(t, cells=[]), "rows of no cell"),
         (lambda t: manifest_edit(t, format=99), "format 99"),
+        (lambda t: manifest_edit(t, cells=infinite(t)), "settings"),
         (lambda t: manifest_edit(t, name="../x"), "name"),
         (lambda t: t.slice(1), "not in their place"),
         (lambda t: t.replace_schema_metadata({}), "no manifest"),
