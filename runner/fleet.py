@@ -2,9 +2,10 @@
 
 Each device is one number: its median step time. Its score is its distance from the fleet's median in units of the fleet's spread. The
 spread is the standard deviation of the devices within CLIP robust deviations (1.4826 times the median absolute deviation, which up to
-half of the devices cannot bend) of that median: as robust, and surer than the robust deviation alone. A device is slow when its score
-is beyond what the slowest of as many healthy devices reaches in FALSE_ALARM of all fleets. That limit is simulated for the fleet's
-size, since the spread of a few devices is itself unsure: no table of normal quantiles holds for four GPUs.
+half of the devices cannot bend) of that median; among less than a dozen it is that robust deviation itself. A device is slow when its
+score is beyond what the slowest of as many healthy devices reaches in FALSE_ALARM of all fleets. That limit is simulated for the
+fleet's size, since the spread of a few devices is itself unsure: no table of normal quantiles holds for four GPUs. It holds where
+healthy devices scatter normally; a fleet with heavier tails has more of them called slow.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ FALSE_ALARM = 0.01  # of healthy fleets in which any device at all is called slo
 FEWEST = 4
 SIMULATED = 20_000
 CLIP = 4.0
+FEWEST_TO_CLIP = 12  # among fewer the robust deviation itself is the surer one: its limit is the lower (simulated)
 
 # A fleet can be so even that a hundredth of a percent stands out; below this a device is not worth taking out.
 SMALLEST_GAP = 0.02
@@ -69,7 +71,10 @@ def compare(step_seconds: Mapping[str, float]) -> Fleet:
 def _spread(logs: Array) -> Array:
     """The standard deviation about the median, along the last axis, of what lies within CLIP robust deviations of it."""
     gaps = np.abs(logs - np.median(logs, axis=-1, keepdims=True))
-    near = gaps <= CLIP * 1.4826 * np.median(gaps, axis=-1, keepdims=True)
+    robust = 1.4826 * np.median(gaps, axis=-1, keepdims=True)
+    if logs.shape[-1] < FEWEST_TO_CLIP:
+        return np.asarray(robust[..., 0], dtype=np.float64)
+    near = gaps <= CLIP * robust
     return np.asarray(np.sqrt(np.sum(near * gaps**2, axis=-1) / np.sum(near, axis=-1)), dtype=np.float64)
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from reports.text import visible
 from runner.causes import per_cent
+from runner.fleet import FALSE_ALARM
 from runner.verdict import FAIL, PASS, Kind
 from runner.verify import Finding, Verification
 
@@ -78,7 +79,7 @@ def details(found: Verification) -> Iterator[str]:
             yield visible(
                 head
                 + f"{slow.device} takes {per_cent(slow.ratio - 1, 3)} longer than its like, {slow.score:.1f} times their spread "
-                f"(beyond {one.fleet.limit:.1f} it is called slow)"
+                f"(beyond {one.fleet.limit:.1f} it is called slow: that any is, happens in {per_cent(FALSE_ALARM)} of healthy fleets)"
             )
 
 
