@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from runner import cli_verify
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -142,6 +144,10 @@ def matrix(
         typer.echo("runner: interrupted before a cell was started", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(code)
+
+
+app.command()(cli_verify.verify)
+app.add_typer(cli_verify.reference_app, name="reference")
 
 
 @app.command()
