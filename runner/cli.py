@@ -34,7 +34,10 @@ def could_not_start(error: BaseException) -> NoReturn:
 
 @app.command()
 def matrix(
-    gpus: Annotated[str, typer.Option(help="all, none, or indices or UUIDs between commas.")] = "all",
+    gpus: Annotated[
+        str, typer.Option(help="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas.")
+    ] = "all",
+    share: Annotated[bool, typer.Option("--share", help="Use GPUs that somebody else computes on as well.")] = False,
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
@@ -79,6 +82,7 @@ def matrix(
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     options = command.Options(
         gpus=gpus,
+        share=share,
         images=words(images),
         frameworks=words(frameworks),
         workloads=words(workloads),
@@ -112,6 +116,14 @@ def matrix(
         typer.echo("runner: interrupted before a cell was started", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(code)
+
+
+@app.command()
+def gpus(as_json: Json = False) -> None:
+    """Show the GPUs of this machine, what they are joined by and what runs on them."""
+    from runner import gpus as command
+
+    command.show(as_json)
 
 
 @app.command()

@@ -37,6 +37,7 @@ class Options:
     """The options of `runner matrix`, as given."""
 
     gpus: str = "all"
+    share: bool = False
     images: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
@@ -95,7 +96,7 @@ class Prospect:
 def look_ahead(options: Options) -> Prospect:
     """Find the machine, the engine and the plan. Raises one of USER_ERRORS."""
     known = workloads.load_workloads()
-    machine = hardware.detect(options.gpus)
+    machine = hardware.detect(options.gpus, options.share)
     engine, why, there = _engine(options, machine)
     chosen = select_images(there, options.images) if options.images else list(there.values())
     request = Request(
