@@ -27,6 +27,15 @@ def words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of GPUs between commas, each once."""
+    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
+        could_not_start(
+            ValueError(f"--devices: {text!r} is not a number of GPUs, or several between commas like 1,2,4")
+        )
+    return tuple(sorted({int(word) for word in text.split(",")}))
+
+
 def could_not_start(error: BaseException) -> NoReturn:
     typer.echo(f"runner: {error}", err=True)
     raise typer.Exit(2)
@@ -38,6 +47,16 @@ def matrix(
         str, typer.Option(help="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas.")
     ] = "all",
     share: Annotated[bool, typer.Option("--share", help="Use GPUs that somebody else computes on as well.")] = False,
+    each_gpu: Annotated[
+        bool, typer.Option("--each-gpu", help="Every cell on every GPU: finds the weak one among equals.")
+    ] = False,
+    devices: Annotated[str, typer.Option(help="GPUs a cell: 1, or e.g. 1,2,4.")] = "1",
+    cool_down: Annotated[
+        bool, typer.Option("--cool-down", help="Before each cell, let its GPU get as cool as it was at the start.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when another runner holds a GPU, and say which.")
+    ] = False,
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
@@ -83,6 +102,10 @@ def matrix(
     options = command.Options(
         gpus=gpus,
         share=share,
+        each_gpu=each_gpu,
+        devices=counts(devices),
+        cool_down=cool_down,
+        wait=not no_wait,
         images=words(images),
         frameworks=words(frameworks),
         workloads=words(workloads),

@@ -211,7 +211,7 @@ def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused,
 
     try:
         found, refused = nvml.discover(allowed)
-    except nvml.NvmlUnavailable as error:
+    except nvml.NvmlError as error:
         return (), (), str(error)
     if not found and not refused:
         return (), (), "the NVIDIA driver knows no GPU"

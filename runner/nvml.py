@@ -26,23 +26,23 @@ _NEARNESS = {0: 5, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 Answer = TypeVar("Answer")
 
 
-class NvmlUnavailable(Exception):
+class NvmlError(Exception):
     """There is no driver to ask; the message is a clause."""
 
 
 @contextlib.contextmanager
 def session() -> Iterator[Any]:
-    """pynvml, initialised. Raises NvmlUnavailable."""
+    """pynvml, initialised. Raises NvmlError."""
     try:
         import pynvml as nvml
     except ImportError:
-        raise NvmlUnavailable("nvidia-ml-py, which asks the driver for GPUs, is not installed") from None
+        raise NvmlError("nvidia-ml-py, which asks the driver for GPUs, is not installed") from None
     try:
         nvml.nvmlInit()
     except nvml.NVMLError_LibraryNotFound:
-        raise NvmlUnavailable("there is no NVIDIA driver on this machine") from None
+        raise NvmlError("there is no NVIDIA driver on this machine") from None
     except nvml.NVMLError as error:
-        raise NvmlUnavailable(f"the NVIDIA driver does not answer ({error}); `runner doctor` says more") from None
+        raise NvmlError(f"the NVIDIA driver does not answer ({error}); `runner doctor` says more") from None
     try:
         yield nvml
     finally:
@@ -62,7 +62,7 @@ def ask(nvml: Any, question: Callable[..., Answer], *arguments: Any) -> Answer |
 def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...]]:
     """Every GPU that cells can run on, MIG instances in the place of their GPU, and those that answer with an error.
 
-    `allowed` are the CPUs that this process may use. Raises NvmlUnavailable.
+    `allowed` are the CPUs that this process may use. Raises NvmlError.
     """
     with session() as nvml:
         try:
@@ -71,7 +71,7 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
             cuda = f"{number // 1000}.{number % 1000 // 10}" if number else ""
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
-            raise NvmlUnavailable(f"the NVIDIA driver failed while it listed its GPUs ({error})") from None
+            raise NvmlError(f"the NVIDIA driver failed while it listed its GPUs ({error})") from None
         found: list[Gpu] = []
         refused: list[Refused] = []
         handles: dict[str, Any] = {}

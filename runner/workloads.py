@@ -54,6 +54,9 @@ class Workload(_Frozen):
     chance: float
     metric: Metric
     precisions: tuple[str, ...] = Field(min_length=1)
+    device_memory_gb: float | None = Field(
+        None, gt=0
+    )  # what the most wasteful framework takes of a GPU; None: next to nothing
     presets: dict[Literal["quick", "standard", "full"], Preset]
 
     @property

@@ -37,6 +37,7 @@ class Slot:
     device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
     cpus: tuple[int, ...]  # numbers of the logical CPUs
     memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+    memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ class Running(Protocol):
 
     def stop(self) -> None:
         """Kill the cell and all it started, at once. May be called again, and from another thread."""
+        ...
+
+    def dump(self) -> None:
+        """Ask the cell for its stack on standard error; it ends by that. Python's faulthandler does it, on SIGABRT."""
+        ...
+
+    def pid(self) -> int | None:
+        """The host's number of the cell's first process; None when it is not known (any more)."""
         ...
 
     def wait(self) -> Exit:

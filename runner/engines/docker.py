@@ -6,10 +6,11 @@ time. By that a later runner finds what a killed one left, and never touches wha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slo
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
+    from docker.types import DeviceRequest
 
     from runner.catalog import Image
 
@@ -31,6 +33,8 @@ BENCH_USER = 10001
 # The same for every cell, and the same in compose.gpu.yml (a test compares them).
 PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
 SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
+# memlock: NCCL and GPU drivers pin memory; nofile: Docker 29 gives 1024, which data loaders outgrow
+ULIMITS = {"core": 0, "memlock": -1, "stack": 64 << 20, "nofile": 65536}
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
 _NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
@@ -48,6 +52,7 @@ class DockerEngine:
         self._base_image = base_image
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
+        self._left: list[str] = []  # containers that could not be removed, since the engine did not answer
 
     @functools.cached_property
     def _client(self) -> DockerClient:
@@ -125,7 +130,7 @@ class DockerEngine:
 
         rootless = any("rootless" in option or "userns" in option for option in self._info.get("SecurityOptions") or ())
         user = prepare_cache(cache, shared=rootless)
-        options = container_options(prepared, arguments, slot, data, cache, user)
+        options = container_options(prepared, arguments, slot, data, cache, user, cdi_devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
         client = _connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
         container = None
@@ -144,20 +149,32 @@ class DockerEngine:
                 sentence = f"{prepared.image.name}: the container could not be {doing}: {_short(error)}"
                 raise EngineError(sentence) from error
             raise
-        return DockerRunning(client, container, stream)
+        return DockerRunning(client, container, stream, self._left)
 
     def sweep(self) -> int:
-        """Remove the containers whose runner has died; return how many."""
-        from docker.errors import NotFound
+        """Remove the containers whose runner has died, and our own that an engine without an answer left; return how many."""
+        from docker.errors import DockerException, NotFound
+        from requests.exceptions import RequestException
 
+        try:
+            return self._sweep(NotFound)
+        except (DockerException, RequestException) as error:
+            raise EngineError(f"the Docker Engine does not answer: {_short(error)}") from error
+
+    def _sweep(self, not_found: type[Exception]) -> int:
         removed = 0
+        while self._left:
+            with contextlib.suppress(not_found):
+                self._client.api.remove_container(self._left[-1], force=True, v=True)
+                removed += 1
+            self._left.pop()
         for container in self._client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
             if not is_dead(container.labels.get(OWNER_LABEL, "")):
                 continue
             try:
                 container.remove(force=True, v=True)
                 removed += 1
-            except NotFound:
+            except not_found:
                 pass  # another runner swept it first
         return removed
 
@@ -166,9 +183,14 @@ class DockerRunning:
     """A started container. Exactly one thread reads events() and then calls wait(); any may call stop()."""
 
     def __init__(
-        self, client: DockerClient, container: Container, stream: Iterator[tuple[bytes | None, bytes | None]]
+        self,
+        client: DockerClient,
+        container: Container,
+        stream: Iterator[tuple[bytes | None, bytes | None]],
+        left: list[str],
     ) -> None:
         self._client = client
+        self._left = left
         self._container = container
         self._stream = stream
         self._log = bytearray()
@@ -176,28 +198,60 @@ class DockerRunning:
 
     def events(self) -> Iterator[bytes]:
         """Standard output as the engine hands it over, until the container ends; keeps the end of standard error."""
-        for out, err in self._stream:
-            if err:
-                self._log += err
-                del self._log[:-LOG_TAIL_BYTES]
-            if out:
-                yield out
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            for out, err in self._stream:
+                if err:
+                    self._log += err
+                    del self._log[:-LOG_TAIL_BYTES]
+                if out:
+                    yield out
+        except (RequestException, HTTPError, OSError) as error:  # the engine is gone; wait() finds out what is left
+            self._log += f"\nthe connection to the Docker Engine broke: {_short(error)}".encode()
 
     def stop(self) -> None:
         """Kill the container at once."""
-        from docker.errors import APIError
+        self._signal("SIGKILL")
+
+    def dump(self) -> None:
+        """The init process of the container hands the signal on to the cell."""
+        self._signal("SIGABRT")
+
+    def _signal(self, name: str) -> None:
+        from docker.errors import APIError, DockerException
+        from requests.exceptions import RequestException
 
         # Over a connection of its own. 404 or 409: the container is gone or has ended, and all is done.
         client = _connect(self._client.api.api_version)
         try:
-            client.api.kill(str(self._container.id))
+            client.api.kill(str(self._container.id), name)
         except APIError as error:
             if error.status_code not in (404, 409):
                 raise EngineError(
                     f"container {self._container.short_id} could not be killed: {_short(error)}"
                 ) from error
+        except (DockerException, RequestException) as error:
+            raise EngineError(f"the Docker Engine does not answer: {_short(error)}") from error
         finally:
             client.close()
+
+    def pid(self) -> int | None:
+        """The container's init process. Where the engine runs in other namespaces the number means nothing here."""
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        client = None
+        try:
+            client = _connect(self._client.api.api_version)
+            found = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
+        except (EngineError, DockerException, RequestException):
+            return None
+        finally:
+            if client is not None:
+                client.close()
+        return found or None
 
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""
@@ -220,12 +274,20 @@ class DockerRunning:
         return self._exit
 
     def _final_state(self) -> dict[str, Any]:
+        from docker.errors import DockerException, NotFound
+        from requests.exceptions import RequestException
+
         try:
             self._container.wait()
             self._container.reload()
             return dict(self._container.attrs["State"])
         finally:
-            self._container.remove(force=True, v=True)
+            try:
+                self._container.remove(force=True, v=True)
+            except NotFound:
+                pass  # somebody else removed it
+            except (DockerException, RequestException):
+                self._left.append(str(self._container.id))
             self._client.close()
 
 
@@ -236,9 +298,10 @@ def container_options(
     data: Path | None,
     cache: Path,
     user: str,
+    cdi: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What the container may do and see, as arguments of docker-py's create()."""
-    from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+    """What the container may do and see, as arguments of docker-py's create(). `cdi` are the names that the engine knows."""
+    from docker.types import LogConfig, Mount, Ulimit
 
     mounts = [Mount("/cache", str(cache.resolve()), type="bind")]
     arguments = list(arguments)
@@ -251,6 +314,7 @@ def container_options(
         "USER": "bench",
         "LOGNAME": "bench",
         "CUDA_CACHE_PATH": "/cache/cuda",
+        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
     }
     options: dict[str, Any] = {
         "image": prepared.digest,
@@ -267,7 +331,7 @@ def container_options(
         "tmpfs": {"/tmp": TMP_OPTIONS},
         "mounts": mounts,
         "init": True,  # reaps what a framework leaves, and makes a signal end the cell
-        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ULIMITS.items()],
         "log_config": LogConfig(type="none"),
         "hostname": "cell",
         "environment": environment,
@@ -276,13 +340,37 @@ def container_options(
         options["cpuset_cpus"] = ",".join(map(str, slot.cpus))
     if slot.memory_bytes is not None:
         options["mem_limit"] = options["memswap_limit"] = slot.memory_bytes  # equal: no swap
+    if slot.memory_nodes:
+        options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        options["device_requests"] = [DeviceRequest(device_ids=list(slot.device_uuids), capabilities=[["gpu"]])]
+        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
+        environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     else:
         environment["NVIDIA_VISIBLE_DEVICES"] = (
             "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
         )
     return options
+
+
+def device_request(uuids: Sequence[str], cdi: Collection[str]) -> DeviceRequest:
+    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
+
+    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
+    """
+    from docker.types import DeviceRequest
+
+    names = [f"nvidia.com/gpu={uuid}" for uuid in uuids]
+    if set(names) <= set(cdi):
+        return DeviceRequest(driver="cdi", device_ids=names)
+    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
+
+
+def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
+    """The CDI names that an engine tells of in its `info`; none where it has no CDI."""
+    found = info.get("DiscoveredDevices") or ()
+    return frozenset(str(device.get("ID")) for device in found if device.get("Source") == "cdi")
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:

@@ -365,6 +365,7 @@ int nvmlDeviceGetFieldValues(device_t *device, int count, field_t *values) {
 }
 
 int nvmlEventSetCreate(void **set) {
+    events_told = 0;
     *set = &events_told;
     return SUCCESS;
 }
