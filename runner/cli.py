@@ -150,6 +150,31 @@ def gpus(as_json: Json = False) -> None:
 
 
 @app.command()
+def doctor(
+    base_image: Annotated[
+        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image that a container is started of; default: one of ours that is there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at all that GPU cells need, start a container with every GPU, and say how to mend what is wrong.
+
+    Exit code 0: nothing failed; 1: something did; 2: it could not look.
+    """
+    from runner import doctor as command
+    from runner.catalog import CatalogError
+    from runner.engines.base import EngineError
+
+    try:
+        code = command.run(as_json, base_image, image)
+    except (CatalogError, EngineError, OSError) as error:
+        could_not_start(error)
+    raise typer.Exit(code)
+
+
+@app.command()
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),

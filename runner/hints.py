@@ -53,7 +53,7 @@ KNOWN = (
         "a newer driver, or an image of an older CUDA; NVIDIA_DISABLE_REQUIRE=1 insists",
     ),
     Known(
-        r"[Dd]river/library version mismatch",
+        r"[Dd]river/library version mismatch|NVML/RM version mismatch",
         "the driver was upgraded, and the kernel still runs the old module",
         "restart the machine, or unload the nvidia modules (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia`) and load them again",
     ),

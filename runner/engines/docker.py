@@ -33,8 +33,9 @@ BENCH_USER = 10001
 # The same for every cell, and the same in compose.gpu.yml (a test compares them).
 PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
 SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
-# memlock: NCCL and GPU drivers pin memory; nofile: Docker 29 gives 1024, which data loaders outgrow
-ULIMITS = {"core": 0, "memlock": -1, "stack": 64 << 20, "nofile": 65536}
+# stack: what NVIDIA's own images ask for. Neither memlock (only network cards need it, and cells have none) nor nofile (1024 of Docker 29
+# are enough): an engine may itself not have what it would be asked for, and then no container starts
+ULIMITS = {"core": 0, "stack": 64 << 20}
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
 _NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
@@ -56,7 +57,7 @@ class DockerEngine:
 
     @functools.cached_property
     def _client(self) -> DockerClient:
-        return _connect()
+        return connect()
 
     @functools.cached_property
     def _info(self) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class DockerEngine:
         user = prepare_cache(cache, shared=rootless)
         options = container_options(prepared, arguments, slot, data, cache, user, cdi_devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
-        client = _connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
+        client = connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
         container = None
         doing = "made"
         try:
@@ -224,7 +225,7 @@ class DockerRunning:
         from requests.exceptions import RequestException
 
         # Over a connection of its own. 404 or 409: the container is gone or has ended, and all is done.
-        client = _connect(self._client.api.api_version)
+        client = connect(self._client.api.api_version)
         try:
             client.api.kill(str(self._container.id), name)
         except APIError as error:
@@ -244,7 +245,7 @@ class DockerRunning:
 
         client = None
         try:
-            client = _connect(self._client.api.api_version)
+            client = connect(self._client.api.api_version)
             found = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
         except (EngineError, DockerException, RequestException):
             return None
@@ -422,7 +423,7 @@ def _start_time(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def _connect(version: str = "auto") -> DockerClient:
+def connect(version: str = "auto") -> DockerClient:
     """A client of the engine that the environment names. Raises EngineError when there is no SDK or no engine."""
     try:
         import docker
