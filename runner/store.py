@@ -99,7 +99,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("mean_power_watts", "double"),
         ("max_temperature_celsius", "double"),
         ("throttled", "bool"),  # a GPU slowed down for heat, or on its power supply's order
-        ("throttle_reasons", "list<string>"),  # every reason that was seen; "power cap" alone is a GPU at its work
+        ("throttled_by", "list<string>"),  # every reason that was seen; "power cap" alone is a GPU at its work
         ("schema_version", "int32"),
     ],
     "samples": [

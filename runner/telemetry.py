@@ -345,7 +345,7 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
         "throttled": bool(seen & _THROTTLED) if known else None,
-        "throttle_reasons": [name for bit, name in REASONS.items() if seen & bit] if known else None,
+        "throttled_by": [name for bit, name in REASONS.items() if seen & bit] if known else None,
     }
 
 

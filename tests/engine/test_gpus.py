@@ -4,6 +4,7 @@ stand-ins for NVML and for NVIDIA's hook.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -172,7 +173,7 @@ def test_telemetry_of_the_cells_own_gpu_lies_beside_its_samples(run: Run, fleet_
         assert ran.loc[uuid].joules_per_item == pytest.approx(ran.loc[uuid].energy_joules / seconds["items"].sum())
         assert ran.loc[uuid].energy_source == "counter"
     assert bool(ran.loc[uuid_of(0)].throttled)
-    assert list(ran.loc[uuid_of(0)].throttle_reasons) == ["hardware thermal slowdown"]
+    assert list(ran.loc[uuid_of(0)].throttled_by) == ["hardware thermal slowdown"]
     assert ran.loc[uuid_of(0)].max_temperature_celsius == 91
     assert not bool(ran.loc[uuid_of(1)].throttled)
 
@@ -278,6 +279,154 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    """Containers killed at random, the engine restarted, the disk full, the runner killed; then what is left is run."""
+    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
+    with small_disk(tmp_path / "results") as disk:
+        process = run("--repeats", "6")
+        wait_for(lambda: rows_there(tmp_path) >= 6, process)
+        kill_some_containers(own, 3)
+        own.stop()
+        own.start()
+        wait_for(lambda: rows_there(tmp_path) >= 20, process)
+        disk.fill()
+        printed = ended(process)
+        assert process.returncode == 1, printed
+        assert "what had ended before is kept" in printed
+        disk.free()
+
+        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("cells/*.r*.parquet")}
+        process = run("--resume", folder(tmp_path).name)
+        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 8, process)
+        process.kill()
+        ended(process)
+        process = run("--resume", folder(tmp_path).name)
+        printed = ended(process)
+        assert process.returncode in (0, 1), printed
+
+        ran = rows(tmp_path).query("status != 'skipped'")
+        assert len(ran) == len(set(zip(ran.cell_id, ran.repeat, strict=True))) == 3 * 2 * 2 * 6
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what had ended was run again"
+        failed = ran[ran.status == "failed"]
+        assert set(failed.error_kind) <= {"crash", "engine"}
+        assert len(failed) <= 3, "only the killed containers' cells may have failed"
+        nothing_is_left(own, tmp_path)
+
+
+def rows_there(tmp_path: Path) -> int:
+    return len(list((tmp_path / "results").glob("*/cells/*.r*.parquet")))
+
+
+def kill_some_containers(own: OwnEngine, count: int) -> None:
+    client = own.client()
+    for container in client.containers.list(filters={"label": OWNER_LABEL}, ignore_removed=True)[:count]:
+        with contextlib.suppress(Exception):  # it ended by itself meanwhile
+            container.kill()
+    client.close()
+
+
+class SmallDisk:
+    """A file system of its own that can be filled."""
+
+    def __init__(self, path: Path) -> None:
+        self._ballast = path / "ballast"
+
+    def fill(self) -> None:
+        with open(self._ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[SmallDisk]:
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"left out, because no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_the_runner_takes_three_percent_of_a_core_while_eight_cells_stream(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    import psutil
+
+    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
+    slow = own.make_tiny_image(pace_milliseconds=90)  # 21 s: as many lines a second as a quick cell prints
+    process = run("--repeats", "1", DLBENCH_TINY=slow)
+    streams = tmp_path / "results"
+    wait_for(lambda: sum(path.stat().st_size > 4000 for path in streams.glob("*/events/*.jsonl")) >= 8, process, 120)
+    watched = psutil.Process(process.pid)
+    before, begin = watched.cpu_times(), time.monotonic()
+    time.sleep(5)
+    after, seconds = watched.cpu_times(), time.monotonic() - begin
+    spent = (after.user + after.system - before.user - before.system) / seconds
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    assert spent <= 0.03, f"{100 * spent:.1f} % of a core"
+    nothing_is_left(own, tmp_path)
+
+
+DOCTOR = ("-m", "runner", "doctor", "--image")
+
+
+def doctor(variables: dict[str, str], image: str) -> dict[str, Any]:
+    command = [sys.executable, *DOCTOR, image, "--json"]
+    ended = subprocess.run(command, cwd=PROJECT, env=variables, capture_output=True, text=True)
+    told: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.returncode == (1 if told["failed"] else 0), ended.stderr
+    return {check["name"]: check for check in told["checks"]}
+
+
+def test_doctor_starts_a_container_and_sees_that_all_is_well(
+    variables: dict[str, str], tiny: str, fleet_file: Path, own: OwnEngine, tmp_path: Path
+) -> None:
+    eight_gpus(0, busy=()).write(fleet_file)
+    checks = doctor(variables, tiny)
+    assert checks["container"]["status"] == "ok", checks["container"]
+    assert uuid_of(0) in checks["container"]["saw"]
+    assert uuid_of(9, "MIG") in checks["container"]["saw"]
+    assert checks["MIG"]["saw"].startswith("3:0 ")
+    assert checks["engine"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("line", "saw", "fix"),
+    [
+        (f"hook_gives {uuid_of(5)}", "sees " + uuid_of(5), "nvidia-ctk cdi list"),
+        ("hook_error requirement error: unsatisfied condition: cuda>=13.0", "unsatisfied condition", "a newer driver"),
+    ],
+)
+def test_doctor_tells_what_is_wrong_with_the_container(
+    variables: dict[str, str], tiny: str, fleet_file: Path, line: str, saw: str, fix: str
+) -> None:
+    file = Fleet((FakeGpu(),)).write(fleet_file)
+    file.write_text(f"{file.read_text()}{line}\n")
+    check = doctor(variables, tiny)["container"]
+    assert check["status"] == "fail"
+    assert saw in check["saw"]
+    assert fix in check["fix"]
+
+
+def test_doctor_explains_an_engine_without_the_toolkit(
+    variables: dict[str, str], fleet_file: Path, client: Any, base_image: str
+) -> None:
+    """The machine's own engine: it was started without NVIDIA's hook, or it has a GPU and this test's fleet is not there."""
+    Fleet((FakeGpu(),)).write(fleet_file)
+    plain = {name: value for name, value in variables.items() if name != "DOCKER_HOST"}
+    check = doctor(plain, base_image)["container"]
+    assert check["status"] == "fail"
+    assert "NVIDIA" in check["fix"] or "nvidia" in check["fix"]
 
 
 def test_nothing_of_this_reaches_the_machines_own_engine(own: OwnEngine) -> None:

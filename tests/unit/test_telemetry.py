@@ -200,11 +200,11 @@ def test_several_gpus_spend_together() -> None:
 def test_a_cell_is_marked_when_its_gpu_slowed_down(bits: int, throttled: bool, names: list[str]) -> None:
     rows = gpu_rows([0.0, 1.0, 2.0, 3.0], power_watts=1.0, throttle_reasons=lambda at: bits if at == 1.0 else 0)
     found = telemetry.summary(rows, samples(0.5, 2))
-    assert (found["throttled"], found["throttle_reasons"]) == (throttled, names)
+    assert (found["throttled"], found["throttled_by"]) == (throttled, names)
     assert telemetry.summary(rows, samples(1.5, 1.5))["throttled"] is False, "it was before the steady windows"
 
 
 def test_a_gpu_that_does_not_tell_of_throttling_is_not_said_to_have_kept_its_clocks() -> None:
     found = telemetry.summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
-    assert (found["throttled"], found["throttle_reasons"]) == (None, None)
+    assert (found["throttled"], found["throttled_by"]) == (None, None)
     assert not math.isnan(found["energy_joules"])
