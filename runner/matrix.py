@@ -27,6 +27,7 @@ from runner.engines.base import Engine, EngineError
 from runner.engines.host import HostEngine
 from runner.expect import Expectation
 from runner.plan import Plan, PlanError, Request, plan
+from runner.room import Room
 
 OK, SOME_FAILED, COULD_NOT_START = 0, 1, 2
 
@@ -119,7 +120,8 @@ def look_ahead(options: Options) -> Prospect:
         named=options.images,
     )
     modes = {name: tuple(each.modes) for name, each in frameworks.load_frameworks().items()}
-    made = plan(request, chosen, known, workloads.adapters(), modes, machine, engine.unfit)
+    unfit = Room(engine).unfit
+    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit)
     expectation = Expectation(known, expect.seen(options.out))
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 

@@ -109,6 +109,11 @@ class DockerEngine:
         wanted = build.recipe(image, self._base_image)
         return 0 if build.built(self._client, wanted) else image.download_bytes
 
+    def images_folder(self) -> Path | None:
+        """Where images lie; None where the engine does not tell."""
+        folder = self._info.get("DockerRootDir")
+        return Path(folder) if folder else None
+
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Build the image unless it is up to date. Raises EngineError."""
         try:
