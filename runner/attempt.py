@@ -12,7 +12,7 @@ from typing import Any
 
 from runner import hints, store, telemetry
 from runner.dispatch import Job
-from runner.engines.base import Engine, EngineError, Exit, Prepared, Running, Slot
+from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
 from runner.plan import Cell
 from runner.record import Recorder, judge
 
@@ -21,6 +21,7 @@ _DUMP_SECONDS = 3.0
 
 # How a cell ends whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
+_SHUTDOWN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,12 @@ class Attempt:
             site.monitor.end(recording)
             with self._lock:
                 self._running = None
-        self.lost = self.lost or recording.lost
+        self.lost = self.lost or recording.lost or (telemetry.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)
-        if killed and (gone := site.engine.unavailable()):
-            raise EngineError(f"the engine went down under the cell ({gone})")
+        if killed and (gone := _goes_down(site.engine)):
+            raise EngineGoneError(f"the engine went down under the cell ({gone})")
         wall = time.monotonic() - self._began
         recorder.row.setdefault("started_unix", began_unix)
         return self._store(prepared, recorder, recording, ended, wall)
@@ -183,6 +184,14 @@ class Attempt:
         store.write_bytes(self._site.run.folder / "logs" / f"{name}.log", ended.log_tail.encode("utf-8", "replace"))
         self._site.run.write_repeat(cell.id, self.job.repeat, tables)
         return status, reason, wall
+
+
+def _goes_down(engine: Engine) -> str | None:
+    """Why the engine is gone, if it is soon: it ends its containers first. None when it stays."""
+    end = time.monotonic() + _SHUTDOWN_SECONDS
+    while (gone := engine.unavailable()) is None and time.monotonic() < end:
+        time.sleep(0.2)
+    return gone
 
 
 def _told(xids: Sequence[tuple[str, int]]) -> str:

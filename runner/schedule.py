@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from runner import hints
 from runner.attempt import Attempt, Site
 from runner.dispatch import Dispatcher, Job, Place, places
-from runner.engines.base import EngineError, Prepared, Slot
+from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
 from runner.hardware import Gpu, Machine
 from runner.plan import Cell
-from runner.telemetry import GpuSampler
+from runner.telemetry import GpuSampler, lost_board
 
 # What the cells may use of the host's memory together; the rest is the runner's and the system's.
 _MEMORY_SHARE = 0.9
@@ -172,7 +172,7 @@ class Matrix:
                 else:
                     again = attempt.lost is not None and not attempt.stopped
             except EngineError as error:
-                again = self._after_engine_error(attempt, str(error))
+                again = self._after_engine_error(attempt, error)
         except BaseException as error:  # told by run_jobs in the main thread
             self._broken = error
             self.stop()
@@ -186,25 +186,32 @@ class Matrix:
                 dispatcher.put_back(attempt.job)
             self._changed.notify_all()
 
-    def _after_engine_error(self, attempt: Attempt, reason: str) -> bool:
-        """Whether the job is to be tried again, since the engine had gone and is back; else its row says what happened."""
-        engine, job = self.site.engine, attempt.job
-        gone = engine.unavailable()
-        if gone and not self._stopped.is_set():
-            with self._engine_lock:  # one thread waits and clears up for all
-                end = time.monotonic() + _ENGINE_SECONDS
-                while (gone := engine.unavailable()) and time.monotonic() < end:
-                    if self._stopped.wait(1.0):
-                        return False
-                if gone:
-                    raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
-                engine.sweep()
+    def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
+        """Whether the job is to be tried again, since it was not to blame; else its row says what happened."""
+        job = attempt.job
+        if isinstance(error, EngineGoneError) and not self._stopped.is_set():
+            self._wait_for_engine(str(error))
             self._tries[job] = self._tries.get(job, 1) + 1
             if self._tries[job] <= _ATTEMPTS:
                 return True
+        elif attempt.boards and (lost := lost_board(attempt.boards)):
+            attempt.lost = lost
+            return True
         if not self._stopped.is_set():
-            self.fail(job, "engine", reason)
+            self.fail(job, "engine", str(error))
         return False
+
+    def _wait_for_engine(self, reason: str) -> None:
+        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it stays away."""
+        engine = self.site.engine
+        with self._engine_lock:  # one thread waits for all
+            end = time.monotonic() + _ENGINE_SECONDS
+            while gone := engine.unavailable():
+                if time.monotonic() >= end:
+                    raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
+                if self._stopped.wait(1.0):
+                    return
+            engine.sweep()
 
     def stop(self) -> None:
         """End every running cell at once and start no more. What they measured so far is not a finished repeat."""

@@ -127,6 +127,21 @@ class GpuLostError(Exception):
     """A GPU has fallen off the bus."""
 
 
+def lost_board(boards: Iterable[str]) -> str | None:
+    """The first of these GPUs (UUIDs) that answers no more; None when all do, or there is no driver to ask."""
+    try:
+        with nvml.session() as library:
+            gpus = GpuSampler(library)
+            for board in boards:
+                try:
+                    gpus.sample(board)
+                except GpuLostError:
+                    return board
+    except nvml.NvmlError:
+        pass
+    return None
+
+
 class GpuSampler:
     """Asks NVML. A question that a GPU once had no answer to is not asked again. `library` None: there is no driver."""
 
@@ -145,7 +160,7 @@ class GpuSampler:
             handle = self._handle(board)
             values = {name: self._ask(board, name, handle) for name in _QUESTIONS}
             fields = self._fields(board, handle)
-        except (library.NVMLError_GpuIsLost, library.NVMLError_ResetRequired):
+        except (library.NVMLError_GpuIsLost, library.NVMLError_ResetRequired, library.NVMLError_NotFound):
             raise GpuLostError(board) from None
         except library.NVMLError:
             return None

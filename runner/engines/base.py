@@ -18,6 +18,10 @@ class EngineError(Exception):
     """An engine could not do its part; the message is a sentence for the user: what, where, what to do."""
 
 
+class EngineGoneError(EngineError):
+    """The engine does not answer (any more); what it was asked may be asked again when it does."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """An image that is ready to run: built, or installed."""

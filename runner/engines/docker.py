@@ -10,12 +10,13 @@ import contextlib
 import functools
 import os
 import shutil
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import build
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -71,6 +72,7 @@ class DockerEngine:
         except ImportError:
             return _NO_SDK
         try:
+            self._client.ping()  # what else is asked here is remembered, and an engine may go away
             url = self._client.api.base_url
             if not url.startswith("http+"):
                 return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
@@ -133,6 +135,7 @@ class DockerEngine:
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
         from docker.errors import DockerException
+        from requests.exceptions import RequestException
 
         rootless = any("rootless" in option or "userns" in option for option in self._info.get("SecurityOptions") or ())
         user = prepare_cache(cache, shared=rootless)
@@ -149,11 +152,10 @@ class DockerEngine:
             container.start()
         except BaseException as error:  # Ctrl-C as well must leave nothing behind
             if container is not None:
-                container.remove(force=True, v=True)
+                remove(container, self._left)
             client.close()
-            if isinstance(error, DockerException):
-                sentence = f"{prepared.image.name}: the container could not be {doing}: {_short(error)}"
-                raise EngineError(sentence) from error
+            if isinstance(error, DockerException | RequestException):
+                raise _failed(f"{prepared.image.name}: the container could not be {doing}", error) from error
             raise
         return DockerRunning(client, container, stream, self._left)
 
@@ -165,7 +167,7 @@ class DockerEngine:
         try:
             return self._sweep(NotFound)
         except (DockerException, RequestException) as error:
-            raise EngineError(f"the Docker Engine does not answer: {_short(error)}") from error
+            raise _failed("the Docker Engine does not answer", error) from error
 
     def _sweep(self, not_found: type[Exception]) -> int:
         removed = 0
@@ -219,32 +221,36 @@ class DockerRunning:
 
     def stop(self) -> None:
         """Kill the container at once."""
-        self._signal("SIGKILL")
+        self._kill()
 
     def dump(self) -> None:
-        """The init process of the container hands the signal on to the cell."""
-        self._signal("SIGABRT")
+        """Signal the cell itself, from the host: the init process of the container hands on any signal but this one."""
+        init = self.pid()
+        if init is not None:
+            with contextlib.suppress(OSError):
+                for child in Path(f"/proc/{init}/task/{init}/children").read_text().split():
+                    os.kill(int(child), signal.SIGABRT)
 
-    def _signal(self, name: str) -> None:
+    def _kill(self) -> None:
         from docker.errors import APIError, DockerException
         from requests.exceptions import RequestException
 
         # Over a connection of its own. 404 or 409: the container is gone or has ended, and all is done.
         client = connect(self._client.api.api_version)
         try:
-            client.api.kill(str(self._container.id), name)
+            client.api.kill(str(self._container.id))
         except APIError as error:
             if error.status_code not in (404, 409):
                 raise EngineError(
                     f"container {self._container.short_id} could not be killed: {_short(error)}"
                 ) from error
         except (DockerException, RequestException) as error:
-            raise EngineError(f"the Docker Engine does not answer: {_short(error)}") from error
+            raise _failed("the Docker Engine does not answer", error) from error
         finally:
             client.close()
 
     def pid(self) -> int | None:
-        """The container's init process. Where the engine runs in other namespaces the number means nothing here."""
+        """The container's init process; None where the engine runs in other namespaces, and the number names another here."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
@@ -252,12 +258,13 @@ class DockerRunning:
         try:
             client = connect(self._client.api.api_version)
             found = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
-        except (EngineError, DockerException, RequestException):
+            mine = str(self._container.id) in Path(f"/proc/{found}/cgroup").read_text()
+        except (EngineError, DockerException, RequestException, OSError):
             return None
         finally:
             if client is not None:
                 client.close()
-        return found or None
+        return found if mine else None
 
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""
@@ -270,9 +277,7 @@ class DockerRunning:
             try:
                 state = self._final_state()
             except (DockerException, RequestException) as error:
-                raise EngineError(
-                    f"the Docker Engine lost container {self._container.short_id}: {_short(error)}"
-                ) from error
+                raise _failed(f"the Docker Engine lost container {self._container.short_id}", error) from error
             tail = self._log.decode("utf-8", "replace")
             if state.get("Error"):
                 tail += f"\n{state['Error']}"
@@ -280,21 +285,26 @@ class DockerRunning:
         return self._exit
 
     def _final_state(self) -> dict[str, Any]:
-        from docker.errors import DockerException, NotFound
-        from requests.exceptions import RequestException
-
         try:
             self._container.wait()
             self._container.reload()
             return dict(self._container.attrs["State"])
         finally:
-            try:
-                self._container.remove(force=True, v=True)
-            except NotFound:
-                pass  # somebody else removed it
-            except (DockerException, RequestException):
-                self._left.append(str(self._container.id))
+            remove(self._container, self._left)
             self._client.close()
+
+
+def remove(container: Container, left: list[str]) -> None:
+    """Remove a container, whatever it is doing; where the engine does not answer, it is noted among those that are left."""
+    from docker.errors import DockerException, NotFound
+    from requests.exceptions import RequestException
+
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        pass  # somebody else removed it
+    except (DockerException, RequestException):
+        left.append(str(container.id))
 
 
 def container_options(
@@ -437,7 +447,15 @@ def connect(version: str = "auto") -> DockerClient:
     try:
         return docker.from_env(version=version)
     except docker.errors.DockerException as error:
-        raise EngineError(_why_no_engine(error)) from error
+        raise EngineGoneError(_why_no_engine(error)) from error
+
+
+def _failed(what: str, error: BaseException) -> EngineError:
+    """The error for the user; of the kind that says that the engine is gone where the connection broke."""
+    from requests import exceptions
+
+    kind = EngineGoneError if isinstance(error, exceptions.ConnectionError | exceptions.Timeout) else EngineError
+    return kind(f"{what}: {_short(error)}")
 
 
 def _why_no_engine(error: BaseException) -> str:
@@ -451,6 +469,6 @@ def _why_no_engine(error: BaseException) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """An error's sentence without the HTTP around it."""
-    text = str(getattr(error, "explanation", None) or error)
-    return text.strip().replace("\n", " ")[:300]
+    """An error's sentence without the HTTP around it. What the runtime and its hooks said stands at its end."""
+    text = str(getattr(error, "explanation", None) or error).strip().replace("\n", " ")
+    return text if len(text) <= 600 else f"{text[:100]} … {text[-500:]}"

@@ -87,7 +87,7 @@ def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+            process.communicate()
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 300) -> str:
