@@ -33,6 +33,15 @@ def words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of GPUs between commas, each once."""
+    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
+        could_not_start(
+            ValueError(f"--devices: {text!r} is not a number of GPUs, or several between commas like 1,2,4")
+        )
+    return tuple(sorted({int(word) for word in text.split(",")}))
+
+
 def could_not_start(error: BaseException) -> NoReturn:
     typer.echo(f"runner: {error}", err=True)
     raise typer.Exit(2)
@@ -66,7 +75,20 @@ def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
 
 @app.command()
 def matrix(
-    gpus: Annotated[str, typer.Option(help="all, none, or indices or UUIDs between commas.")] = "all",
+    gpus: Annotated[
+        str, typer.Option(help="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas.")
+    ] = "all",
+    share: Annotated[bool, typer.Option("--share", help="Use GPUs that somebody else computes on as well.")] = False,
+    each_gpu: Annotated[
+        bool, typer.Option("--each-gpu", help="Every cell on every GPU: finds the weak one among equals.")
+    ] = False,
+    devices: Annotated[str, typer.Option(help="GPUs a cell: 1, or e.g. 1,2,4.")] = "1",
+    cool_down: Annotated[
+        bool, typer.Option("--cool-down", help="Before each cell, let its GPU get as cool as it was at the start.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when another runner holds a GPU, and say which.")
+    ] = False,
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
@@ -111,6 +133,11 @@ def matrix(
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     options = command.Options(
         gpus=gpus,
+        share=share,
+        each_gpu=each_gpu,
+        devices=counts(devices),
+        cool_down=cool_down,
+        wait=not no_wait,
         images=words(images),
         frameworks=words(frameworks),
         workloads=words(workloads),
@@ -148,6 +175,39 @@ def matrix(
 
 app.command()(cli_verify.verify)
 app.add_typer(cli_verify.reference_app, name="reference")
+
+
+@app.command()
+def gpus(as_json: Json = False) -> None:
+    """Show the GPUs of this machine, what they are joined by and what runs on them."""
+    from runner import gpus as command
+
+    command.show(as_json)
+
+
+@app.command()
+def doctor(
+    base_image: Annotated[
+        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image that a container is started of; default: one of ours that is there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at all that GPU cells need, start a container with every GPU, and say how to mend what is wrong.
+
+    Exit code 0: nothing failed; 1: something did; 2: it could not look.
+    """
+    from runner import doctor as command
+    from runner.catalog import CatalogError
+    from runner.engines.base import EngineError
+
+    try:
+        code = command.run(as_json, base_image, image)
+    except (CatalogError, EngineError, OSError) as error:
+        could_not_start(error)
+    raise typer.Exit(code)
 
 
 @app.command()
