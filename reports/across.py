@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from reports.contrast import Contrast, Side, contrasts
-from reports.model import Cell, Group, Key, Workload
+from reports.model import Cell, Group, Key, Tables, Workload
 from reports.text import cell_name, framework_name, listing
 
 FACTORS = ("CUDA", "cuDNN", "framework")
@@ -59,6 +59,12 @@ def versions(group: Group) -> Across | None:
     judged = contrasts([(before, after) for _, _, before, after in pairs])
     effects = (_effect(one, other, row) for (one, other, _, _), row in zip(pairs, judged, strict=True))
     return Across(group.key.device, tuple(effects)) if pairs else None
+
+
+def ladders(tables: Tables) -> dict[str, Across]:
+    """Anchor of a group -> the effects of versions in it, for those groups that have any."""
+    found = ((group.anchor, versions(group)) for group in tables.groups)
+    return {anchor: across for anchor, across in found if across is not None}
 
 
 def _versions(cell: Cell) -> Versions:

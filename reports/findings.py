@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from reports import across
+from reports.across import Across, Effect
 from reports.model import Cell, Group, Ranked, Tables, Workload
 from reports.text import between, duration, framework_name, listing, number, plural
 
@@ -80,12 +81,12 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     return tuple(_finding(workload, group) for workload in tables.workloads for group in workload.groups)
 
 
-def changes(tables: Tables) -> tuple[str, ...]:
+def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
     """What a version alone changed, in sentences: only where it is real, and told apart from every other change."""
     said = []
     for workload in tables.workloads:
         for group in workload.groups:
-            ladder = across.versions(group)
+            ladder = ladders.get(group.anchor)
             effects = [
                 one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
             ]
@@ -93,7 +94,7 @@ def changes(tables: Tables) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _change(effect: across.Effect) -> str:
+def _change(effect: Effect) -> str:
     row = effect.contrast
     words = row.words.removeprefix("real: ")
     return f"{effect.of}: {framework_name(row.cell.framework)}'s step {words} (ratio, 95 % interval: {between(row.ratio)})."

@@ -29,7 +29,7 @@ from reports.statistics import Estimate
 from runner import store
 
 # All repeats share these, so that a page of a thousand cells stays one that opens.
-POINTS_IN_ALL = 60_000
+POINTS_IN_ALL = 40_000
 LISTED_IN_ALL = 20_000
 LISTED_FOR_ONE = 200
 
@@ -59,7 +59,7 @@ class Plots:
 
     def __init__(self, tables_: Tables) -> None:
         repeats = max(1, sum(len(cell.repeats) for cell in tables_.cells))
-        self.most = max(60, min(charts.MOST_POINTS, POINTS_IN_ALL // repeats))
+        self.most = max(40, min(charts.MOST_POINTS, POINTS_IN_ALL // repeats))
         self.figures: dict[str, Figure] = {}
 
     def add(self, figure: Figure | None, words: str, caption: str = "") -> Chart | None:
@@ -101,6 +101,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
     scripts["plotly"] = Markup(_resource("plotly.package_data", "plotly.min.js"))
     template = _engine().get_template("report.html.j2")
     answers = findings.findings(data)
+    ladders = across.ladders(data)
     # The body is put together first: it is what fills `plots`.
     body = (
         _engine()
@@ -111,7 +112,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             lead=findings.lead(data),
             findings=answers,
             shared=findings.shared(answers),
-            changes=findings.changes(data),
+            changes=findings.changes(data, ladders),
             names=findings.names,
             environments=environments(data),
             plots=plots,
@@ -122,7 +123,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             columns=[workload.anchor for workload in data.workloads for _ in workload.groups],
             hover=hover,
             absent=absent(data),
-            versions=across.versions,
+            ladders=ladders,
             precisions=across.precisions,
             devices=across.devices,
             time_to=curves.time_to,
@@ -235,13 +236,16 @@ def listed(repeat: Repeat, most: int) -> str:
     return "\n".join(lines)
 
 
+Entry = tuple[Cell | None, Estimate | None, str]  # a cell, its ratio where it is ranked, and why it was left out
+
+
 @dataclass(frozen=True)
 class MatrixRow:
     """One row of the overview: a label and, for each group of comparable cells, what stands there."""
 
     label: str
     framework: str
-    cells: tuple[tuple[Cell | None, Any, str], ...]  # (cell, ratio or null, why it was left out)
+    cells: tuple[Entry, ...]
 
 
 def matrix(data: Tables) -> tuple[MatrixRow, ...]:
@@ -257,9 +261,10 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
                 framework[name] = str(row["framework"])
                 rows.append((name, str(row["framework"])))
     rows.sort(key=lambda row: (row[1], row[0]))
+    columns = [_column(group, data) for group in data.groups]
+    nothing = (None, None, "")
     return tuple(
-        MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups))
-        for label, family in rows
+        MatrixRow(label, family, tuple(column.get(label, nothing) for column in columns)) for label, family in rows
     )
 
 
@@ -281,17 +286,16 @@ def _fits(row: Any, group: Group) -> bool:
     return all(row[name] == getattr(group.key, name) for name in names)
 
 
-def _matrix_entry(label: str, group: Group, data: Tables) -> tuple[Cell | None, Any, str]:
-    for entry in group.ranked:
-        if entry.cell.label == label:
-            return entry.cell, entry.ratio, ""
-    for cell in group.others:
-        if cell.label == label:
-            return cell, None, ""
-    for skipped in data.skipped:
-        if any(_name_of(row) == label and _fits(row, group) for row in skipped.rows):
-            return None, None, skipped.reason
-    return None, None, ""
+def _column(group: Group, data: Tables) -> dict[str, Entry]:
+    """What stands in a group's column, by row."""
+    left_out = {
+        _name_of(row): (None, None, skipped.reason)
+        for skipped in reversed(data.skipped)
+        for row in skipped.rows
+        if _fits(row, group)
+    }
+    shown: dict[str, Entry] = {cell.label: (cell, None, "") for cell in group.others}
+    return {**left_out, **shown, **{entry.cell.label: (entry.cell, entry.ratio, "") for entry in group.ranked}}
 
 
 def absent(data: Tables) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports import export, findings
+from reports import across, export, findings
 from reports.export import escaped
 from reports.findings import Finding
 from reports.model import Group, Ranked, Tables
@@ -14,7 +14,7 @@ def markdown(tables: Tables) -> str:
     found = findings.findings(tables)
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
     parts += [part for one in found for part in _answer(one)]
-    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in findings.changes(tables))]
+    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in findings.changes(tables, across.ladders(tables)))]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     parts += [f"Medians over measured windows with 95 % intervals, from stored runs: {runs}."]
     return "\n\n".join(part for part in parts if part) + "\n"

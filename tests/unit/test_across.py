@@ -69,7 +69,8 @@ def test_the_effects_of_cuda_and_cudnn_are_told_apart_where_the_cells_allow_it(t
 
 
 def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) -> None:
-    (said,) = findings.changes(tables.load([ladder(tmp_path / "run")]))
+    data = tables.load([ladder(tmp_path / "run")])
+    (said,) = findings.changes(data, across.ladders(data))
     assert said.startswith(
         "CNN on CIFAR-10, training, NVIDIA H200: CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1"
     )
@@ -79,7 +80,7 @@ def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) 
 def test_one_version_has_no_ladder(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
     assert [across.versions(one) for one in data.groups] == [None, None]
-    assert findings.changes(data) == ()
+    assert findings.changes(data, across.ladders(data)) == ()
 
 
 def test_versions_are_ordered_as_numbers() -> None:
