@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.text import percent
-from runner.ceilings import Ceilings, middle
+from runner.ceilings import Ceilings, best, busy
 from runner.references.facts import Facts
 from runner.references.telemetry import Telemetry
 
@@ -166,7 +166,7 @@ def _settings(case: Case) -> Iterator[Cause]:
 
 def _busy(case: Case) -> Iterator[Cause]:
     found = case.ceilings
-    if found and found.load is not None and found.cpus and found.load > 0.5 * found.cpus:
+    if found and busy(found):
         yield Cause(
             "a busy machine",
             f"{found.load:.1f} processes were running on {found.cpus} CPUs before the measurement began",
@@ -228,11 +228,11 @@ def _power_limit(case: Case) -> Iterator[Cause]:
 def _ceilings(case: Case) -> Iterator[Cause]:
     """What can be done at best here, beside what could be done where the reference was measured."""
     here, there = case.ceilings, case.reference_ceilings
-    if not here or not there:
+    if not here or not there or busy(here) or busy(there):  # beside other work a rate says nothing of the machine
         return
-    product = middle(here.numpy.matmul_flops) / middle(there.numpy.matmul_flops)
+    product = best(here.numpy.matmul_flops) / best(there.numpy.matmul_flops)
     if here.framework and there.framework:
-        own = middle(here.framework.matmul_flops) / middle(there.framework.matmul_flops)
+        own = best(here.framework.matmul_flops) / best(there.framework.matmul_flops)
         # On a CPU NumPy's product shows the machine, so only what the framework lost beside it is the framework's.
         if own < _SHORT and (case.facts.device_kind == "cuda" or own / product < _SHORT):
             yield Cause(
@@ -248,7 +248,7 @@ def _ceilings(case: Case) -> Iterator[Cause]:
 
 
 def _slower(name: str, what: str, here: Ceilings, there: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
-    share = middle(getattr(here.numpy, rate)) / middle(getattr(there.numpy, rate))
+    share = best(getattr(here.numpy, rate)) / best(getattr(there.numpy, rate))
     if share < _SHORT:
         yield Cause(name, f"{what} reaches {per_cent(share)} of the reference's rate", fix)
 

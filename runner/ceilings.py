@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,9 +55,14 @@ class Ceilings(_Frozen):
     framework: FrameworkRates | None
 
 
-def middle(rates: Sequence[float]) -> float:
-    """The rate that stands for the windows: their median."""
-    return statistics.median(rates)
+def best(rates: Sequence[float]) -> float:
+    """The rate that stands for the windows: the highest, since whatever else runs can only take away from a ceiling."""
+    return max(rates)
+
+
+def busy(found: Ceilings) -> bool:
+    """Whether more ran on the machine before the probe than the runner itself and half of the CPUs can bear."""
+    return found.load is not None and found.cpus is not None and found.load - 1 > 0.5 * found.cpus
 
 
 def measure(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runner.ceilings import Ceilings, middle
+from runner.ceilings import Ceilings, best
 from runner.references.published import Published, load_published, training_times
 
 
@@ -125,9 +125,9 @@ def expect(workload: str, device_kind: str, ceilings: Ceilings | None) -> Expect
         return None
     own = ceilings.framework
     # On a CPU NumPy's product stands in for a framework whose calls the probe does not know; its call costs next to nothing.
-    product = middle(own.matmul_flops if own else ceilings.numpy.matmul_flops)
-    copy = middle(ceilings.numpy.copy_bytes if device_kind == "cpu" or own is None else own.copy_bytes)
-    launch = 1 / middle(own.launches) if own else 0.0
+    product = best(own.matmul_flops if own else ceilings.numpy.matmul_flops)
+    copy = best(ceilings.numpy.copy_bytes if device_kind == "cpu" or own is None else own.copy_bytes)
+    launch = 1 / best(own.launches) if own else 0.0
     ideal = ideal_seconds(work, product, copy, launch)
     error = band(workload)
     text = (

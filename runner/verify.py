@@ -12,7 +12,7 @@ import numpy as np
 from reports.statistics import Estimate, median_estimate
 from runner import matrix
 from runner.causes import Case, Cause, causes, per_cent
-from runner.ceilings import CeilingsError, measure, middle
+from runner.ceilings import CeilingsError, best, measure
 from runner.engines.base import Slot
 from runner.engines.local import cache_folder
 from runner.expectation import Expectation, expect
@@ -113,9 +113,9 @@ def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:
             print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
             continue
         write_bytes(ceilings_path(run.folder, image, framework, kind), found.model_dump_json(indent=1).encode())
-        own = f", {framework} {middle(found.framework.matmul_flops) / 1e9:.0f}" if found.framework else ""
-        print(f"ceil {image}: matrix product NumPy {middle(found.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, "
-              f"copy {middle(found.numpy.copy_bytes) / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
+        own = f", {framework} {best(found.framework.matmul_flops) / 1e9:.0f}" if found.framework else ""
+        print(f"ceil {image}: matrix product NumPy {best(found.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, "
+              f"copy {best(found.numpy.copy_bytes) / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
 
 
 def _slot(machine: Machine, kind: str) -> Slot:

@@ -66,6 +66,15 @@ def names(found: dict[str, Any]) -> set[str]:
     return {cause["name"] for cause in found["causes"]}
 
 
+def assert_slow_for(found: dict[str, Any], code: int, cause: str) -> None:
+    """The cause is named, and the cell is slow; beside other work, which is then named too, it may be unsure."""
+    assert cause in names(found)
+    if "a busy machine" in names(found):
+        assert found["kind"] in ("slow", "unsure"), found["reason"]
+    else:
+        assert (code, found["kind"]) == (1, "slow"), found["reason"]
+
+
 def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) -> None:
     code, found = verify("sound")
     assert found["kind"] in ("ok", "unsure"), found["reason"]  # unsure where the machine is too busy to tell
@@ -75,22 +84,21 @@ def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second thread to take away")
 def test_one_thread_where_two_may_run_is_slow_and_named(verify: Verify) -> None:
     code, found = verify("one-thread")
-    assert (code, found["kind"]) == (1, "slow")
-    assert "fewer threads" in names(found)
+    assert_slow_for(found, code, "fewer threads")
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is none to take away")
 def test_one_cpu_taken_away_is_slow_and_named(verify: Verify) -> None:
     code, found = verify("sound", cpus={min(os.sched_getaffinity(0))})
-    assert (code, found["kind"]) == (1, "slow")
-    assert "fewer CPUs" in names(found)
+    assert_slow_for(found, code, "fewer CPUs")
 
 
 def test_products_that_take_15_percent_longer_are_slow_or_named_as_the_framework_s(verify: Verify) -> None:
     code, found = verify("slow-product")
     assert found["kind"] in ("slow", "unsure"), found["reason"]
     assert code in (1, 2)
-    assert "a slow matrix product" in names(found)
+    # beside other work the rates accuse nobody, and that work is named instead
+    assert names(found) & {"a slow matrix product", "a busy machine"}
 
 
 def test_another_loss_is_wrong(verify: Verify) -> None:

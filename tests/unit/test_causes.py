@@ -91,6 +91,13 @@ def test_a_machine_that_is_slower_as_a_whole_does_not_blame_the_framework() -> N
     assert "a slower core" in names
 
 
+def test_beside_other_work_rates_accuse_nobody() -> None:
+    slow = ceilings(own=0.5, core=0.5, copy=0.5, load=12.0)
+    assert [cause.name for cause in causes(replace(HEALTHY_CPU, ceilings=slow))] == ["a busy machine"]
+    small = ceilings(load=1.9, cpus=2)  # the runner's own work is in the load
+    assert causes(replace(HEALTHY_CPU, ceilings=small)) == []
+
+
 def test_the_evidence_carries_the_figures() -> None:
     cause = next(c for c in causes(FAULTS["slow product"][1]) if c.name == "a slow matrix product")
     assert "85 %" in cause.evidence

@@ -125,7 +125,7 @@ def test_a_cell_that_computes_something_else_is_wrong_whatever_its_speed(tmp_pat
 
 
 def test_a_cell_that_ended_before_it_told_anything_is_failed_and_judged_beside_the_others(
-    tmp_path: Path, lab: Reference
+    again: Path, lab: Reference
 ) -> None:
     found = assess([again], [lab])
     failed = found_of(found, "tensorflow", "gru-imdb")
