@@ -90,12 +90,14 @@ class Monitor:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
-            library = None
-            with contextlib.suppress(nvml.NvmlError):
-                library = stack.enter_context(nvml.session())
-            gpus = GpuSampler(library)
+            gpus = GpuSampler(None)
+            asked = False
             while recordings := self._wait():
                 begin = time.monotonic()
+                if not asked and any(recording.boards for recording in recordings):
+                    asked = True
+                    with contextlib.suppress(nvml.NvmlError):
+                        gpus = GpuSampler(stack.enter_context(nvml.session()))
                 self._sample(gpus, recordings)
                 time.sleep(max(0.0, 1 / HERTZ - (time.monotonic() - begin)))
 
