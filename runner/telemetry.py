@@ -18,7 +18,10 @@ from runner import nvml
 from runner.engines.base import Slot
 
 HERTZ = 10
-_SLOW_SECONDS = 1.0  # what is dear to ask (psutil's walk over all processes, CPU clocks) is asked so often
+_GROUP_SECONDS = (
+    0.5  # the kernel adds up a control group's figures when it is asked, which costs it more than NVML's answers
+)
+_SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all processes
 
 # NVML's clocks-event reasons that take speed away (nvml.h). Idle, and clocks that somebody set, do not.
 REASONS = {
@@ -270,6 +273,7 @@ class ProcessSampler:
             self._files = control_group(self._found)
         try:
             if self._files:
+                self._next = now + _GROUP_SECONDS
                 seconds, memory = read_group(*self._files)
             else:
                 self._next = now + _SLOW_SECONDS
