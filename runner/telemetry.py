@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner import nvml
-from runner.engines.base import Slot
 
 HERTZ = 10
 _GROUP_SECONDS = (
@@ -48,8 +47,7 @@ class Observed(Protocol):
 class Recording:
     """What one cell's devices did: rows of the table `telemetry`, with `unix` instead of a time on the cell's clock."""
 
-    def __init__(self, slot: Slot, boards: Sequence[str], running: Observed) -> None:
-        self.slot = slot
+    def __init__(self, boards: Sequence[str], running: Observed) -> None:
         self.boards = tuple(boards)
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
@@ -80,8 +78,9 @@ class Monitor:
             self._changed.notify_all()
         self._thread.join()
 
-    def begin(self, slot: Slot, boards: Sequence[str], running: Observed) -> Recording:
-        recording = Recording(slot, boards, running)
+    def begin(self, boards: Sequence[str], running: Observed) -> Recording:
+        """Sample these GPUs (UUIDs) and this cell from now on, until end()."""
+        recording = Recording(boards, running)
         with self._changed:
             self._recordings.append(recording)
             self._changed.notify_all()

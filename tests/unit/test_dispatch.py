@@ -183,10 +183,10 @@ def test_jobs_that_no_device_is_left_for_are_told() -> None:
     dispatcher = Dispatcher(jobs, fleet(2), lambda cell: 1.0)
     dispatcher.lost("GPU-1")
     assert {(job.cell.devices, job.cell.device_uuid) for job in dispatcher.without_devices()} == {(2, ""), (1, "GPU-1")}
-    assert dispatcher.waiting() == 2
     dispatcher.lost("GPU-0")
     assert len(dispatcher.without_devices()) == 2
-    assert dispatcher.waiting() == 0
+    assert dispatcher.without_devices() == []
+    assert dispatcher.next(0.0) is None
 
 
 def test_a_thousand_cells_are_scheduled_in_a_second() -> None:
