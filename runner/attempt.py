@@ -94,7 +94,7 @@ class Attempt:
         except EngineError:
             recorder.close()
             raise
-        recording = site.monitor.begin(self.slot, self.boards, running)
+        recording = site.monitor.begin(self.boards, running)
         with self._lock:
             self._running, self._recording = running, recording
             if self.stopped:

@@ -200,9 +200,6 @@ class Dispatcher:
                     found += [waiting.take(float("inf")) for _ in range(len(waiting))]
         return found
 
-    def waiting(self) -> int:
-        return sum(len(waiting) for pool in self._pools.values() for waiting in pool.waiting.values())
-
     def _pool_of(self, job: Job) -> _Pool:
         return self._pools[job.cell.device_model, job.cell.device_uuid]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,8 @@ from runner.workloads import Workload
 _OVERHEAD_SECONDS = 20.0
 _FULL_SECONDS = 1800.0
 
-# Older runs tell of older images; reading all of them would take its time.
-_NEWEST_RUNS = 5
+# Older runs tell of older images, and reading all of them would take its time: a millisecond or two for each file.
+_NEWEST_FILES = 200
 
 # A cell like it: on the same device model, and for want of that on any.
 _LIKE = ("framework", "workload", "precision", "preset", "mode", "device_kind", "devices")
@@ -43,8 +44,9 @@ def seen(results: Path) -> dict[tuple[object, ...], float]:
     import pyarrow.parquet as pq
 
     found: dict[tuple[object, ...], list[float]] = {}
-    runs = sorted(results.glob("*/run.json"), key=lambda path: path.stat().st_mtime)[-_NEWEST_RUNS:]
-    for path in (file for run in runs for file in (run.parent / "cells").glob("*.r*.parquet")):
+    runs = sorted(results.glob("*/run.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = (file for run in runs for file in sorted((run.parent / "cells").glob("*.r*.parquet")))
+    for path in itertools.islice(files, _NEWEST_FILES):
         try:
             rows = pq.read_table(path, columns=[*_LIKE, "device_model", "status", "wall_seconds"]).to_pylist()
         except (pa.ArrowException, OSError, KeyError):

@@ -27,9 +27,10 @@ def _print_table(found: tuple[Gpu, ...]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        "GPU", "model", "UUID", "capability", "memory", "PCIe", "NUMA", "near CPUs", "ECC", "limit", "in use by"
-    )
+    table = Table("GPU", "model")
+    table.add_column("UUID", overflow="fold")  # people copy it: two lines rather than a part of it
+    for title in ("capability", "memory", "PCIe", "NUMA", "near CPUs", "ECC", "limit", "in use by"):
+        table.add_column(title)
     for gpu in found:
         table.add_row(
             gpu.name,

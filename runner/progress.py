@@ -100,6 +100,8 @@ class LiveObserver:
             self.progress.update(self._all, note=escape(told_of(image, line, 80)))
 
     def started(self, job: Job) -> None:
+        if (before := self._tasks.pop(job, None)) is not None:  # it is tried again
+            self.progress.remove_task(before)
         title = escape(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
         self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
         self.progress.update(self._all, note=self._remaining.text())

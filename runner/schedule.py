@@ -166,11 +166,7 @@ class Matrix:
         try:
             try:
                 self._cool(attempt.boards)
-                self.observer.started(attempt.job)
-                if ended := attempt.run(prepared):
-                    self._tell(Outcome(attempt.job, *ended))
-                else:
-                    again = attempt.lost is not None and not attempt.stopped
+                again = not self._stopped.is_set() and self._attempt(attempt, prepared)
             except EngineError as error:
                 again = self._after_engine_error(attempt, error)
         except BaseException as error:  # told by run_jobs in the main thread
@@ -185,6 +181,14 @@ class Matrix:
             if again:
                 dispatcher.put_back(attempt.job)
             self._changed.notify_all()
+
+    def _attempt(self, attempt: Attempt, prepared: Prepared) -> bool:
+        """Run it and tell how it ended; True when it is to be tried again, on another GPU than the one that it lost."""
+        self.observer.started(attempt.job)
+        if ended := attempt.run(prepared):
+            self._tell(Outcome(attempt.job, *ended))
+            return False
+        return attempt.lost is not None and not attempt.stopped
 
     def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
         """Whether the job is to be tried again, since it was not to blame; else its row says what happened."""

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner import nvml
-from runner.engines.base import Slot
 
 HERTZ = 10
-_SLOW_SECONDS = 1.0  # what is dear to ask (psutil's walk over all processes, CPU clocks) is asked so often
+_GROUP_SECONDS = (
+    0.5  # the kernel adds up a control group's figures when it is asked, which costs it more than NVML's answers
+)
+_SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all processes
 
 # NVML's clocks-event reasons that take speed away (nvml.h). Idle, and clocks that somebody set, do not.
 REASONS = {
@@ -45,8 +47,7 @@ class Observed(Protocol):
 class Recording:
     """What one cell's devices did: rows of the table `telemetry`, with `unix` instead of a time on the cell's clock."""
 
-    def __init__(self, slot: Slot, boards: Sequence[str], running: Observed) -> None:
-        self.slot = slot
+    def __init__(self, boards: Sequence[str], running: Observed) -> None:
         self.boards = tuple(boards)
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
@@ -77,8 +78,9 @@ class Monitor:
             self._changed.notify_all()
         self._thread.join()
 
-    def begin(self, slot: Slot, boards: Sequence[str], running: Observed) -> Recording:
-        recording = Recording(slot, boards, running)
+    def begin(self, boards: Sequence[str], running: Observed) -> Recording:
+        """Sample these GPUs (UUIDs) and this cell from now on, until end()."""
+        recording = Recording(boards, running)
         with self._changed:
             self._recordings.append(recording)
             self._changed.notify_all()
@@ -90,12 +92,14 @@ class Monitor:
 
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
-            library = None
-            with contextlib.suppress(nvml.NvmlError):
-                library = stack.enter_context(nvml.session())
-            gpus = GpuSampler(library)
+            gpus = GpuSampler(None)
+            asked = False
             while recordings := self._wait():
                 begin = time.monotonic()
+                if not asked and any(recording.boards for recording in recordings):
+                    asked = True
+                    with contextlib.suppress(nvml.NvmlError):
+                        gpus = GpuSampler(stack.enter_context(nvml.session()))
                 self._sample(gpus, recordings)
                 time.sleep(max(0.0, 1 / HERTZ - (time.monotonic() - begin)))
 
@@ -268,6 +272,7 @@ class ProcessSampler:
             self._files = control_group(self._found)
         try:
             if self._files:
+                self._next = now + _GROUP_SECONDS
                 seconds, memory = read_group(*self._files)
             else:
                 self._next = now + _SLOW_SECONDS

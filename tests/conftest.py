@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stand_ins import fleet as stand_ins
+if TYPE_CHECKING:
+    from tests.stand_ins.fleet import Fleet
 
 # pytest's words before a reason, of a test and of a whole file that could not be collected
 PREFIX = "Skipped: "
@@ -39,17 +41,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a libnvidia-ml.so.1 that presents the fleet which DLBENCH_FLEET names."""
+    from tests.stand_ins import fleet as stand_ins
+
     if stand_ins.compiler() is None:
         pytest.skip("left out, because there is no C compiler to make the stand-in for NVML with")
     return stand_ins.build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
-def fleet(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[stand_ins.Fleet], Path]:
+def fleet(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Fleet], Path]:
     """Present a fleet to this process; the file it is read from. Called again, it changes under the program."""
+    from tests.stand_ins import fleet as stand_ins
+
     stand_ins.load_library(nvml_library)
 
-    def present(shown: stand_ins.Fleet) -> Path:
+    def present(shown: Fleet) -> Path:
         file = shown.write(tmp_path / "fleet")
         monkeypatch.setenv(stand_ins.FLEET_VARIABLE, str(file))
         return file

@@ -114,7 +114,7 @@ class Engine(Protocol):
 
         `label` marks what is started with the run it belongs to. `data` is the user's folder of data sets, which the cell
         may only read, or None; the engine adds `--data` with the folder's name as the cell sees it. `cache` is a folder
-        that the cell may write and that outlives it. Raises EngineError.
+        that the cell may write and that outlives it. Raises EngineError, and EngineGoneError where it does not answer.
         """
         ...
 

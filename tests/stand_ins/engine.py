@@ -39,12 +39,13 @@ def why_not() -> str | None:
 class OwnEngine:
     """A dockerd with its own folders, for as long as the block runs."""
 
-    def __init__(self, fleet: Path) -> None:
+    def __init__(self, fleet: Path, hook: bool = True) -> None:
         self.folder = Path(
             tempfile.mkdtemp(prefix="dlb-", dir="/tmp")
         )  # short: a socket's path has 108 characters at most
         self.url = f"unix://{self.folder}/docker.sock"
         self._fleet = fleet
+        self._path = f"{HERE / 'hook'}:{os.environ['PATH']}" if hook else os.environ["PATH"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> OwnEngine:
@@ -65,7 +66,7 @@ class OwnEngine:
         here = self.folder
         command = ["dockerd", "--data-root", f"{here}/data", "--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
         command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
-        variables = {**os.environ, "PATH": f"{HERE / 'hook'}:{os.environ['PATH']}", FLEET_VARIABLE: str(self._fleet)}
+        variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
         with open(here / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
         end = time.monotonic() + 60

@@ -21,6 +21,7 @@ from runner.engines.local import LocalRunning, start_process
 from runner.hardware import Cpu, Gpu, Machine
 from runner.plan import Cell
 from runner.schedule import Matrix, Outcome
+from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
 RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
 CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
@@ -218,3 +219,36 @@ def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(site: Callabl
     assert "SIGSEGV" in row["reason"]
     assert "Segmentation fault" in row["log_tail"], "faulthandler wrote the stack"
     assert "native code" in row["hint"]
+
+
+def test_a_failure_with_a_critical_error_of_the_driver_is_told_as_that(
+    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+) -> None:
+    gpu = Fleet((FakeGpu(),))
+    fleet(gpu)
+    here = site("import time; time.sleep(2.5); raise SystemExit(1)")
+    slot = Slot("cuda", (uuid_of(0),), (), None)
+    attempt = Attempt(here, Job(replace(CELL, device_kind="cuda"), 1), slot, (uuid_of(0),), lambda event: None)
+    threading.Timer(1.0, lambda: fleet(Fleet(gpu.gpus, xids=((0, 48),)))).start()
+    watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
+    row = row_of(tmp_path)
+    assert row["error_kind"] == "xid"
+    assert "Xid 48 (two bits of memory failed at once)" in row["reason"]
+    assert row["hint"] == "reset the GPU; retire it when it comes again"
+
+
+def test_a_cell_whose_gpu_falls_off_the_bus_has_no_row_and_says_which_gpu(
+    site: Callable[..., Site], tmp_path: Path, fleet: Callable[[Fleet], Path]
+) -> None:
+    two = Fleet((FakeGpu(), FakeGpu()))
+    fleet(two)
+    here = site("import time; time.sleep(60)")
+    slot = Slot("cuda", (uuid_of(0), uuid_of(1)), (), None)
+    boards = (uuid_of(0), uuid_of(1))
+    attempt = Attempt(here, Job(replace(CELL, device_kind="cuda"), 1), slot, boards, lambda event: None)
+    threading.Timer(1.0, lambda: fleet(two.with_gpu(1, lost=1))).start()
+    begin = time.monotonic()
+    assert watched(attempt, here.engine.prepare(None, print)) is None  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 20
+    assert attempt.lost == uuid_of(1)
+    assert store.read([tmp_path / "run"], "cells").empty

@@ -95,7 +95,7 @@ def test_instances_of_one_gpu_are_never_used_at_once(instances: int, seed: int) 
 
 
 @pytest.mark.parametrize("count", [1, 4, 8, 64])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_run_is_within_five_percent_of_what_no_schedule_can_beat(count: int, seed: int) -> None:
     jobs = blocks(cells(200), 2, seed)
@@ -106,7 +106,7 @@ def test_a_run_is_within_five_percent_of_what_no_schedule_can_beat(count: int, s
 
 
 @pytest.mark.parametrize("count", [4, 8, 64])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_so_is_a_run_with_cells_that_take_several_gpus(count: int, seed: int) -> None:
     planned = [cell for size, many in ((1, 120), (2, 60), (4, 40)) for cell in cells(many, devices=size)]
@@ -183,10 +183,10 @@ def test_jobs_that_no_device_is_left_for_are_told() -> None:
     dispatcher = Dispatcher(jobs, fleet(2), lambda cell: 1.0)
     dispatcher.lost("GPU-1")
     assert {(job.cell.devices, job.cell.device_uuid) for job in dispatcher.without_devices()} == {(2, ""), (1, "GPU-1")}
-    assert dispatcher.waiting() == 2
     dispatcher.lost("GPU-0")
     assert len(dispatcher.without_devices()) == 2
-    assert dispatcher.waiting() == 0
+    assert dispatcher.without_devices() == []
+    assert dispatcher.next(0.0) is None
 
 
 def test_a_thousand_cells_are_scheduled_in_a_second() -> None:

@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import nvml, telemetry
-from runner.engines.base import Slot
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
 Show = Callable[[Fleet], object]
-SLOT = Slot("cuda", (uuid_of(0),), (0,), None)
 
 
 @dataclass
@@ -32,7 +30,7 @@ class Cell:
 
 def watch(boards: list[str], seconds: float, cell: Cell | None = None) -> telemetry.Recording:
     with telemetry.Monitor() as monitor:
-        recording = monitor.begin(SLOT, boards, cell or Cell())
+        recording = monitor.begin(boards, cell or Cell())
         time.sleep(seconds)
         monitor.end(recording)
     return recording
@@ -79,8 +77,8 @@ def test_a_gpu_that_falls_off_the_bus_is_told(fleet: Show) -> None:
     two = Fleet((FakeGpu(), FakeGpu()))
     fleet(two)
     with telemetry.Monitor() as monitor:
-        lost = monitor.begin(SLOT, [uuid_of(0)], Cell())
-        well = monitor.begin(SLOT, [uuid_of(1)], Cell())
+        lost = monitor.begin([uuid_of(0)], Cell())
+        well = monitor.begin([uuid_of(1)], Cell())
         time.sleep(0.3)
         fleet(two.with_gpu(0, lost=1))
         time.sleep(0.4)
@@ -95,7 +93,7 @@ def test_the_drivers_critical_errors_go_to_the_cell_on_that_gpu(fleet: Show) -> 
     two = Fleet((FakeGpu(), FakeGpu()))
     fleet(two)
     with telemetry.Monitor() as monitor:
-        first, second = (monitor.begin(SLOT, [uuid_of(at)], Cell()) for at in (0, 1))
+        first, second = (monitor.begin([uuid_of(at)], Cell()) for at in (0, 1))
         time.sleep(0.3)
         fleet(Fleet(two.gpus, xids=((1, 31),)))
         time.sleep(0.4)
@@ -128,7 +126,7 @@ def test_nothing_is_sampled_and_no_time_spent_while_no_cell_runs(fleet: Show) ->
 def test_eight_gpus_with_eight_cells_cost_less_than_three_percent_of_a_core(fleet: Show) -> None:
     fleet(Fleet(tuple(FakeGpu() for _ in range(8))))
     with telemetry.Monitor() as monitor:
-        running = [monitor.begin(SLOT, [uuid_of(at)], Cell()) for at in range(8)]
+        running = [monitor.begin([uuid_of(at)], Cell()) for at in range(8)]
         time.sleep(0.5)
         before = time.process_time()
         time.sleep(3)
