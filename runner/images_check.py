@@ -93,7 +93,7 @@ def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
     facts = _Facts(image, {pin.name: pin.version for pin in pins.values()})
     for rule in _RULES:
         yield from rule(facts)
-    if image.untested is None and not computed.intersection(image.frameworks):
+    if image.untested is None and not any(framework in computed for framework in image.frameworks):
         fix = "write an adapter for a workload, or say in `untested` why there is none"
         yield facts.wrong("frameworks", f"no workload is computed by {' or '.join(image.frameworks)}; {fix}")
 
@@ -124,7 +124,9 @@ def _names(facts: _Facts) -> Iterator[Problem]:
     cuda = "".join((image.cuda or "").split(".")[:2])
     ending = f"-{image.framework_version}-{f'cu{cuda}' if image.accelerator == 'cuda' else 'cpu'}"
     if not image.name.endswith(ending):
-        yield Problem(image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it or mend that")
+        yield Problem(
+            image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it or mend that"
+        )
 
 
 def _asked(facts: _Facts) -> Iterator[Problem]:
@@ -148,7 +150,9 @@ def _asked(facts: _Facts) -> Iterator[Problem]:
 
 def _framework(facts: _Facts) -> Iterator[Problem]:
     image = facts.image
-    if image.untested is None and not any(version.split("+")[0] == image.framework_version for version in facts.pins.values()):
+    if image.untested is None and not any(
+        version.split("+")[0] == image.framework_version for version in facts.pins.values()
+    ):
         yield facts.wrong("framework_version", f"nothing in the lock has version {image.framework_version}")
     if "numpy" not in facts.pins:
         yield Problem(image.lock_path, "numpy is not in it, and the bench needs it; add it to requirements.in")
@@ -175,16 +179,18 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
         held = " and ".join(version for version in there if version) or "none"
         yield facts.wrong("cuda", f"it says {image.cuda}, and the lock holds {held}")
     for field, said in (("cudnn", image.cudnn), ("nccl", image.nccl)):
-        held = facts.pin(f"nvidia-{field}")
-        if (held and held[1]) != said:
-            yield facts.wrong(field, f"it says {said or 'none'}, and the lock holds {held[1] if held else 'none'}")
+        version = (facts.pin(f"nvidia-{field}") or ("", None))[1]
+        if version != said:
+            yield facts.wrong(field, f"it says {said or 'none'}, and the lock holds {version or 'none'}")
     for name, version in facts.pins.items():
         suffix = re.search(r"-cu(\d+)$", name)
         if name.startswith("nvidia-") and suffix and suffix[1] != major:
             yield Problem(image.lock_path, f"{name} is of another CUDA than image.toml's {image.cuda}")
         if _stem(name) in _NUMBERED_AS_CUDA and version.split(".")[:2] != image.cuda.split(".")[:2]:
             fix = f"pin it in requirements.in to CUDA {image.cuda}'s"
-            yield Problem(image.lock_path, f"{name}=={version} is of another CUDA than image.toml's {image.cuda}; {fix}")
+            yield Problem(
+                image.lock_path, f"{name}=={version} is of another CUDA than image.toml's {image.cuda}; {fix}"
+            )
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
@@ -195,7 +201,7 @@ def _base(facts: _Facts) -> Iterator[Problem]:
         cudnn = (image.cudnn or "").partition(".")[0]
         if not re.match(rf"{re.escape(tag.partition('-')[0])}(\.|$)", image.cuda):
             yield facts.wrong("cuda", f"it says {image.cuda}, and the base image is {image.base}")
-        if f"-cudnn{cudnn}-" not in tag and f"-cudnn-" not in tag:
+        if f"-cudnn{cudnn}-" not in tag and "-cudnn-" not in tag:
             yield facts.wrong("cudnn", f"it says {image.cudnn}, and the base image is {image.base}")
     elif re.fullmatch(r"python:.*", image.base) and not tag.startswith(f"{image.python}-"):
         yield facts.wrong("python", f"it says {image.python}, and the base image is {image.base}")

@@ -118,6 +118,13 @@ def pin_base(image: Image, client: DockerClient) -> str:
     return digest
 
 
+def pin_published(image: Image, reference: str) -> None:
+    """Write registry/name@digest of the built image into image.toml."""
+    toml = image.folder / "image.toml"
+    text = re.sub(r"^published\s*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
+    _rewrite(toml, re.sub(r"^(base\s*=.*)$", rf'\1\npublished = "{reference}"', text, flags=re.M))
+
+
 def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
     """The lock file's text: a header that says how to make it again, and uv's pins without its options and comments."""
     pins = [
