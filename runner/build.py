@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.protocol import source_digest
-from runner import published
+from runner import registry
 from runner.catalog import PROJECT, Image
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def missing_base(client: DockerClient, wanted: Recipe) -> str | None:
     try:
         client.images.get(wanted.base)
     except ImageNotFound:
-        if published.there(client, wanted):
+        if registry.there(client, wanted):
             return None
         try:
             client.images.get_registry_data(wanted.base)
@@ -169,7 +169,7 @@ def build(
     log_path = (logs or _log_folder()) / f"{image.name}.log"
     try:
         client = client or docker.from_env(version="auto")
-        digest = built(client, wanted) or published.pull(client, wanted, say)
+        digest = built(client, wanted) or registry.pull(client, wanted, say)
         if digest is None:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(log_path, "w", encoding="utf-8") as log:
@@ -193,14 +193,14 @@ def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str 
     context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
     arguments = {"BASE": wanted.base_tag} | build_arguments(image)
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
-    cache = published.cache(client, wanted, cache_from)
+    cache = registry.cache(client, wanted, cache_from)
     return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id), cache)
 
 
 def _build_common(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> None:
     """The layers that all images of this base share, under the recipe's base_tag."""
     image, below = wanted.image, wanted.base
-    if cache_from and published.pull_base(client, wanted, cache_from):
+    if cache_from and registry.pull_base(client, wanted, cache_from):
         return
     if image.cuda_from == "base":
         below = wanted.python_tag

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from runner import images_cli
+from runner import cli_images
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine.",
 )
-app.add_typer(images_cli.app, name="images")
+app.add_typer(cli_images.app, name="images")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]

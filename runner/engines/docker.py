@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import build, published
+from runner import build, registry
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class DockerEngine:
         """Build the image unless it is up to date. Raises EngineError."""
         try:
             digest = build.build(image, self._base_image, say, client=self._client)
-            digest = published.identity(self._client, image, digest)
+            digest = registry.identity(self._client, image, digest)
         except build.BuildError as error:
             raise EngineError(str(error)) from error
         return Prepared(image, digest, ("python", "-m", "bench"))

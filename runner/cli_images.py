@@ -32,7 +32,7 @@ def _told() -> Iterator[None]:
     from runner.build import BuildError
     from runner.catalog import CatalogError
     from runner.lock import LockError
-    from runner.published import RegistryError
+    from runner.registry import RegistryError
 
     try:
         yield
@@ -163,14 +163,15 @@ def build(
 ) -> None:
     """Build images with the Docker Engine; with --push, print registry/name@digest of each."""
     from runner import build as builder
-    from runner import images_files, published
+    from runner import images_files
+from runner import registry as shelf
     from runner.engines.docker import DockerEngine
 
     def one(image: Image) -> str:
         client = _client()
         digest = builder.build(image, base_image, _say, client, cache_from=cache_from)
         if push:
-            digest = published.push(client, builder.recipe(image, base_image), push)
+            digest = shelf.push(client, builder.recipe(image, base_image), push)
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
             (sbom / f"{image.name}.spdx.json").write_text(images_files.sbom(image), encoding="utf-8")
@@ -185,7 +186,7 @@ def build(
             running = [pool.submit(one, image) for image in images]
         failed = [error for future in running if (error := future.exception())]
     for error in failed:
-        if not isinstance(error, (builder.BuildError, published.RegistryError)):
+        if not isinstance(error, (builder.BuildError, shelf.RegistryError)):
             raise error
         _say(f"runner: {error}")
     raise typer.Exit(2 if failed else 0)
@@ -197,7 +198,7 @@ def push(
 ) -> None:
     """Push images that are built here, and print registry/name@digest of each."""
     from runner import build as builder
-    from runner import published
+    from runner import registry as shelf
 
     with _told():
         client = _client()
@@ -205,7 +206,7 @@ def push(
             wanted = builder.recipe(image, base_image)
             if builder.built(client, wanted) is None:
                 _stop(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
-            typer.echo(f"{image.name} {published.push(client, wanted, registry)}")
+            typer.echo(f"{image.name} {shelf.push(client, wanted, registry)}")
 
 
 @app.command()
@@ -236,14 +237,14 @@ def pin(
 ) -> None:
     """Ask registries for the digests of base images, or with --registry of built ones, and write them into image.toml."""
     from runner import build as builder
-    from runner import published
+    from runner import registry as shelf
     from runner.lock import pin_base, pin_published
 
     with _told():
         client = _client()
         for image in _chosen(names):
             if registry:
-                reference = published.digest_of(client, builder.recipe(image, base_image), registry)
+                reference = shelf.digest_of(client, builder.recipe(image, base_image), registry)
                 pin_published(image, reference)
                 typer.echo(f"{image.name} {reference}")
             else:
@@ -257,12 +258,12 @@ def prune(
 ) -> None:
     """Remove built images of an older lock, bench or Dockerfile from this machine; nothing that is not of the catalog."""
     from runner import build as builder
-    from runner import published
+    from runner import registry as shelf
 
     with _told():
         client = _client()
-        for image_id, what in published.stale(client, [builder.recipe(image) for image in _chosen(names)]):
-            kept = None if dry_run else published.remove(client, image_id)
+        for image_id, what in shelf.stale(client, [builder.recipe(image) for image in _chosen(names)]):
+            kept = None if dry_run else shelf.remove(client, image_id)
             typer.echo(f"{image_id[:19]} {what}" + (f": kept, {kept}" if kept else ""))
 
 
