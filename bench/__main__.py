@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 from bench import curve, environment, frameworks, parity, workloads
+from bench.adapters import check_mode, load_adapter, load_framework
 from bench.protocol import Emitter
-from bench.run import check_mode, load_framework, load_training, run
+from bench.run import run
 from bench.setup import Setup
 
 
@@ -55,22 +56,26 @@ def check_adapter(options):
     check_mode(options.framework, options.mode)
     framework = load_framework(options.framework)
     framework.configure(setup)
-    training_class = load_training(options.framework, options.workload)
-    training = training_class(setup)
-    results = parity.check(options.workload, training, options.precision)
-    results.append(parity.check_prediction(options.workload, training, options.precision))
+    adapter_class = load_adapter(options.framework, options.workload)
+    adapter = adapter_class(setup)
+    results = parity.check(options.workload, adapter, options.precision)
+    if hasattr(adapter, "step"):
+        results.append(parity.check_prediction(options.workload, adapter, options.precision))
+    failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
+    if hasattr(adapter, "step"):
+        failed += parity.check_training(options.workload, adapter_class(setup._replace(training=True)))
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],
         "workload": options.workload,
         "mode": options.mode,
-        "variant": parity.variant_of(training_class, options.workload),
-        "failed": ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed],
+        "variant": parity.variant_of(adapter_class, options.workload),
+        "failed": failed,
         "worst": max(r.error / r.bound for r in results),
         "compared": len(results),
     }
     if options.curve and curve.has_curve(options.workload):
-        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, training_class(setup)))
+        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, adapter_class(setup)))
     return verdict
 
 

@@ -23,18 +23,28 @@ def specifications(workload, variant=""):
 def draw_parameters(workload, random, parity, variant=""):
     """name -> float32 array in the workload's order.
 
-    Biases are zero for training. For parity they are uniform(-0.1, 0.1), so that a forgotten or doubled bias shows.
+    For training, biases are zero and a batch normalisation is the identity. For parity and for inference they are random, so that one
+    that is forgotten or doubled shows.
     """
     drawn = collections.OrderedDict()
     for spec in specifications(workload, variant):
-        if spec.fan_in is not None:
+        if spec.kind == "weight":
             value = _draw_weight(random, spec)
         elif parity:
-            value = random.uniform(-0.1, 0.1, spec.shape)
+            value = _RANDOM[spec.kind](random, spec.shape)
         else:
-            value = np.zeros(spec.shape)
+            value = np.full(spec.shape, _AT_START[spec.kind])
         drawn[spec.name] = np.ascontiguousarray(value, dtype=np.float32)
     return drawn
+
+
+_RANDOM = {
+    "bias": lambda random, shape: random.uniform(-0.1, 0.1, shape),
+    "scale": lambda random, shape: random.uniform(0.5, 1.5, shape),
+    "mean": lambda random, shape: random.normal(0.0, 0.1, shape),
+    "variance": lambda random, shape: random.uniform(0.5, 1.5, shape),
+}
+_AT_START = {"bias": 0.0, "scale": 1.0, "mean": 0.0, "variance": 1.0}
 
 
 def _draw_weight(random, spec):
@@ -46,19 +56,24 @@ def _draw_weight(random, spec):
     )
 
 
-# One parameter: fan_in and fan_out are None for a bias; `stacked` matrices (a GRU's gates) are drawn one after another.
-Parameter = collections.namedtuple("Parameter", "name shape fan_in fan_out stacked")
+# One parameter. kind: "weight" | "bias" | "scale" | "mean" | "variance" (of a batch normalisation, whose shift is a bias); fan_in and
+# fan_out are a weight's; `stacked` matrices (a GRU's gates) are drawn one after another.
+Parameter = collections.namedtuple("Parameter", "name shape kind fan_in fan_out stacked")
 
 # What a framework's own layer computes instead: a sentence, and the parameters that do not exist in it.
 Variant = collections.namedtuple("Variant", "sentence without")
 
 
 def weight(name, shape, fan_in, fan_out, stacked=1):
-    return Parameter(name, shape, fan_in, fan_out, stacked)
+    return Parameter(name, shape, "weight", fan_in, fan_out, stacked)
+
+
+def vector(name, size, kind):
+    return Parameter(name, (size,), kind, None, None, 1)
 
 
 def bias(name, size):
-    return Parameter(name, (size,), None, None, 1)
+    return vector(name, size, "bias")
 
 
 def parity_case(workload, variant=""):

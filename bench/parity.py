@@ -54,6 +54,8 @@ def quantities(workload, rounding, variant=""):
     parameters, x, y = canonical.parity_case(workload, variant)
     p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    if hasattr(workload, "features"):  # inference only
+        return {("features", "features"): workload.features(p, x, rounding)}
     optimizer = workload.optimizer()
     found = collections.OrderedDict()
     for step in range(STEPS):
@@ -102,12 +104,22 @@ def variant_of(training, name):
     return variant
 
 
-def check(name, training, precision):
+def check(name, adapter, precision):
     """Hold an adapter (built with training=False) against the stored reference; a list of Result."""
-    workload = workloads.module(name)
-    variant = variant_of(training, name)
-    parameters, x, y = canonical.parity_case(workload, variant)
-    training.load(parameters)
+    variant = variant_of(adapter, name)
+    parameters, x, y = canonical.parity_case(workloads.module(name), variant)
+    adapter.load(parameters)
+    found = _trained(adapter, parameters, x, y) if hasattr(adapter, "step") else [_features(adapter, x)]
+    with np.load(reference_path(name, variant)) as stored:
+        return [_compare(stored, precision, *item) for item in found]
+
+
+def _features(inference, x):
+    return "features", "features", inference.predict(inference.inputs(x))
+
+
+def _trained(training, parameters, x, y):
+    """[(quantity, tensor, value)] of one batch and of STEPS steps on it."""
     x, y = training.inputs(x, y)
     logits, loss, gradients = training.probe(x, y)
     for _ in range(STEPS):
@@ -116,9 +128,7 @@ def check(name, training, precision):
     after = training.read()
     found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
     found += [("gradient", tensor, gradients[tensor]) for tensor in parameters]
-    found += [("parameter", tensor, after[tensor]) for tensor in parameters]
-    with np.load(reference_path(name, variant)) as stored:
-        return [_compare(stored, precision, *item) for item in found]
+    return found + [("parameter", tensor, after[tensor]) for tensor in parameters]
 
 
 def check_prediction(name, training, precision):
@@ -129,6 +139,24 @@ def check_prediction(name, training, precision):
     logits = training.predict(training.inputs(x, y)[0])
     with np.load(reference_path(name, variant)) as stored:
         return _compare(stored, precision, "logits", "logits", logits)._replace(quantity="prediction")
+
+
+def check_training(name, training):
+    """Sentences about what is wrong with an adapter built with training=True: [] where it trains, with dropout where there is some."""
+    workload = workloads.module(name)
+    variant = variant_of(training, name)
+    parameters, x, y = canonical.parity_case(workload, variant)
+    training.load(parameters)
+    loss = training.value(training.step(*training.inputs(x, y)))
+    if not np.isfinite(loss):
+        return ["training: the loss of the first step is %r" % loss]
+    with np.load(reference_path(name, variant)) as stored:
+        off = abs(loss / float(stored["value/loss/loss"][0]) - 1.0)
+    if workload.DROPOUT and off < 1e-4:
+        return ["training: the loss of the first step is that without dropout; it is off in training"]
+    if not workload.DROPOUT and off > 1e-4:
+        return ["training: the loss of the first step is off by %.2g from that of the parity check" % off]
+    return []
 
 
 def _compare(stored, precision, quantity, tensor, value):

@@ -49,30 +49,27 @@ class MonteCarlo(object):
 # -- convolution network ---------------------------------------------------------------------------------------------
 
 
-def windows(x, size, pad):
-    """(N, C, H, W) -> (N * H' * W', C * size * size): the patches a convolution of stride 1 sees, in (C, kh, kw) order."""
-    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="constant")
+def windows(x, size, pad, stride=1, fill=0.0):
+    """(N, C, H, W) -> view (N, H', W', C, size, size): what each position of a kernel sees, in (C, kh, kw) order."""
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode="constant", constant_values=fill)
     n, c, h, w = x.shape
-    rows, columns = h - size + 1, w - size + 1
+    rows, columns = (h - size) // stride + 1, (w - size) // stride + 1
     s = x.strides
-    view = np.lib.stride_tricks.as_strided(
-        x, (n, rows, columns, c, size, size), (s[0], s[2], s[3], s[1], s[2], s[3]), writeable=False
-    )
-    return view.reshape(n * rows * columns, c * size * size)
+    strides = (s[0], s[2] * stride, s[3] * stride, s[1], s[2], s[3])
+    return np.lib.stride_tricks.as_strided(x, (n, rows, columns, c, size, size), strides, writeable=False)
 
 
-def conv2d(x, w, b, pad, rounding):
-    """Cross-correlation, stride 1. x (N, C, H, W), w (O, C, k, k), b (O,) -> (N, O, H', W')."""
-    size = w.shape[2]
-    patches = windows(x, size, pad)
+def conv2d(x, w, b, pad, rounding, stride=1):
+    """Cross-correlation. x (N, C, H, W), w (O, C, k, k), b (O,) or 0 -> (N, O, H', W')."""
+    seen = windows(x, w.shape[2], pad, stride)
+    patches = seen.reshape(-1, w[0].size)
     flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
-    rows, columns = x.shape[2] + 2 * pad - size + 1, x.shape[3] + 2 * pad - size + 1
-    y = flat.reshape(x.shape[0], rows, columns, w.shape[0]).transpose(0, 3, 1, 2)
+    y = flat.reshape(seen.shape[:3] + (w.shape[0],)).transpose(0, 3, 1, 2)
     return rounding.matmul(y, w[0].size), (patches, w, pad)
 
 
 def conv2d_gradient(dy, cache, rounding, need_dx=True):
-    """Gradients (dx, dw, db); dx is None where it is not needed (the network's input)."""
+    """Gradients (dx, dw, db) of a convolution of stride 1; dx is None where it is not needed (the network's input)."""
     patches, w, pad = cache
     size = w.shape[2]
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
@@ -84,6 +81,12 @@ def conv2d_gradient(dy, cache, rounding, need_dx=True):
         turned = np.ascontiguousarray(w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
         dx, _ = conv2d(dy, turned, 0.0, size - 1 - pad, rounding)
     return dx, dw, db
+
+
+def batch_norm(x, scale, shift, mean, variance, epsilon, rounding):
+    """Batch normalisation with running statistics, as in inference. x (N, C, H, W), the rest (C,)."""
+    factor = rounding.elementwise(scale / np.sqrt(variance + epsilon))
+    return rounding.elementwise((x - mean[:, None, None]) * factor[:, None, None] + shift[:, None, None])
 
 
 def max_pool(x):

@@ -105,6 +105,10 @@ class Loop(object):
             if self._clock() - begin >= limit_seconds:
                 return "time", reached
 
+    def noise(self):
+        """The noise of the steady windows so far, or None."""
+        return noise([s.seconds / s.steps for s in self.samples if s.stage == "steady"])
+
     def for_steps(self, steps_per_window, steps):
         """Steady windows for exactly `steps` steps."""
         left = steps

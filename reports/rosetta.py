@@ -16,8 +16,8 @@ from bench.protocol import source_digest
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
-# A file that holds one import of a Training from another framework's folder, and nothing to read.
-_SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import Training$", re.MULTILINE)
+# A file that holds one import of an adapter from another framework's folder, and nothing to read.
+_SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
 _SUFFIXES = (".py", ".R", ".jl")
 
 
@@ -57,10 +57,13 @@ def source(workload: str, framework: str) -> Source:
     assert path is not None  # frameworks() has looked
     text = path.read_text(encoding="utf-8")
     shared = _SHARED.search(text)
-    if shared and "class Training" not in text:
+    if shared and "\nclass " not in text:
         path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
         text = path.read_text(encoding="utf-8")
-    title = str(json.loads((folder / "framework.json").read_text(encoding="utf-8"))["title"])
+    declared = json.loads((folder / "framework.json").read_text(encoding="utf-8"))
+    title = (
+        f"{declared['title']} (untested: {declared['untested']})" if "untested" in declared else str(declared["title"])
+    )
     language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
     return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
 

@@ -1,8 +1,9 @@
 """Build an image of the catalog with the Docker Engine, or pull it where CI has published just this one.
 
-Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that; before
-them images/Dockerfile.cuda, where the base brings CUDA and no Python. The builder's own cache makes a second build short;
-when the tag of all inputs is there, no build is started at all.
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. Before
+them images/Dockerfile.cuda, where the base brings CUDA and no Python; between them images/Dockerfile.julia, where the
+framework is Julia's. The builder's own cache makes a second build short; when the tag of all inputs is there, no build is
+started at all.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class Recipe:
         return f"dlbench/cuda:{_sha256(self.base, _read_digest(PROJECT / 'images' / 'Dockerfile.cuda'))[:12]}"
 
     @property
+    def julia_tag(self) -> str:
+        """The tag of those layers with Julia and the image's packages."""
+        files = [_read_digest(path) for path in (PROJECT / "images" / "Dockerfile.julia", *self.image.julia_paths)]
+        return f"dlbench/julia:{_sha256(self.base_tag, self.image.julia, *files)[:12]}"
+
+    @property
     def tag(self) -> str:
         """The tag of the image with exactly these inputs."""
         content = _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, self.bench_sha256)
@@ -108,7 +115,9 @@ def recipe(image: Image, base_image: str | None = None) -> Recipe:
     """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
     template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
     base = template.replace("{python}", image.python) if template else image.base_reference
-    steps = ["Dockerfile.base", "images/Dockerfile", *(["images/Dockerfile.cuda"] if image.cuda_from == "base" else [])]
+    steps = ["Dockerfile.base", "images/Dockerfile"]
+    steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
+    steps += ["images/Dockerfile.julia"] if image.julia else []
     dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))
     return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
 
@@ -185,13 +194,14 @@ def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str 
     base_id = _base_id(client, wanted, log)
     _build_common(client, wanted, log, cache_from)
     image = wanted.image
+    before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
     bench = PROJECT / "bench"
     files = [
         (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
     ]
     context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
-    arguments = {"BASE": wanted.base_tag} | build_arguments(image)
+    arguments = {"BASE": before} | build_arguments(image)
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
     cache = registry.cache(client, wanted, cache_from)
     return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id), cache)
@@ -224,6 +234,17 @@ def build_arguments(image: Image) -> dict[str, str]:
         floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
         arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
     return arguments
+
+
+def _build_julia(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    """Julia and the image's packages on the common layers; returns the tag."""
+    image = wanted.image
+    name = "images/Dockerfile.julia"
+    files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
+    log.title(f"{image.name}: {image.julia} and its packages")
+    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
+    _run_build(client, log, _archive(files), name, wanted.julia_tag, arguments, {})
+    return wanted.julia_tag
 
 
 def installed_files(image: Image) -> list[Path]:

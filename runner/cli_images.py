@@ -77,7 +77,8 @@ def show_list(as_json: Json = False) -> None:
     if as_json:
         return typer.echo(json.dumps([_facts(image) for image in images], indent=2))
     table = Table(
-        "image", "frameworks", "version", "Python", "CUDA", "cuDNN", "driver ≥", "capability", "fetch", "base pinned"
+        *("image", "frameworks", "version", "Python", "CUDA", "cuDNN", "driver ≥"),
+        *("capability", "fetch", "base pinned", "untested"),
     )
     for image in images:
         low, high = image.min_compute_capability, image.max_compute_capability
@@ -92,6 +93,7 @@ def show_list(as_json: Json = False) -> None:
             f"{low} to {high}" if low else "-",
             f"{image.download_gb:.2f} GB",
             "yes" if image.base_digest else "no digest yet",
+            image.untested or "",
         )
     return Console().print(table)
 
@@ -152,7 +154,9 @@ def check(
 
 @app.command()
 def build(
-    names: Annotated[list[str] | None, typer.Argument(help="Image names or patterns; default: all CPU images.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Image names or patterns; default: all tested CPU images.")
+    ] = None,
     base_image: BaseImage = None,
     jobs: Annotated[int, typer.Option(help="How many to build at once.", min=1)] = 1,
     push: Annotated[str | None, typer.Option(metavar="REGISTRY", help="Push what is built there.")] = None,
@@ -164,7 +168,7 @@ def build(
     """Build images with the Docker Engine; with --push, print registry/name@digest of each."""
     from runner import build as builder
     from runner import images_files
-from runner import registry as shelf
+    from runner import registry as shelf
     from runner.engines.docker import DockerEngine
 
     def one(image: Image) -> str:
@@ -179,7 +183,7 @@ from runner import registry as shelf
         return digest
 
     with _told():
-        images = _chosen(names or ["*-cpu"])
+        images = [image for image in _chosen(names or ["*-cpu"]) if names or image.untested is None]
         if reason := DockerEngine(base_image).unavailable():
             _stop(reason)
         with ThreadPoolExecutor(jobs) as pool:

@@ -67,7 +67,7 @@ def bake_text(images: Iterable[Image]) -> str:
         targets[name] = {
             "context": ".",
             "dockerfile": "images/Dockerfile",
-            "contexts": {"dlbench/base": f"target:{_base_target(image)}"},
+            "contexts": {"dlbench/base": f"target:{_julia_target(image) if image.julia else _base_target(image)}"},
             "args": {"BASE": "dlbench/base"} | build_arguments(image),
             "labels": {
                 "org.opencontainers.image.title": image.name,
@@ -85,8 +85,16 @@ def bake_text(images: Iterable[Image]) -> str:
 
 
 def _common_targets(image: Image) -> dict[str, Any]:
-    """The targets below the image's: the common layers, and Python where the base brings CUDA and no interpreter."""
+    """The targets below the image's: the common layers, Julia on them, Python where the base brings CUDA and no interpreter."""
     common: dict[str, Any] = {"context": ".", "dockerfile": "Dockerfile.base", "args": {"BASE": image.base_reference}}
+    if image.julia:
+        with_julia = {
+            "context": ".",
+            "dockerfile": "images/Dockerfile.julia",
+            "contexts": {"dlbench/base": f"target:{_base_target(image)}"},
+            "args": {"BASE": "dlbench/base", "IMAGE": image.name, "JULIA": image.julia},
+        }
+        return {_base_target(image): common, _julia_target(image): with_julia}
     if image.cuda_from != "base":
         return {_base_target(image): common}
     python = _target(f"python-on-{image.base}")
@@ -101,6 +109,10 @@ def _common_targets(image: Image) -> dict[str, Any]:
 
 def _base_target(image: Image) -> str:
     return _target(f"base-{image.base}")
+
+
+def _julia_target(image: Image) -> str:
+    return _target(f"julia-for-{image.name}")
 
 
 def _target(name: str) -> str:
@@ -145,8 +157,15 @@ def select_changed(images: Iterable[Image], paths: Iterable[str]) -> list[Image]
         path == part or (part[-1] == "/" and path.startswith(part)) for path in changed for part in _IN_ALL
     )
     folders = {Path(path).parts[1] for path in changed if path.startswith("images/") and path.count("/") > 1}
-    cuda = "images/Dockerfile.cuda" in changed
-    return [image for image in images if everything or image.name in folders or (cuda and image.cuda_from == "base")]
+    below = {name: f"images/Dockerfile.{name}" in changed for name in ("cuda", "julia")}
+    return [
+        image
+        for image in images
+        if everything
+        or image.name in folders
+        or (below["cuda"] and image.cuda_from == "base")
+        or (below["julia"] and image.julia)
+    ]
 
 
 def sbom(image: Image) -> str:

@@ -110,7 +110,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
     ],
     "parity": [
         *_KEYS,
-        ("quantity", "string"),  # logits | loss | gradient | parameter
+        ("quantity", "string"),  # logits | loss | gradient | parameter | features
         ("tensor", "string"),
         ("error", "double"),  # relative, 2-norm; null: not finite
         ("bound", "double"),

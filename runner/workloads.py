@@ -28,8 +28,8 @@ class Preset(_Frozen):
     seconds: float | None = Field(gt=0)  # the most that the measured windows may take together
     windows: int | None = Field(gt=0)  # at least so many windows, where the time allows
     noise: float | None = Field(gt=0)  # relative half width of the median's 95 % interval that is enough
-    train_items: int = Field(gt=0)
-    test_items: int = Field(gt=0)
+    train_items: int = Field(ge=0)
+    test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
 
 
@@ -47,12 +47,12 @@ class Workload(_Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
-    task: str
+    task: Literal["train", "infer"]
     data: str
     items: str
     batch: int = Field(gt=0)
-    chance: float
-    metric: Metric
+    chance: float | None  # of the metric, for a network that has learned nothing
+    metric: Metric | None  # none where nothing is learned
     precisions: tuple[str, ...] = Field(min_length=1)
     presets: dict[Literal["quick", "standard", "full"], Preset]
 

@@ -16,6 +16,7 @@ BATCH = 64
 CLASSES = 10
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
+DROPOUT = True
 
 
 def _convolution(name, inputs, outputs):

@@ -14,8 +14,8 @@ from torch import nn
 
 from bench import environment, timing
 from bench.frameworks.torch import cnn_cifar10, framework
-from bench.run import mini_batches
 from bench.setup import Setup
+from bench.training import mini_batches
 
 PAIRS = 80
 

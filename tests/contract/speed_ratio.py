@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from bench import canonical, workloads
+from bench.adapters import load_adapter, load_framework
 from bench.protocol import Emitter
-from bench.run import load_framework, load_training
 from bench.setup import Setup
 
 FOLDER = Path(__file__).parent / "examples"
@@ -31,7 +31,7 @@ def measure(name, pairs):
     example = runpy.run_path(str(FOLDER / (name + ".py")))["build"](setup)
     workload = workloads.module("cnn-cifar10")
     random = np.random.RandomState(1)
-    training = load_training(name, "cnn-cifar10")(setup)
+    training = load_adapter(name, "cnn-cifar10")(setup)
     training.load(canonical.draw_parameters(workload, random, False))
     x, y = workload.draw_batch(random)
     own = training.inputs(x, y)

@@ -31,7 +31,8 @@ class Training(Trained):
         def drop(x, rate):
             if not training:
                 return x
-            return add("Dropout", x, graph.constant(np.float32(rate)), graph.constant(np.array(True)))
+            # its gradient needs the second output, the mask
+            return add("Dropout", x, graph.constant(np.float32(rate)), graph.constant(np.array(True)), outputs=2)[0]
 
         x = add("Relu", conv("x", "conv1"))
         x = drop(

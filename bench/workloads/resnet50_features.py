@@ -1,0 +1,90 @@
+"""Features of ResNet-50 (Deep Learning Framework Examples, 2017): specification and float64 reference of the forward pass.
+
+He et al. 2015 with the stride on the 3 x 3 convolution (v1.5), cut after the global average: 3 x 224 x 224 -> 2 048 numbers.
+conv 7 x 7 stride 2, padding 3 · max-pool 3 x 3 stride 2, padding 1 · 3, 4, 6, 3 bottleneck blocks of 64, 128, 256, 512 channels, each
+conv 1 x 1 · conv 3 x 3 (stride 2 in the first block of all groups but the first) · conv 1 x 1 to four times the channels, plus the
+block's input (through a 1 x 1 convolution of the same stride in each group's first block) · mean over 7 x 7. Convolutions have no
+bias; each is followed by a batch normalisation with running statistics (epsilon 1e-5), and by ReLU except before the addition, which
+is followed by one. Parameters have the names of the weight files that people have (torchvision's, timm's).
+"""
+
+import numpy as np
+
+from bench import reference
+from bench.canonical import vector, weight
+
+BATCH = 32
+SHAPE = (3, 224, 224)
+FEATURES = 2048
+EPSILON = 1e-5
+# (blocks, channels inside a block, stride of the first block); a block ends with EXPANSION times the channels
+GROUPS = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
+EXPANSION = 4
+
+
+def blocks():
+    """The bottleneck blocks in order: (name, channels inside, stride, whether the shortcut has a convolution)."""
+    for group, (count, channels, stride) in enumerate(GROUPS, 1):
+        for index in range(count):
+            yield "layer%d.%d" % (group, index), channels, stride if index == 0 else 1, index == 0
+
+
+def _convolution(name, inputs, outputs, size):
+    return [weight(name + ".weight", (outputs, inputs, size, size), inputs * size**2, outputs * size**2)]
+
+
+def _normalisation(name, size):
+    kinds = (("weight", "scale"), ("bias", "bias"), ("running_mean", "mean"), ("running_var", "variance"))
+    return [vector("%s.%s" % (name, end), size, kind) for end, kind in kinds]
+
+
+def _parameters():
+    found = _convolution("conv1", 3, 64, 7) + _normalisation("bn1", 64)
+    inputs = 64
+    for name, channels, _, shortcut in blocks():
+        outputs = EXPANSION * channels
+        found += _convolution(name + ".conv1", inputs, channels, 1) + _normalisation(name + ".bn1", channels)
+        found += _convolution(name + ".conv2", channels, channels, 3) + _normalisation(name + ".bn2", channels)
+        found += _convolution(name + ".conv3", channels, outputs, 1) + _normalisation(name + ".bn3", outputs)
+        if shortcut:
+            found += _convolution(name + ".downsample.0", inputs, outputs, 1)
+            found += _normalisation(name + ".downsample.1", outputs)
+        inputs = outputs
+    return found
+
+
+PARAMETERS = _parameters()  # convolutions (out, in, kh, kw)
+
+VARIANTS = {}  # every framework here can compute exactly this
+
+
+def draw_batch(random):
+    """x (4, 3, 224, 224) float32 uniform on [0, 1), and None, for there is nothing to learn.
+
+    A few images prove what 32 would, and the float64 reference takes minutes rather than an hour.
+    """
+    return random.uniform(0.0, 1.0, (4,) + SHAPE).astype("float32"), None
+
+
+def features(p, x, rounding):
+    """(N, 2048) float64. p: name -> array; x (N, 3, 224, 224). Image by image: a whole batch's patches take gigabytes."""
+    return np.concatenate([_features(p, x[i : i + 1], rounding) for i in range(len(x))])
+
+
+def _features(p, x, rounding):
+    x = np.maximum(_normalised(p, "conv1", "bn1", x, 2, 3, rounding), 0.0)
+    x = reference.windows(x, 3, 1, 2, fill=-np.inf).max(axis=(4, 5)).transpose(0, 3, 1, 2)
+    for name, _, stride, shortcut in blocks():
+        h = np.maximum(_normalised(p, name + ".conv1", name + ".bn1", x, 1, 0, rounding), 0.0)
+        h = np.maximum(_normalised(p, name + ".conv2", name + ".bn2", h, stride, 1, rounding), 0.0)
+        h = _normalised(p, name + ".conv3", name + ".bn3", h, 1, 0, rounding)
+        if shortcut:
+            x = _normalised(p, name + ".downsample.0", name + ".downsample.1", x, stride, 0, rounding)
+        x = np.maximum(rounding.elementwise(h + x), 0.0)
+    return rounding.matmul(x.mean(axis=(2, 3)), x.shape[2] * x.shape[3])
+
+
+def _normalised(p, convolution, norm, x, stride, pad, rounding):
+    h, _ = reference.conv2d(x, p[convolution + ".weight"], 0.0, pad, rounding, stride)
+    statistics = [p["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")]
+    return reference.batch_norm(h, *(statistics + [EPSILON, rounding]))
