@@ -112,9 +112,15 @@ class Recipe:
 
 
 def recipe(image: Image, base_image: str | None = None) -> Recipe:
-    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
+    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base.
+
+    In it {python} and {cuda} are the image's versions. A stand-in for any Python is none for an image whose base brings CUDA.
+    """
     template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
-    base = template.replace("{python}", image.python) if template else image.base_reference
+    if template and image.cuda_from == "base" and "{python}" in template and "{cuda}" not in template:
+        template = None
+    stand_in = template and template.replace("{python}", image.python).replace("{cuda}", image.cuda or "")
+    base = stand_in or image.base_reference
     steps = ["Dockerfile.base", "images/Dockerfile"]
     steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
     steps += ["images/Dockerfile.julia"] if image.julia else []
