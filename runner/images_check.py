@@ -205,6 +205,8 @@ def _base(facts: _Facts) -> Iterator[Problem]:
             yield facts.wrong("cudnn", f"it says {image.cudnn}, and the base image is {image.base}")
     elif re.fullmatch(r"python:.*", image.base) and not tag.startswith(f"{image.python}-"):
         yield facts.wrong("python", f"it says {image.python}, and the base image is {image.base}")
+    if image.julia and "@" not in image.julia:
+        yield Problem(facts.toml, f"julia: {image.julia} has no digest; a registry tells it", True)
     if image.base_digest is None:
         yield Problem(
             facts.toml, f"base_digest: it is missing; `runner images pin {image.name}` asks the registry for it", True

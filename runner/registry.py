@@ -6,6 +6,7 @@ build here would be. What the registry gives under a digest is checked by the en
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
@@ -137,9 +138,10 @@ def remove(client: DockerClient, image_id: str) -> str | None:
     from docker.errors import APIError, ImageNotFound
 
     try:
-        for name in client.images.get(image_id).tags:
-            client.images.remove(name)
-        client.images.remove(image_id)
+        image = client.images.get(image_id)
+        for name in (*image.tags, *(image.attrs.get("RepoDigests") or ()), image_id):
+            with contextlib.suppress(ImageNotFound):  # a repository's last tag takes its digests along
+                client.images.remove(name)
     except ImageNotFound:
         pass
     except APIError as error:

@@ -212,7 +212,9 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     pushed = shelf.push(client, build.recipe(small), registry)
     lock.pin_published(small, pushed)
     forget(client)
-    with urllib.request.urlopen(f"http://{registry}/v2/small-cpu/manifests/{pushed.partition('@')[2]}") as answer:
+    kind = {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
+    address = f"http://{registry}/v2/small-cpu/manifests/{pushed.partition('@')[2]}"
+    with urllib.request.urlopen(urllib.request.Request(address, headers=kind)) as answer:
         layer = json.load(answer)["layers"][-1]["digest"].removeprefix("sha256:")
     blob = blobs / layer[:2] / layer / "data"
     content = bytearray(blob.read_bytes())
