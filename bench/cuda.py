@@ -52,7 +52,7 @@ def package_versions():
 
     found = {}
     for name, package in (("cuda", "nvidia-cuda-runtime"), ("cudnn", "nvidia-cudnn"), ("nccl", "nvidia-nccl")):
-        for suffix in ("-cu13", "-cu12", ""):
+        for suffix in ("-cu13", "-cu12", "-cu11", ""):
             try:
                 found[name] = metadata.version(package + suffix)
                 break

@@ -1,8 +1,9 @@
-"""Build an image of the catalog with the Docker Engine.
+"""Build an image of the catalog with the Docker Engine, or pull it where CI has published just this one.
 
-Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that; between
-them images/Dockerfile.julia where the framework is Julia's. The builder's own cache makes a second build short; when the
-tag of all inputs is there, no build is started at all.
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. Before
+them images/Dockerfile.cuda, where the base brings CUDA and no Python; between them images/Dockerfile.julia, where the
+framework is Julia's. The builder's own cache makes a second build short; when the tag of all inputs is there, no build is
+started at all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.protocol import source_digest
+from runner import registry
 from runner.catalog import PROJECT, Image
 
 if TYPE_CHECKING:
@@ -52,7 +54,13 @@ class Recipe:
     @property
     def base_tag(self) -> str:
         """The tag of the common layers on this base image."""
-        return f"dlbench/base:{_sha256(self.base, _read_digest(PROJECT / 'Dockerfile.base'))[:12]}"
+        below = self.python_tag if self.image.cuda_from == "base" else self.base
+        return f"dlbench/base:{_sha256(below, _read_digest(PROJECT / 'Dockerfile.base'))[:12]}"
+
+    @property
+    def python_tag(self) -> str:
+        """The tag of a CUDA base image with the distribution's Python."""
+        return f"dlbench/cuda:{_sha256(self.base, _read_digest(PROJECT / 'images' / 'Dockerfile.cuda'))[:12]}"
 
     @property
     def julia_tag(self) -> str:
@@ -87,6 +95,7 @@ class Recipe:
             "max_compute_capability": image.max_compute_capability,
             "lock_sha256": image.lock_sha256,
             "bench_sha256": self.bench_sha256,
+            "dockerfiles_sha256": self.dockerfiles_sha256,
             "base": self.base,
             "base_id": base_id,
         }
@@ -95,16 +104,26 @@ class Recipe:
             "org.opencontainers.image.description": image.notes
             or f"{', '.join(image.frameworks)} {image.framework_version}",
             "org.opencontainers.image.version": image.framework_version,
-            "org.opencontainers.image.base.name": self.base,
+            "org.opencontainers.image.base.name": self.base.partition("@")[0],
         }
+        if "@" in self.base:
+            common["org.opencontainers.image.base.digest"] = self.base.partition("@")[2]
         return common | {f"dlbench.{name}": value for name, value in own.items() if value is not None}
 
 
 def recipe(image: Image, base_image: str | None = None) -> Recipe:
-    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
+    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base.
+
+    In it {python} and {cuda} are the image's versions. A stand-in for any Python is none for an image whose base brings CUDA.
+    """
     template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
-    base = template.replace("{python}", image.python) if template else image.base_reference
-    steps = ["Dockerfile.base", "images/Dockerfile", *(["images/Dockerfile.julia"] if image.julia else [])]
+    if template and image.cuda_from == "base" and "{python}" in template and "{cuda}" not in template:
+        template = None
+    stand_in = template and template.replace("{python}", image.python).replace("{cuda}", image.cuda or "")
+    base = stand_in or image.base_reference
+    steps = ["Dockerfile.base", "images/Dockerfile"]
+    steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
+    steps += ["images/Dockerfile.julia"] if image.julia else []
     dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))
     return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
 
@@ -128,12 +147,16 @@ def built(client: DockerClient, wanted: Recipe) -> str | None:
 
 
 def missing_base(client: DockerClient, wanted: Recipe) -> str | None:
-    """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can."""
+    """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can, or when the
+    whole image can be pulled.
+    """
     from docker.errors import APIError, ImageNotFound
 
     try:
         client.images.get(wanted.base)
     except ImageNotFound:
+        if registry.there(client, wanted):
+            return None
         try:
             client.images.get_registry_data(wanted.base)
         except APIError as error:
@@ -147,33 +170,36 @@ def build(
     say: Callable[[str], None] | None = None,
     client: DockerClient | None = None,
     logs: Path | None = None,
+    cache_from: str | None = None,
 ) -> str:
-    """Build the image unless it is up to date, and return its id. Raises BuildError."""
+    """Pull or build the image unless it is up to date, and return its id. Raises BuildError.
+
+    `cache_from` is a registry whose images of an earlier build serve as the builder's cache.
+    """
     import docker
     from docker.errors import DockerException
 
     wanted = recipe(image, base_image)
+    say = say or (lambda _: None)
     log_path = (logs or _log_folder()) / f"{image.name}.log"
     try:
         client = client or docker.from_env(version="auto")
-        digest = built(client, wanted)
+        digest = built(client, wanted) or registry.pull(client, wanted, say)
         if digest is None:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(log_path, "w", encoding="utf-8") as log:
-                digest = _build_both(client, wanted, _Log(log, log_path, say or (lambda _: None)))
+                digest = _build_all(client, wanted, _Log(log, log_path, say), cache_from)
         client.images.get(digest).tag(*wanted.latest.split(":"))
         return digest
     except DockerException as error:
         raise BuildError(f"building {image.name}: the Docker Engine answers: {error}") from error
 
 
-def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
-    image = wanted.image
+def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> str:
+    """Every step of the image; returns its id."""
     base_id = _base_id(client, wanted, log)
-    context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
-    log.title(f"{image.name}: common layers on {wanted.base}")
-    _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": wanted.base}, {})
-
+    _build_common(client, wanted, log, cache_from)
+    image = wanted.image
     before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
     bench = PROJECT / "bench"
     files = [
@@ -181,8 +207,31 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
     ]
     context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
+    arguments = {"BASE": before} | build_arguments(image)
+    log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
+    cache = registry.cache(client, wanted, cache_from)
+    return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id), cache)
+
+
+def _build_common(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> None:
+    """The layers that all images of this base share, under the recipe's base_tag."""
+    image, below = wanted.image, wanted.base
+    if cache_from and registry.pull_base(client, wanted, cache_from):
+        return
+    if image.cuda_from == "base":
+        below = wanted.python_tag
+        context = _archive([(PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
+        log.title(f"{image.name}: Python {image.python} on {wanted.base}")
+        arguments = {"BASE": wanted.base, "PYTHON": image.python}
+        _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, {})
+    context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
+    log.title(f"{image.name}: common layers on {wanted.base}")
+    _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": below}, {})
+
+
+def build_arguments(image: Image) -> dict[str, str]:
+    """What images/Dockerfile is told of an image."""
     arguments = {
-        "BASE": before,
         "IMAGE": image.name,
         "EXTRA_INDEX": image.extra_index or "",
         "DEBIAN": " ".join(sorted(image.debian)),
@@ -190,8 +239,7 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
     if image.accelerator == "cuda":
         floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
         arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
-    log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
-    return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id))
+    return arguments
 
 
 def _build_julia(client: DockerClient, wanted: Recipe, log: _Log) -> str:
@@ -241,8 +289,9 @@ def _run_build(
     tag: str,
     arguments: dict[str, str],
     labels: dict[str, str],
+    cache: list[str] | None = None,
 ) -> str:
-    """One build by the engine's builder; returns the image's id."""
+    """One build by the engine's builder; returns the image's id. `cache`: the only images whose layers may serve."""
     stream = client.api.build(
         fileobj=context,
         custom_context=True,
@@ -250,6 +299,7 @@ def _run_build(
         tag=tag,
         buildargs=arguments | _proxies(),
         labels=labels,
+        cache_from=cache,
         rm=True,
         forcerm=True,
         decode=True,

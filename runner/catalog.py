@@ -11,6 +11,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -50,6 +51,8 @@ class Image(BaseModel):
     cuda: Version | None = Field(None, examples=['"12.8.1"'])
     cudnn: Version | None = Field(None, examples=['"9.10.2.21"'])
     nccl: Version | None = Field(None, examples=['"2.27.5"'])
+    # where CUDA comes from: NVIDIA's wheels in the lock, the base image, or the framework's own wheel, which holds it all
+    cuda_from: Literal["wheels", "base", "framework"] = Field("wheels", examples=['"base"'])
     # the oldest driver that runs the CUDA family, and the GPUs that the wheels hold code for
     min_driver: Version | None = Field(None, examples=['"525.60.13"'])
     min_compute_capability: ComputeCapability | None = Field(None, examples=['"7.0"'])
@@ -62,6 +65,12 @@ class Image(BaseModel):
     locked: date = Field(examples=["2026-11-20"])
     # what the wheels of the lock weigh together, so that a plan can say what must be fetched
     download_gb: float = Field(gt=0, examples=["0.25"])
+    # where CI put the built image, by digest: `runner images pin --registry` writes it, and matrix pulls it
+    published: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][\w.:-]*(/[a-z0-9][\w.-]*)+@sha256:[0-9a-f]{64}$",
+        examples=['"ghcr.io/<owner>/torch-2.13.0-cpu@sha256:<64 hex digits>"'],
+    )
     # the index that is asked only when the site's own pip configuration cannot satisfy the lock
     extra_index: str | None = Field(
         None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"']
@@ -97,6 +106,7 @@ class Image(BaseModel):
                 raise ValueError("min_compute_capability: it is above max_compute_capability; swap the two")
         else:
             extra = [name for name in (*gpu_fields, "nccl", "cpu_twin") if getattr(self, name) is not None]
+            extra += ["cuda_from"] if "cuda_from" in self.model_fields_set else []
             if extra:
                 raise ValueError(f'{extra[0]}: a cpu image has none; remove it, or set accelerator = "cuda"')
             wrong = sorted(_CUDA_ONLY_PRECISIONS.intersection(self.precisions))
@@ -112,6 +122,16 @@ class Image(BaseModel):
     def sources_path(self) -> Path:
         """The lock of what is built from source archives; there only where source_builds names some."""
         return self.folder / "sources.lock"
+
+    @property
+    def seal_path(self) -> Path:
+        """Digests of what was asked for and of each pin, written with the lock: an edit of either is seen without a network."""
+        return self.folder / "requirements.seal"
+
+    @property
+    def locks(self) -> tuple[Path, ...]:
+        """The locks that are installed: one, and a second where something is built from its source archive."""
+        return (self.lock_path, self.sources_path) if self.source_builds else (self.lock_path,)
 
     @property
     def finish_path(self) -> Path:
@@ -197,14 +217,40 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 # name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.
 _REQUIREMENT = re.compile(
-    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?:\s+--hash=sha256:[0-9a-f]{64})+$"
+    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$"
 )
 
 
-def read_lock(path: Path) -> dict[str, str]:
-    """A lock's requirements, name -> version. Raises CatalogError for a line that is not a pin with a sha256."""
+@dataclass(frozen=True)
+class Pin:
+    """One requirement of a lock: a package at a version, and the sha256 of every file that it may be installed from."""
+
+    name: str  # as PEP 503 compares names: lower case, words between single dashes
+    version: str
+    hashes: frozenset[str]
+
+    @property
+    def seal(self) -> str:
+        """16 hex digits that change with the name, the version or any hash."""
+        content = "\n".join([f"{self.name}=={self.version}", *sorted(self.hashes)])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def normal(name: str) -> str:
+    """A distribution's name as the package index compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def asked_digest(path: Path) -> str:
+    """16 hex digits that change with what a requirements.in asks for; comments and blank lines do not count."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()[:16]
+
+
+def read_pins(path: Path) -> list[Pin]:
+    """A lock's requirements, in its order. Raises CatalogError for a line that is not a pin with a sha256."""
     text = re.sub(r"\\\n", " ", path.read_text())
-    pins: dict[str, str] = {}
+    pins: list[Pin] = []
     for line in text.splitlines():
         line = line.strip()
         if not line or line.startswith("#"):
@@ -215,12 +261,18 @@ def read_lock(path: Path) -> dict[str, str]:
                 f"{path}: {line[:60]!r} is not `name==version --hash=sha256:…`; make the lock again with "
                 f"`runner images lock {path.parent.name}`"
             )
-        pins[match["name"]] = match["version"]
+        hashes = frozenset(word.removeprefix("--hash=sha256:") for word in match["hashes"].split())
+        pins.append(Pin(normal(match["name"]), match["version"], hashes))
     if not pins:
         raise CatalogError(
             f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
         )
     return pins
+
+
+def read_lock(path: Path) -> dict[str, str]:
+    """A lock's requirements, name -> version. Raises CatalogError for a line that is not a pin with a sha256."""
+    return {pin.name: pin.version for pin in read_pins(path)}
 
 
 def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
@@ -280,8 +332,8 @@ def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:
         ]
     if twin.accelerator != "cpu":
         return [f"{where} is no cpu image; name one that is"]
-    if set(twin.frameworks) != set(image.frameworks):
-        return [f"{where} serves other frameworks; name one that serves {', '.join(image.frameworks)}"]
+    if missing := [name for name in image.frameworks if name not in twin.frameworks]:
+        return [f"{where} does not serve {', '.join(missing)}; name one that serves {', '.join(image.frameworks)}"]
     return []
 
 

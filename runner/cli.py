@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from runner import cli_verify
+from runner import cli_images, cli_verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,8 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine.",
 )
-images_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The catalog of images.")
-app.add_typer(images_app, name="images")
+app.add_typer(cli_images.app, name="images")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
@@ -339,110 +338,6 @@ def rosetta(
     except (stone.RosettaError, OSError) as error:
         could_not_start(error)
     typer.echo(str(html))
-
-
-@images_app.command("list")
-def images_list(as_json: Json = False) -> None:
-    """Show every image of the catalog."""
-    import json
-
-    from runner.catalog import CatalogError, load_catalog
-
-    try:
-        catalog = load_catalog()
-    except CatalogError as error:
-        could_not_start(error)
-    if as_json:
-        rows = [image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256} for image in catalog.values()]
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(
-        *("image", "frameworks", "version", "Python", "CUDA", "cuDNN", "driver ≥"),
-        *("capability", "fetch", "base pinned", "untested"),
-    )
-    for image in catalog.values():
-        low, high = image.min_compute_capability, image.max_compute_capability
-        table.add_row(
-            image.name,
-            ", ".join(image.frameworks),
-            image.framework_version,
-            image.python,
-            image.cuda or "-",
-            image.cudnn or "-",
-            image.min_driver or "-",
-            f"{low} to {high}" if low else "-",
-            f"{image.download_gb:.2f} GB",
-            "yes" if image.base_digest else "no digest yet",
-            image.untested or "",
-        )
-    Console().print(table)
-
-
-@images_app.command("build")
-def images_build(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Image names or patterns; default: all tested CPU images.")
-    ] = None,
-    base_image: Annotated[
-        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
-    ] = None,
-) -> None:
-    """Build images with the Docker Engine."""
-    from runner.catalog import CatalogError, load_catalog, select_images
-    from runner.engines.base import EngineError
-    from runner.engines.docker import DockerEngine
-
-    try:
-        chosen = select_images(load_catalog(), names or ["*-cpu"])
-        chosen = [image for image in chosen if names or image.untested is None]
-        engine = DockerEngine(base_image)
-        if reason := engine.unavailable():
-            raise EngineError(reason)
-        for image in chosen:
-            prepared = engine.prepare(image, lambda line: typer.echo(line, err=True))
-            typer.echo(f"{image.name} {prepared.digest}")
-    except (CatalogError, EngineError) as error:
-        could_not_start(error)
-
-
-@images_app.command("lock")
-def images_lock(
-    names: Annotated[list[str], typer.Argument(help="Image names or patterns.")],
-    date: Annotated[
-        str | None, typer.Option(help="Take nothing newer than this day (YYYY-MM-DD); default: today.")
-    ] = None,
-) -> None:
-    """Make the hashed locks of images again, with uv."""
-    import datetime
-
-    from runner.catalog import CatalogError, load_catalog, select_images
-    from runner.lock import LockError, make_lock
-
-    try:
-        day = datetime.date.fromisoformat(date) if date else datetime.date.today()
-        for image in select_images(load_catalog(locks=False), names):
-            typer.echo(str(make_lock(image, day, lambda line: typer.echo(line, err=True))))
-    except (CatalogError, LockError, ValueError) as error:
-        could_not_start(error)
-
-
-@images_app.command("pin")
-def images_pin(names: Annotated[list[str], typer.Argument(help="Image names or patterns.")]) -> None:
-    """Ask the registry for the digest of each base image, and write it into image.toml."""
-    import docker
-
-    from runner.catalog import CatalogError, load_catalog, select_images
-    from runner.lock import LockError, pin_base
-
-    try:
-        client = docker.from_env()
-        for image in select_images(load_catalog(), names):
-            typer.echo(f"{image.name} {image.base} {pin_base(image, client)}")
-    except (CatalogError, LockError, docker.errors.DockerException) as error:
-        could_not_start(error)
 
 
 def main() -> None:

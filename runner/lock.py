@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.catalog import CatalogError, Image, read_lock
+from runner.catalog import CatalogError, Image, asked_digest, normal, read_pins
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -64,6 +64,7 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
         _write_lock(image.sources_path, lock_text(image, day, version, sources))
     else:
         image.sources_path.unlink(missing_ok=True)
+    write_seal(image)
     toml = image.folder / "image.toml"
     _rewrite(toml, re.sub(r"^locked\s*=\s*\S+", f"locked = {day}", toml.read_text(encoding="utf-8"), flags=re.M))
     return image.lock_path
@@ -71,16 +72,11 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
 
 def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:
     """uv's pins in two: what is installed from wheels, and what is built. A pin begins at a line's start."""
-    named = {_normal(name) for name in source_builds}
+    named = {normal(name) for name in source_builds}
     parts: tuple[list[str], list[str]] = ([], [])
     for pin in re.split(r"^(?=\S)", resolved, flags=re.M):
-        parts[_normal(re.split(r"[=\s;]", pin, maxsplit=1)[0]) in named].append(pin)
+        parts[normal(re.split(r"[=\s;]", pin, maxsplit=1)[0]) in named].append(pin)
     return "".join(parts[0]), "".join(parts[1])
-
-
-def _normal(name: str) -> str:
-    """A distribution's name as the package index compares it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _write_lock(path: Path, text: str) -> None:
@@ -88,12 +84,23 @@ def _write_lock(path: Path, text: str) -> None:
     aside = path.with_suffix(".part")
     try:
         aside.write_text(text)
-        read_lock(aside)
+        read_pins(aside)
         aside.replace(path)
     except CatalogError as error:
         raise LockError(str(error)) from None
     finally:
         aside.unlink(missing_ok=True)
+
+
+def write_seal(image: Image) -> None:
+    """Write digests of requirements.in and of each pin beside the locks, for `runner images check`."""
+    pins = [pin for path in image.locks for pin in read_pins(path)]
+    lines = [
+        f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
+        f"requirements.in {asked_digest(image.folder / 'requirements.in')}",
+        *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
+    ]
+    image.seal_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def pin_base(image: Image, client: DockerClient) -> str:
@@ -109,6 +116,13 @@ def pin_base(image: Image, client: DockerClient) -> str:
     pinned = f'base = "{image.base}"\nbase_digest = "{digest}"'
     _rewrite(toml, re.sub(r"^base\s*=.*$", pinned, text, flags=re.M))
     return digest
+
+
+def pin_published(image: Image, reference: str) -> None:
+    """Write registry/name@digest of the built image into image.toml."""
+    toml = image.folder / "image.toml"
+    text = re.sub(r"^published\s*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
+    _rewrite(toml, re.sub(r"^(base\s*=.*)$", rf'\1\npublished = "{reference}"', text, flags=re.M))
 
 
 def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:

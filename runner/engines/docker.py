@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner import build
+from runner import build, registry
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class DockerEngine:
         """Build the image unless it is up to date. Raises EngineError."""
         try:
             digest = build.build(image, self._base_image, say, client=self._client)
+            digest = registry.identity(self._client, image, digest)
         except build.BuildError as error:
             raise EngineError(str(error)) from error
         return Prepared(image, digest, ("python", "-m", "bench"))

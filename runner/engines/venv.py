@@ -50,6 +50,8 @@ class VenvEngine:
 
     def unfit(self, image: Image) -> str | None:
         """Why no environment of the image can be made here; None when one can."""
+        if image.cuda_from == "base":
+            return f"the image's CUDA {image.cuda} is in its base image, which an environment has not; --engine docker has it"
         found = find_interpreter(image.python)
         return found if isinstance(found, str) else _missing(image)
 

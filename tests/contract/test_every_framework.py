@@ -16,6 +16,7 @@ import pytest
 from runner.catalog import PROJECT, load_catalog
 from runner.engines.venv import VenvEngine
 from runner.frameworks import load_frameworks
+from runner.workloads import adapters
 
 WORKLOADS = ("cnn-cifar10", "gru-imdb")
 ALWAYS_CURVED = {("torch-2.13.0-cpu", "torch"), ("tensorflow-1.15.5-cpu", "tensorflow_v1")}
@@ -30,6 +31,7 @@ CASES = [
     for framework in image.frameworks
     for mode in load_frameworks()[framework].modes
     for workload in WORKLOADS
+    if (framework, workload.replace("-", "_")) in adapters()
 ]
 
 

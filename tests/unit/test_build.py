@@ -31,6 +31,13 @@ def test_the_image_s_own_base_is_used_unless_the_site_has_another(
     assert build.recipe(image, "mine:{python}").base == "mine:3.11"
 
 
+def test_a_stand_in_for_any_python_is_none_for_a_base_that_brings_cuda() -> None:
+    image = load_catalog()["mxnet-1.9.1-cu112"]
+    assert build.recipe(image, "site:{python}").base == image.base
+    assert build.recipe(image, "site:{cuda}-{python}").base == "site:11.2.2-3.8"
+    assert build.recipe(image, "mirror/cuda:11.2.2-cudnn8").base == "mirror/cuda:11.2.2-cudnn8"
+
+
 def test_a_base_with_a_digest_is_named_by_it(image: Image) -> None:
     digest = "sha256:" + "a" * 64
     assert build.recipe(image.model_copy(update={"base_digest": digest})).base == f"{image.base}@{digest}"

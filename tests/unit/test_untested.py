@@ -48,7 +48,9 @@ def test_an_untested_framework_has_the_files_that_the_contract_wants(framework: 
     assert f'main("{framework.name}"' in text
 
 
-@pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
+@pytest.mark.parametrize(
+    "image", [image for image in IMAGES.values() if image.accelerator == "cpu"], ids=lambda image: image.name
+)
 def test_an_untested_image_is_left_out_with_the_reason_until_it_is_named_in_full(image: Image) -> None:
     left_out = planned(image, ("*-cpu",))
     assert not left_out.cells

@@ -1,0 +1,1 @@
+"""ONNX Runtime as most people have it: the package for inference, without the gradient builder."""

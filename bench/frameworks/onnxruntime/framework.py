@@ -1,0 +1,21 @@
+"""ONNX Runtime for inference: the sessions of the training package's adapter, and CUDA where NVIDIA's wheels have it."""
+
+import onnxruntime
+
+from bench.frameworks.onnxruntime_training import framework as shared
+
+NAME = "onnxruntime"
+
+versions = shared.versions
+device = shared.device
+settings = shared.settings
+synchronize = shared.synchronize
+device_peak_bytes = shared.device_peak_bytes
+is_out_of_memory = shared.is_out_of_memory
+
+
+def configure(setup):
+    """Since 1.21 the library is asked to load CUDA from NVIDIA's wheels (its page on the CUDA provider); before, it is linked there."""
+    if setup.device == "cuda" and hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
+    shared.configure(setup)
