@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax.framework import started
+from bench.frameworks.jax.framework import donated, started
 
 UNITS = 100
 
@@ -74,7 +74,7 @@ class Training:
     def gradients(self, parameters, x, y):
         return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
         (loss, _), gradients = self.gradients(parameters, x, y)
         updates, state = optimizer.update(gradients, state, parameters)
