@@ -12,16 +12,16 @@ from runner.engines.venv import VenvEngine
 
 
 @pytest.fixture(scope="session")
-def run_in() -> Callable[[str, str], str]:
-    """Run a script of this folder in an image's environment; returns what it prints."""
+def run_in() -> Callable[..., str]:
+    """Run a script of this folder, with arguments, in an image's environment; returns what it prints."""
 
-    def run(image_name: str, script: str) -> str:
+    def run(image_name: str, script: str, *arguments: str) -> str:
         image = load_catalog()[image_name]
         engine = VenvEngine()
         if reason := engine.unfit(image):
             pytest.skip(f"no environment for {image_name}: {reason}")
         python = engine.prepare(image, print).command[0]
-        command = [python, str(Path(__file__).with_name(script))]
+        command = [python, str(Path(__file__).with_name(script)), *arguments]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert ended.returncode == 0, ended.stderr[-2000:]

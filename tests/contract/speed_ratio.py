@@ -43,7 +43,9 @@ def prepared(name, workload_name):
     """(framework's module, the adapter's step, the example's step), both on one canonical batch."""
     setup = Setup("cpu", "fp32", "default", 1, 1, True)
     framework = load_framework(name)
-    framework.configure(setup)  # before the example imports anything: it chooses Keras' backend, and gives Theano's flags
+    framework.configure(
+        setup
+    )  # before the example imports anything: it chooses Keras' backend, and gives Theano's flags
     workload = workloads.module(workload_name)
     random = np.random.RandomState(1)
     training_class = load_adapter(name, workload_name)
@@ -69,7 +71,7 @@ def turn(framework, step, count):
 def interval(values):
     """Of the median, 95 %, between order statistics: ranks n/2 -+ 0.98 sqrt(n) (Conover, Practical Nonparametric Statistics, 3.2)."""
     reach = 0.98 * math.sqrt(len(values))
-    low, high = int(len(values) / 2.0 - reach), int(math.ceil(len(values) / 2.0 + reach))
+    low, high = int(len(values) / 2.0 - reach), math.ceil(len(values) / 2.0 + reach)
     ordered = sorted(values)
     return [float(ordered[max(low, 0)]), float(ordered[min(high, len(values) - 1)])]
 
@@ -78,7 +80,7 @@ def measure(name, workload_name, seconds):
     framework, adapter, example = prepared(name, workload_name)
     for _ in range(UNCOUNTED):
         slowest = max(turn(framework, step, 1)[1] for step in (adapter, example))
-    count = max(1, int(math.ceil(STEP_SECONDS / slowest)))
+    count = max(1, math.ceil(STEP_SECONDS / slowest))
     found = {adapter: [], example: []}
     end = time.perf_counter() + seconds
     while len(found[adapter]) < LEAST or time.perf_counter() < end:

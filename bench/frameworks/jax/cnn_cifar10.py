@@ -2,7 +2,7 @@
 
 Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of
 parameters and optimiser state (Flax's "functional training loop"): nothing of Python runs between two steps but the
-call. Both are donated, so XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own
+call. Both are donated on a GPU, so XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own
 layout (A1). The images are permuted once, before training, and the first dense layer's weights instead of its input.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax.framework import started
+from bench.frameworks.jax.framework import donated, started
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -66,7 +66,7 @@ class Training:
     def gradients(self, parameters, x, y, key):
         return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y, key)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2, 3))
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
     def train_step(self, parameters, state, key, x, y):
         key, now = (None, None) if key is None else jax.random.split(key)
         (loss, _), gradients = self.gradients(parameters, x, y, now)

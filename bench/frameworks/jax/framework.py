@@ -82,6 +82,14 @@ def settings():
     }
 
 
+def donated(*numbers):
+    """Of these arguments of a jitted step, those whose memory it may use again: all on a GPU, none on a CPU.
+
+    There it saves no memory that is short, and costs: 99 ms for a step of gru-imdb in Keras, 90 ms without (measured with JAX 0.10.2).
+    """
+    return () if jax.default_backend() == "cpu" else numbers
+
+
 def started(result):
     """Remember the newest result, whose completion is that of every step before it; returns it."""
     global _pending

@@ -4,8 +4,8 @@ Idiomatic here: JAX has no fused GRU (C1: cuDNN no), so the cell is written out 
 last state, the product of the inputs with their weights, is one large matmul before the scan on a GPU; on a CPU each position's
 is taken inside, where it stays in the cache (measured: 13 ms for the forward pass, 27 ms otherwise). Flax's own GRUCell
 has no recurrent bias on the gates r and z, which changes no function but leaves out parameters; here both biases are
-there, as cuDNN has them (C8), and added up once for the gates that only see their sum. Time comes first inside, since scan walks the leading axis. The embedding's gradient is
-dense.
+there, as cuDNN has them (C8), and added up once for the gates that only see their sum. Time comes first inside,
+since scan walks the leading axis. The embedding's gradient is dense.
 """
 
 import functools
@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax.framework import started
+from bench.frameworks.jax.framework import donated, started
 
 UNITS = 100
 
@@ -74,7 +74,7 @@ class Training:
     def gradients(self, parameters, x, y):
         return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
 
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
         (loss, _), gradients = self.gradients(parameters, x, y)
         updates, state = optimizer.update(gradients, state, parameters)

@@ -21,4 +21,6 @@ class Adam(keras.optimizers.Adam):
         correct2 = -ops.expm1(step * math.log(self.beta_2))
         self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
         self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
-        self.assign_sub(variable, learning_rate * (m / correct1) / (ops.sqrt(v / correct2) + self.epsilon))
+        # rate * (m / correct1) / (sqrt(v / correct2) + epsilon), with one division for each element instead of three
+        root = ops.sqrt(correct2)
+        self.assign_sub(variable, learning_rate * root / correct1 * m / (ops.sqrt(v) + self.epsilon * root))

@@ -56,14 +56,16 @@ class _TensorFlow:
 
 
 class _Jax:
-    """Keras' variables are turned into a state that the jitted step takes and returns; its memory is used again (donated)."""
+    """Keras' variables are turned into a state that the jitted step takes and returns; its memory is used again (donated) on a GPU."""
 
     def __init__(self, network, loss, optimizer, dropout):
         import jax
 
+        from bench.frameworks.jax.framework import donated
+
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
         self.value_and_gradients = jax.value_and_grad(self._loss, has_aux=True)
-        self.train_step = jax.jit(self._train_step, donate_argnums=0)
+        self.train_step = jax.jit(self._train_step, donate_argnums=donated(0))
         self.forward = jax.jit(lambda weights, rest, x: network.stateless_call(weights, rest, x, training=False)[0])
         self.state = None
 

@@ -39,13 +39,13 @@ class Training(Trained):
     def scalars(self, step):
         """Of Adam as in the paper's algorithm 1, whose moments are kept without their factors: M = m / 0.1, V = v / 0.001.
 
-        With c1 = 1 - 0.9^t and c2 = (1 - 0.999^t) / 0.001: m / c1 / (sqrt(v / ..) + e) = 0.1 sqrt(c2) / c1 * M / (sqrt(V) + e sqrt(c2)).
+        With c1 = (1 - 0.9^t) / 0.1 and c2 = (1 - 0.999^t) / 0.001 the step is rate sqrt(c2) / c1 * M / (sqrt(V) + e sqrt(c2)).
         """
         root = math.sqrt((1 - 0.999**step) / 0.001)
-        return {"rate": 0.001 * 0.1 * root / (1 - 0.9**step), "epsilon": 1e-8 * root}
+        return {"rate": 0.001 * root * 0.1 / (1 - 0.9**step), "epsilon": 1e-8 * root}
 
     def update(self, graph, name, shape):
-        """C9: every constant set. A pass over the embedding is a tenth of the update, and the factors would be two more."""
+        """C9: every constant set."""
 
         def decayed(kept, new, beta):
             return graph.add("Add", graph.add("Mul", kept, graph.constant(np.float32(beta))), new, name=kept + "_new")

@@ -35,10 +35,14 @@ def loop(network, build, x, y):
 
 def cnn(model):
     def conv(x, name, inputs, outputs):
-        return brew.relu(model, brew.conv(model, x, name, dim_in=inputs, dim_out=outputs, kernel=3, pad=1), name + "_relu")
+        return brew.relu(
+            model, brew.conv(model, x, name, dim_in=inputs, dim_out=outputs, kernel=3, pad=1), name + "_relu"
+        )
 
     def pool(x, name):
-        return brew.dropout(model, brew.max_pool(model, x, name, kernel=2, stride=2), name + "_drop", ratio=0.25, is_test=False)
+        return brew.dropout(
+            model, brew.max_pool(model, x, name, kernel=2, stride=2), name + "_drop", ratio=0.25, is_test=False
+        )
 
     x = pool(conv(conv("data", "conv1", 3, 50), "conv2", 50, 50), "pool1")
     x = pool(conv(conv(x, "conv3", 50, 100), "conv4", 100, 100), "pool2")

@@ -34,7 +34,7 @@ class Sentiment(chainer.Chain):
             self.out = L.Linear(100, 2)
 
     def forward(self, x):
-        last, _ = self.gru(None, [words for words in self.embed(x)])
+        last, _ = self.gru(None, list(self.embed(x)))
         return self.out(last[0])
 
 

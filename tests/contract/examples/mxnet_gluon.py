@@ -1,7 +1,7 @@
 """Gluon's published way: example/gluon/mnist/mnist.py of MXNet's repository, and for the GRU the layers of its word_language_model.
 
 As there: blocks, SoftmaxCrossEntropyLoss, autograd.record, and a Trainer that is told the size of the mini-batch. Other than there:
-the blocks are hybridised, as image_classification.py has it, this benchmark's layers and optimisers, no metric, and mini-batches from NumPy.
+the blocks are hybridised, as image_classification.py has it, the layers and optimisers, no metric, mini-batches from NumPy.
 """
 
 import mxnet as mx
@@ -17,7 +17,7 @@ class Sentiment(gluon.HybridBlock):
             self.rnn = rnn.GRU(100, layout="NTC", input_size=125)
             self.decoder = nn.Dense(2, in_units=100)
 
-    def hybrid_forward(self, F, x):
+    def hybrid_forward(self, F, x):  # noqa: N803  MXNet calls it so
         return self.decoder(F.slice_axis(self.rnn(self.encoder(x)), axis=1, begin=-1, end=None))
 
 
@@ -32,10 +32,10 @@ def loop(net, optimizer, options, x, y):
         data, label = mx.nd.array(x).as_in_context(context), mx.nd.array(y).as_in_context(context)
         with autograd.record():
             output = net(data)
-            L = loss(output, label)
-            L.backward()
+            losses = loss(output, label)
+            losses.backward()
         trainer.step(data.shape[0])
-        return L
+        return losses
 
     return step
 

@@ -1,4 +1,4 @@
-"""Module's published way: example/image-classification/train_mnist.py of MXNet's repository, and for the GRU the symbols of its example/rnn.
+"""Module's published way: example/image-classification/train_mnist.py of MXNet's repository, and for the GRU that of example/rnn.
 
 As there: a Symbol that ends in SoftmaxOutput, and what Module.fit does for every mini-batch, forward_backward and update. Other than
 there: this benchmark's layers and optimisers, no metric, and mini-batches from NumPy.

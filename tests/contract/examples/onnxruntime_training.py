@@ -45,7 +45,9 @@ def loop(setup, adapter, optimizer_type, classes, x, y):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = setup.threads
     state = CheckpointState.load_checkpoint(str(folder / "checkpoint"))
-    module = Module(str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"), session_options=options)
+    module = Module(
+        str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"), session_options=options
+    )
     optimizer = Optimizer(str(folder / "optimizer_model.onnx"), module)
 
     def step():

@@ -47,7 +47,7 @@ def loop(model, optimizer, x, y):
             predictions = model(images, training=True)
             loss = loss_object(labels, predictions)
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
     return lambda: train_step(tf.constant(x), tf.constant(y))
