@@ -23,6 +23,15 @@ def norm(channels):
     return L.BatchNormalization(channels, eps=1e-5)
 
 
+class Stack(chainer.ChainList):
+    """Links one after another. Chainer 7.8.1's Sequential keeps those from the third on in the wrong order when it is loaded."""
+
+    def forward(self, x):
+        for link in self:
+            x = link(x)
+        return x
+
+
 class Bottleneck(chainer.Chain):
     def __init__(self, inputs, channels, stride, shortcut):
         super().__init__()
@@ -31,7 +40,7 @@ class Bottleneck(chainer.Chain):
             self.conv1, self.bn1 = conv(inputs, channels, 1), norm(channels)
             self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1), norm(channels)
             self.conv3, self.bn3 = conv(channels, outputs, 1), norm(outputs)
-            self.downsample = chainer.Sequential(conv(inputs, outputs, 1, stride), norm(outputs)) if shortcut else None
+            self.downsample = Stack(conv(inputs, outputs, 1, stride), norm(outputs)) if shortcut else None
 
     def forward(self, x):
         h = F.relu(self.bn1(self.conv1(x)))
@@ -42,7 +51,7 @@ class Bottleneck(chainer.Chain):
 
 def group(inputs, blocks, channels, stride):
     first = Bottleneck(inputs, channels, stride, True)
-    return chainer.Sequential(first, *(Bottleneck(4 * channels, channels, 1, False) for _ in range(blocks - 1)))
+    return Stack(first, *(Bottleneck(4 * channels, channels, 1, False) for _ in range(blocks - 1)))
 
 
 class Network(chainer.Chain):
