@@ -1,8 +1,9 @@
 """ResNet-50's features in Gluon: HybridBlocks whose attributes have torchvision's names.
 
 Idiomatic here: hybridize(static_alloc, static_shape), as the original of 2018 did, turns the blocks into one graph with its memory planned
-once (B8); outside autograd.record() nothing is recorded (A21) and the normalisations use their running statistics (D6). The model zoo's
-resnet50_v1 is another network: its stride is in the 1 x 1 convolution, and those have biases.
+once (B8); on a CPU its backend MKLDNN, which Module takes by itself, fuses a convolution with what follows it. Outside
+autograd.record() nothing is recorded (A21) and the normalisations use their running statistics (D6). The model zoo's resnet50_v1 is
+another network: its stride is in the 1 x 1 convolution, and those have biases.
 """
 
 import mxnet as mx
@@ -77,12 +78,14 @@ class Inference:
         self.context = context(setup)
         self.network = Network()
         self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
-        self.network.hybridize(static_alloc=True, static_shape=True)
 
     def load(self, parameters):
         own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
         for name, value in parameters.items():
             own[own_name(name, value)].set_data(value)
+        backend = "MKLDNN" if self.context.device_type == "cpu" else None
+        # here, since what is fused holds the parameters' values
+        self.network.hybridize(backend=backend, static_alloc=True, static_shape=True)
 
     def inputs(self, x):
         return x  # (N, C, H, W) and contiguous as it comes (A1, B10)

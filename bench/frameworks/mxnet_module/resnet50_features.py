@@ -1,7 +1,7 @@
 """ResNet-50's features in MXNet's Module: a Symbol, bound for inference only.
 
 Idiomatic here: for_training=False binds no gradients (A21) and makes the normalisations use their running statistics (D6); a batch of
-another size than the bound one makes the Module bind again, with the same memory. BatchNorm takes its factor for 1 unless
+another size than the bound one makes the Module bind again. BatchNorm takes its factor for 1 unless
 fix_gamma is switched off, and its epsilon is 1e-3 unless said.
 """
 
