@@ -2,7 +2,7 @@
 
 Idiomatic here: using_config("train", False) makes the normalisations use their running statistics (D6) and no_backprop_mode keeps no
 graph (A21), as Chainer's guide says for evaluation. Three defaults are not the specification's: a pool covers the border
-(cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias. links.ResNet50Layers is Caffe's network, with the stride elsewhere.
+(cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias. links.ResNet50Layers is Caffe's network: its stride is elsewhere.
 """
 
 import chainer
