@@ -93,7 +93,7 @@ class Cell(object):
             begin=sample.begin - self.emitter.zero,
             seconds=sample.seconds,
             steps=sample.steps,
-            items=sample.steps * self.workload.BATCH,
+            items=sample.steps * self.declared["batch"],
         )
 
     def tell_plan(self, windows, steps_per_window, seconds, short):
@@ -101,7 +101,7 @@ class Cell(object):
             "plan",
             windows=max(1, int(math.ceil(windows))),
             steps_per_window=steps_per_window,
-            items_per_step=self.workload.BATCH,
+            items_per_step=self.declared["batch"],
             seconds=seconds,
             short=short,
         )

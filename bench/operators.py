@@ -64,7 +64,7 @@ class OperatorsCell(Cell):
             abs(float((value * direction_).sum()) - slope) / (np.linalg.norm(value) * np.linalg.norm(direction_))
             for value, (direction_, slope) in zip(values, expected)
         ]
-        return max(errors), bound + ops.SLOPE_ERROR
+        return float(max(errors)), bound + ops.SLOPE_ERROR
 
     def measure(self, framework, operators, data, random):
         precision, seconds = self.options.precision, self.preset["seconds"]
