@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from reports.model import Cell, Curve, Group, Repeat, Workload
+from reports.specifications import titles
 from reports.statistics import Array, Estimate
-from reports.text import between, duration, number, titles, visible
+from reports.text import between, duration, number, visible
 
 Figure = dict[str, Any]
 

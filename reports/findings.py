@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from reports import across
 from reports.model import Cell, Group, Ranked, Tables, Workload
 from reports.text import between, duration, framework_name, listing, number, plural
 
@@ -79,6 +80,25 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     return tuple(_finding(workload, group) for workload in tables.workloads for group in workload.groups)
 
 
+def changes(tables: Tables) -> tuple[str, ...]:
+    """What a version alone changed, in sentences: only where it is real, and told apart from every other change."""
+    said = []
+    for workload in tables.workloads:
+        for group in workload.groups:
+            ladder = across.versions(group)
+            effects = [
+                one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
+            ]
+            said += [f"{workload.title}, {group.key.device}: {_change(effect)}" for effect in effects]
+    return tuple(said)
+
+
+def _change(effect: across.Effect) -> str:
+    row = effect.contrast
+    words = row.words.removeprefix("real: ")
+    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {words} (ratio, 95 % interval: {between(row.ratio)})."
+
+
 def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
     """The caveats that every answer has: said once, under all of them."""
     return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
@@ -103,6 +123,7 @@ def _finding(workload: Workload, group: Group) -> Finding:
         detail = f"{speed}. {_slower(behind, called)}"
     else:
         level = [called[entry.cell.anchor] for entry in (best, *tied)]
+        level = level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
         headline = f"{listing(level)} cannot be told apart"
         detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
     return Finding(workload, group, headline, detail, caveats)
@@ -142,14 +163,19 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
     if unsteady:
         caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
+    hot = [called[cell.anchor] for cell in cells if cell.throttled]
+    if hot:
+        caveats.append(f"Throttled: the device slowed itself down under {listing(hot)}.")
     if cells and min(len(cell.repeats) for cell in cells) == 1:
         caveats.append("One repeat each: the intervals do not say how much another run would differ.")
     if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
         caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
     if any(cell.short for cell in cells):
-        caveats.append("Shorter than the specification's run: speeds compare, totals and final accuracies do not.")
+        caveats.append(
+            f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."
+        )
     if group.key.data_source == "generated":
-        caveats.append("Trained on generated stand-in data.")
+        caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
         why = [cell.status if cell.status != "ok" else cell.unranked for cell in group.others]
         parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]

@@ -127,6 +127,8 @@ class Cell:
     items_per_step: float | None
     first_step_seconds: float | None
     phases: Mapping[str, float]
+    costs: Mapping[str, float]  # what it took besides time, by column of the store; what was not recorded is left out
+    throttled: tuple[str, ...]  # why its device slowed itself down; empty where it did not
     score: Score | None
     parity_passed: bool | None
     parity: tuple[ParityRow, ...]
@@ -134,6 +136,7 @@ class Cell:
     total_seconds: float | None
     environment: Mapping[str, Any]
     row: Mapping[str, Any]
+    host: Mapping[str, Any]
     command: str
 
     @property
@@ -175,6 +178,11 @@ class Cell:
         return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
 
     @property
+    def uuid(self) -> str:
+        """The one GPU that the cell was for, where each of a model was asked for; else empty."""
+        return str(self.row.get("device_uuid") or "")
+
+    @property
     def version(self) -> str:
         return str(self.row.get("framework_version") or "")
 
@@ -213,6 +221,7 @@ class Workload:
     band: tuple[float, float] | None
     band_data: str
     chance: float | None
+    learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
 
 

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -21,10 +21,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import charts, findings, rosetta, tables, text
+from reports import across, charts, curves, findings, history, rosetta, tables, text
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
+from reports.statistics import Estimate
 from runner import store
 
 # All repeats share these, so that a page of a thousand cells stays one that opens.
@@ -33,13 +34,14 @@ LISTED_IN_ALL = 20_000
 LISTED_FOR_ONE = 200
 
 
-def render(folders: Sequence[Path], output: Path) -> None:
-    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
+def render(folders: Sequence[Path], output: Path, bench_sha256: str | None = None) -> None:
+    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run.
+
+    `bench_sha256` is the digest of this checkout's bench: its code is shown beside cells that had the same.
+    """
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    manifests = [store.RunStore(folder).manifest() for folder in folders]
-    frames = {name: store.read(folders, name) for name in store.TABLES}
-    store.write_bytes(output, page(tables.build(manifests, frames)).encode("utf-8"))
+    store.write_bytes(output, page(tables.load(folders), bench_sha256).encode("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Plots:
         return self.add(charts.intervals(group, self.most), charts.described(group), caption)
 
     def learning(self, group: Group, workload: Workload) -> list[Chart]:
-        drawn = charts.learning(group, workload, self.most)
+        drawn = charts.learning(group, workload, self.most) if workload.learns else []
         made = (
             self.add(figure, f"{title} against training time, a line for each repeat.", title)
             for title, figure in drawn
@@ -91,7 +93,7 @@ class Plots:
         return self.add(charts.sequence(cell, repeat, self.most), words)
 
 
-def page(data: Tables) -> str:
+def page(data: Tables, bench_sha256: str | None = None) -> str:
     """The whole HTML document."""
     plots = Plots(data)
     frameworks = sorted({cell.framework for cell in data.cells})
@@ -109,6 +111,7 @@ def page(data: Tables) -> str:
             lead=findings.lead(data),
             findings=answers,
             shared=findings.shared(answers),
+            changes=findings.changes(data),
             names=findings.names,
             environments=environments(data),
             plots=plots,
@@ -116,8 +119,16 @@ def page(data: Tables) -> str:
             colours=charts.colours(frameworks),
             marks=charts.symbols(data.cells),
             matrix=matrix(data),
+            columns=[workload.anchor for workload in data.workloads for _ in workload.groups],
+            hover=hover,
             absent=absent(data),
-            sources=sources,
+            versions=across.versions,
+            precisions=across.precisions,
+            devices=across.devices,
+            time_to=curves.time_to,
+            costs=costs,
+            history=history.history(data) if len(data.runs) > 1 else None,
+            sources=lambda workload: sources(workload, bench_sha256),
         )
     )
     return template.render(
@@ -131,12 +142,30 @@ def page(data: Tables) -> str:
     )
 
 
-def sources(workload: Workload) -> list[rosetta.Source]:
+def sources(workload: Workload, bench_sha256: str | None) -> list[rosetta.Source]:
     """The code that measured a workload's cells, a file a framework: where it is this checkout's, and not another."""
-    digests: dict[str, set[str]] = {}
-    for cell in (cell for group in workload.groups for cell in group.cells):
-        digests.setdefault(str(cell.row.get("bench_sha256")), set()).add(cell.framework)
-    return [one for digest, names in sorted(digests.items()) for one in rosetta.sources(workload.name, names, digest)]
+    cells = (cell for group in workload.groups for cell in group.cells)
+    return rosetta.sources(
+        workload.name,
+        {cell.framework for cell in cells if bench_sha256 and cell.row.get("bench_sha256") == bench_sha256},
+    )
+
+
+Cost = tuple[str, str, Callable[[Cell], str]]
+
+
+def costs(cells: Sequence[Cell]) -> list[Cost]:
+    """The columns of memory, energy and heat that some of the cells have: name, unit and what stands there."""
+    columns: list[Cost] = [
+        ("Host memory", "peak", lambda cell: text.size(cell.costs.get("host_peak_bytes"))),
+        ("Device memory", "peak", lambda cell: text.size(cell.costs.get("device_peak_bytes"))),
+        ("Energy", "joules an item", lambda cell: text.number(cell.costs.get("joules_per_item"))),
+        ("Power", "watts, mean", lambda cell: text.number(cell.costs.get("mean_power_watts"))),
+        ("Temperature", "°C, highest", lambda cell: text.number(cell.costs.get("max_temperature_celsius"))),
+    ]
+    return [
+        column for column, name in zip(columns, tables.COSTS, strict=True) if any(name in cell.costs for cell in cells)
+    ]
 
 
 def _engine() -> Environment:
@@ -150,6 +179,8 @@ def _engine() -> Environment:
     )
     for name in ("number", "duration", "size", "percent", "between", "listing", "plural", "framework_name"):
         engine.filters[name] = getattr(text, name)
+    engine.filters["subject"] = across.subject
+    engine.filters["changed"] = history.changed
     engine.filters["brief"] = lambda value: text.visible(str(value), 80)
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
     engine.filters["moment"] = moment
@@ -229,6 +260,14 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
     return tuple(
         MatrixRow(label, family, tuple(_matrix_entry(label, group, data) for group in data.groups))
         for label, family in rows
+    )
+
+
+def hover(cell: Cell, ratio: Estimate) -> str:
+    """What an entry of the overview says to a pointer: the step time and both intervals."""
+    said = f"{cell.label}: {text.duration(cell.step.value if cell.step else None)} a step, {text.between(cell.step, 1e3)} ms"
+    return (
+        said if ratio.method == "itself" else f"{said}; {text.number(ratio.value)} × the fastest, {text.between(ratio)}"
     )
 
 

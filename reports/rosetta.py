@@ -6,15 +6,12 @@ The source shown is this checkout's. A report shows it only beside cells that th
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.protocol import source_digest
-
-BENCH = Path(__file__).resolve().parent.parent / "bench"
+from reports.specifications import BENCH, declarations
 
 # A file that holds one import of an adapter from another framework's folder, and nothing to read.
 _SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
@@ -60,17 +57,15 @@ def source(workload: str, framework: str) -> Source:
     if shared and "\nclass " not in text:
         path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
         text = path.read_text(encoding="utf-8")
-    declared = json.loads((folder / "framework.json").read_text(encoding="utf-8"))
-    title = (
-        f"{declared['title']} (untested: {declared['untested']})" if "untested" in declared else str(declared["title"])
-    )
+    declared = declarations()[framework]
+    title = f"{declared['title']} (untested: {declared['untested']})" if "untested" in declared else declared["title"]
     language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
     return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
 
 
-def sources(workload: str, wanted: Iterable[str], bench_sha256: str | None) -> list[Source]:
-    """For a report: the files of those frameworks, when `bench_sha256` is this checkout's; else none."""
-    if bench_sha256 != source_digest(str(BENCH)) or workload not in workloads():
+def sources(workload: str, wanted: Iterable[str]) -> list[Source]:
+    """For a report: the files of those frameworks that have one."""
+    if workload not in workloads():
         return []
     there = set(frameworks(workload))
     return [source(workload, name) for name in sorted(set(wanted)) if name in there]

@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -31,14 +31,24 @@ from reports.model import (
     Windows,
     Workload,
 )
+from reports.specifications import specification
 from reports.statistics import Array, Estimate
 from reports.text import cell_name
-from runner.store import TABLES
+from runner.store import TABLES, RunStore, read
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
+# What a cell took besides time. A store of before telemetry has no energy and heat.
+COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
+
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
+
+
+def load(folders: Sequence[Path]) -> Tables:
+    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    return build(manifests, {name: read(folders, name) for name in ("cells", "samples", "metrics", "parity")})
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
@@ -164,6 +174,8 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
+        costs=_costs(rows),
+        throttled=_throttled(rows),
         score=_score(repeats),
         parity_passed=bool(all(passed)) if passed else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
@@ -171,6 +183,7 @@ def _cell(
         total_seconds=None if short or status != "ok" else _total(repeats),
         environment=_environment(row),
         row=row,
+        host=manifest.get("host") or {},
         command=_command(row, manifest),
     )
 
@@ -203,8 +216,19 @@ def _items_per_step(repeats: Sequence[Repeat]) -> float | None:
 
 
 def _middle(rows: Iterable[Row], column: str) -> float | None:
-    values = statistics.clean([row[column] for row in rows if row[column] is not None])
+    values = statistics.clean([row[column] for row in rows if row.get(column) is not None])
     return float(np.median(values)) if len(values) else None
+
+
+def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
+    """The middle of the repeats of every cost that some of them recorded."""
+    return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
+
+
+def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
+    slowed = (row.get("throttle_reasons") for row in rows if row.get("throttled"))
+    return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
 
 
 def _phase(rows: Iterable[Row], name: str) -> float | None:
@@ -283,7 +307,8 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     labels = []
     for cell in cells:
         name = cell_name(cell.image, cell.framework, cell.mode)
-        labels.append(f"{name} · {cell.engine}" if len(engines) > 1 else name)
+        parts = [name, cell.engine if len(engines) > 1 else "", cell.uuid]
+        labels.append(" · ".join(part for part in parts if part))
     seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
     out = []
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
@@ -336,20 +361,23 @@ def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
     ratio = statistics.ratio_estimate(above, below, level=level)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
-    if not (cell.shifts or best.shifts) or ratio.low is None or ratio.high is None:
+    if not (cell.shifts or best.shifts):
         return ratio
-    ends = (cell.step.low, cell.step.high, best.step.low, best.step.high)
-    low_a, high_a, low_b, high_b = (math.nan if end is None else end for end in ends)
-    low, high = min(ratio.low, low_a / high_b), max(ratio.high, high_a / low_b)
-    return replace(ratio, low=low, high=high, note="unsteady: the interval spans the levels before and after")
+    return statistics.spanning(ratio, levels([cell]), levels([best]))
+
+
+def levels(cells: Iterable[Cell]) -> list[float]:
+    """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
+    found = []
+    for cell in cells:
+        found += [cell.step.value] if cell.step else []
+        found += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
+    return found
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
     """The workload with the words of its specification in bench, where this release knows it."""
-    spec: dict[str, Any] = {}
-    path = resources.files("bench") / "workloads" / f"{name}.json"
-    if "/" not in name and "\\" not in name and "\0" not in name and len(name) < 100 and path.is_file():
-        spec = json.loads(path.read_text("utf-8"))
+    spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")
     return Workload(
@@ -361,6 +389,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
         band=(float(band[0]), float(band[1])) if band else None,
         band_data=str(metric.get("band_data", "")),
         chance=spec.get("chance"),
+        learns=not spec or bool(metric),
         groups=groups,
     )
 

@@ -7,14 +7,12 @@ around.
 
 from __future__ import annotations
 
-import functools
-import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Iterable
 
+from reports.specifications import titles
 from reports.statistics import Estimate
 
 LONGEST = 600  # of one value in the page, in characters
@@ -22,15 +20,8 @@ LONGEST_LOG = 6000  # of a log's end
 
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_DOUBTFUL = re.compile(r"[^\x20-\x7e\n\t]")
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
-
-
-@functools.cache
-def titles() -> dict[str, str]:
-    """Framework -> what people call it, for those that this release's bench declares."""
-    folder = resources.files("bench") / "frameworks"
-    declared = [(each.name, each / "framework.json") for each in folder.iterdir() if each.is_dir()]
-    return {name: json.loads(path.read_text("utf-8"))["title"] for name, path in sorted(declared) if path.is_file()}
 
 
 def framework_name(framework: str | None) -> str:
@@ -55,7 +46,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
     # Cut before the work, with room for what is dropped: a value may have megabytes.
     text = text[: longest * 4]
     if not _PLAIN.match(text):
-        text = "".join(_visible_character(character) for character in _ANSI.sub("", text))
+        text = _DOUBTFUL.sub(lambda found: _visible_character(found[0]), _ANSI.sub("", text))
     if whole > longest * 4 or len(text) > longest:
         text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
     return text
@@ -120,9 +111,10 @@ def between(estimate: Estimate | None, factor: float = 1.0) -> str:
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
-def listing(parts: Sequence[str]) -> str:
+def listing(parts: Iterable[str]) -> str:
     """`a`, `a and b`, or `a, b and c`."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def plural(count: int, word: str) -> str:

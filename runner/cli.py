@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from runner import cli_verify
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -21,10 +23,23 @@ app.add_typer(images_app, name="images")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
 
+Margin = Annotated[
+    float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
+]
+
 
 def words(values: list[str] | None) -> tuple[str, ...]:
     """The words of an option that may be repeated and may hold commas."""
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of GPUs between commas, each once."""
+    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
+        could_not_start(
+            ValueError(f"--devices: {text!r} is not a number of GPUs, or several between commas like 1,2,4")
+        )
+    return tuple(sorted({int(word) for word in text.split(",")}))
 
 
 def could_not_start(error: BaseException) -> NoReturn:
@@ -32,9 +47,48 @@ def could_not_start(error: BaseException) -> NoReturn:
     raise typer.Exit(2)
 
 
+def one_format(*asked: bool) -> None:
+    if sum(asked) > 1:
+        could_not_start(ValueError("--markdown, --csv and --json: give one of them"))
+
+
+def print_json(value: object) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=2))
+
+
+def stored_runs(out: Path) -> list[Path]:
+    """The folders of all runs under `out`, oldest first: a run's id begins with its time."""
+    from runner.store import StoreError
+
+    there = sorted(path.parent for path in out.glob("*/run.json"))
+    if not there:
+        could_not_start(StoreError(f"{out} holds no run; `runner matrix` makes one, --out names another folder"))
+    return there
+
+
+def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
+    """The folders of runs given by id or folder; the newest run where none is given."""
+    return [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else stored_runs(out)[-1:]
+
+
 @app.command()
 def matrix(
-    gpus: Annotated[str, typer.Option(help="all, none, or indices or UUIDs between commas.")] = "all",
+    gpus: Annotated[
+        str, typer.Option(help="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas.")
+    ] = "all",
+    share: Annotated[bool, typer.Option("--share", help="Use GPUs that somebody else computes on as well.")] = False,
+    each_gpu: Annotated[
+        bool, typer.Option("--each-gpu", help="Every cell on every GPU: finds the weak one among equals.")
+    ] = False,
+    devices: Annotated[str, typer.Option(help="GPUs a cell: 1, or e.g. 1,2,4.")] = "1",
+    cool_down: Annotated[
+        bool, typer.Option("--cool-down", help="Before each cell, let its GPU get as cool as it was at the start.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End at once when another runner holds a GPU, and say which.")
+    ] = False,
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
@@ -79,6 +133,11 @@ def matrix(
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     options = command.Options(
         gpus=gpus,
+        share=share,
+        each_gpu=each_gpu,
+        devices=counts(devices),
+        cool_down=cool_down,
+        wait=not no_wait,
         images=words(images),
         frameworks=words(frameworks),
         workloads=words(workloads),
@@ -114,26 +173,153 @@ def matrix(
     raise typer.Exit(code)
 
 
+app.command()(cli_verify.verify)
+app.add_typer(cli_verify.reference_app, name="reference")
+
+
+@app.command()
+def gpus(as_json: Json = False) -> None:
+    """Show the GPUs of this machine, what they are joined by and what runs on them."""
+    from runner import gpus as command
+
+    command.show(as_json)
+
+
+@app.command()
+def doctor(
+    base_image: Annotated[
+        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image that a container is started of; default: one of ours that is there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at all that GPU cells need, start a container with every GPU, and say how to mend what is wrong.
+
+    Exit code 0: nothing failed; 1: something did; 2: it could not look.
+    """
+    from runner import doctor as command
+    from runner.catalog import CatalogError
+    from runner.engines.base import EngineError
+
+    try:
+        code = command.run(as_json, base_image, image)
+    except (CatalogError, EngineError, OSError) as error:
+        could_not_start(error)
+    raise typer.Exit(code)
+
+
 @app.command()
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a summary for a README instead.")] = False,
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
-    from runner.store import StoreError
-
-    there = sorted(path.parent for path in out.glob("*/run.json"))
-    if not runs and not there:
-        could_not_start(StoreError(f"{out} holds no run; `runner matrix` makes one, --out names another folder"))
-    folders = [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else there[-1:]
+    from bench.protocol import source_digest
     from reports import render
+    from reports.summary import markdown
+    from reports.tables import load
+    from runner.store import StoreError
+    from runner.workloads import BENCH
 
+    folders = chosen_runs(runs, out)
     try:
-        render(folders, output)
+        if as_markdown:
+            typer.echo(markdown(load(folders)), nl=False)
+        else:
+            render(folders, output, source_digest(BENCH))
+            typer.echo(str(output))
     except StoreError as error:
         could_not_start(error)
-    typer.echo(str(output))
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run, image, GPU or CUDA version: what B is held against.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--runs", help="Where images, GPUs and CUDA versions are looked up; default: the newest run."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="What A and B are, where it is not plain: run, image, gpu or cuda.")
+    ] = None,
+    margin: Margin = 5.0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which step times differ between two runs, images, GPUs or CUDA versions: real, noise, or cannot tell.
+
+    Exit code 0: nothing is slower in B; 1: something is, or no longer runs; 2: it cannot be told of every cell.
+    """
+    from reports import compare as command
+    from reports.export import comma_separated, terminal
+    from reports.tables import load
+    from runner.store import StoreError
+
+    one_format(as_markdown, as_csv, as_json)
+    pair = [out / word if (out / word).is_dir() else Path(word) for word in (a, b)]
+    try:
+        if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
+            found = command.compare(load(pair), pair[0].resolve().name, pair[1].resolve().name, "run", margin / 100)
+        else:
+            found = command.compare(load(chosen_runs(list(words(runs)), out)), a, b, by, margin / 100)
+    except (command.CompareError, StoreError) as error:
+        could_not_start(error)
+    if as_json:
+        print_json(command.document(found))
+    elif as_csv:
+        typer.echo(comma_separated(command.records(found)), nl=False)
+    elif as_markdown:
+        typer.echo(command.markdown(found), nl=False)
+    else:
+        terminal(command.table(found))
+        for line in command.remarks(found):
+            typer.echo(line)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def history(
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show noise and what cannot be told too.")] = False,
+    margin: Margin = 5.0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, of every row.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say which step times moved since an earlier run, and after which change of driver, image or bench.
+
+    Exit code 0: nothing moved; 1: something did; 2: it cannot be told of every cell.
+    """
+    from reports import history as command
+    from reports.export import comma_separated, terminal
+    from reports.tables import load
+    from runner.store import StoreError
+
+    one_format(as_markdown, as_csv, as_json)
+    try:
+        found = command.history(load(chosen_runs(runs, out) if runs else stored_runs(out)), margin / 100)
+    except StoreError as error:
+        could_not_start(error)
+    rows = found.rows if everything else found.moved
+    if as_json:
+        print_json(command.document(found))
+    elif as_csv:
+        typer.echo(comma_separated(command.records(found)), nl=False)
+    elif as_markdown:
+        typer.echo(command.markdown(found, rows), nl=False)
+    else:
+        if rows:
+            terminal(command.table(rows))
+        typer.echo(found.summary)
+    raise typer.Exit(found.exit_code)
 
 
 @app.command()

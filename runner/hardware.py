@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 class HardwareError(Exception):
@@ -22,19 +21,70 @@ class Cpu:
     model: str
     cpus: tuple[int, ...]  # numbers of the logical CPUs that this process may run on
     memory_bytes: int
+    memory_nodes: tuple[int, ...] = ()  # NUMA nodes that have memory
+
+
+@dataclass(frozen=True)
+class Process:
+    """Something that computes on a GPU."""
+
+    pid: int
+    program: str
+    user: str
+    memory_bytes: int | None
+
+    def __str__(self) -> str:
+        memory = "" if self.memory_bytes is None else f", {self.memory_bytes / 1e9:.1f} GB"
+        return f"{self.program} (process {self.pid}{' of ' + self.user if self.user else ''}{memory})"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU."""
+    """One GPU that cells can run on: a whole one, or a MIG instance of one. None: the driver does not say."""
 
-    index: int
+    index: int  # NVML's; an instance has that of its GPU
     uuid: str
     model: str
     compute_capability: str
     memory_bytes: int
     driver: str
     cpus: tuple[int, ...]  # the CPUs near it that this process may use
+    board: str = ""  # UUID of the GPU as a whole: instances of one board share its clocks, power and heat
+    instance: int | None = None  # the number of a MIG instance on its board
+    cuda_driver: str = ""  # the newest CUDA that the driver runs without compatibility packages
+    free_bytes: int | None = None
+    numa_node: int | None = None
+    pci: str = ""
+    pcie_generation: int | None = None
+    pcie_width: int | None = None  # lanes
+    pcie_width_now: int | None = None
+    ecc: bool | None = None
+    persistence: bool | None = None
+    power_limit_watts: float | None = None
+    mig: bool = False
+    processes: tuple[Process, ...] = ()
+    near: tuple[tuple[str, int], ...] = ()  # the other boards, with how near each is: the more the nearer
+
+    def __post_init__(self) -> None:
+        if not self.board:
+            object.__setattr__(self, "board", self.uuid)
+
+    @property
+    def name(self) -> str:
+        """What --gpus calls it: its index, and for an instance its number after a colon."""
+        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
+
+    def __str__(self) -> str:
+        return f"GPU {self.name} ({self.model})"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A GPU that is there and is not used."""
+
+    name: str
+    model: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -44,32 +94,54 @@ class Machine:
     cpu: Cpu
     gpus: tuple[Gpu, ...]
     why_no_gpu: str | None  # a clause, when there is none to use
+    refused: tuple[Refused, ...] = ()
 
     @property
     def kernel(self) -> str:
         return platform.release()
 
 
-def detect(asked: str) -> Machine:
-    """This machine with the GPUs asked for: `all`, `none`, or indexes and UUIDs with commas. Raises HardwareError."""
+def detect(asked: str, share: bool = False) -> Machine:
+    """This machine with the GPUs asked for: `all`, `none`, or indexes and UUIDs with commas. Raises HardwareError.
+
+    A GPU that somebody computes on is refused unless it is to be shared: neither's times would mean anything.
+    """
     cpu = detect_cpu()
     if asked == "none":
         return Machine(cpu, (), "GPUs were left out by --gpus none")
-    found, why = detect_gpus(cpu.cpus)
-    if asked == "all":
-        return Machine(cpu, found, why)
-    return Machine(cpu, choose_gpus(found, asked.split(","), why), None)
+    found, refused, why = detect_gpus(cpu.cpus)
+    if asked != "all":
+        found = choose_gpus(found, asked.split(","), why)
+    if not share:
+        refused += tuple(map(busy, filter(is_busy, found)))
+        found = tuple(gpu for gpu in found if not is_busy(gpu))
+    if not found and why is None:
+        why = "; ".join(each.reason for each in refused)
+    return Machine(cpu, found, why, refused)
+
+
+def is_busy(gpu: Gpu) -> bool:
+    return bool(gpu.processes)
+
+
+def busy(gpu: Gpu) -> Refused:
+    """Why a GPU that somebody computes on is left out."""
+    who = ", ".join(map(str, gpu.processes[:3])) + (" and more" if len(gpu.processes) > 3 else "")
+    return Refused(gpu.name, gpu.model, f"{gpu} is in use by {who}; wait for it, or share it with --share")
 
 
 def choose_gpus(found: Sequence[Gpu], asked: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
-    """The GPUs that indexes or UUIDs (or unique beginnings of them) name. Raises HardwareError."""
+    """The GPUs that indexes (`3`, `3:0` for a MIG instance) or UUIDs or unique beginnings of them name.
+
+    Raises HardwareError.
+    """
     if not found:
-        raise HardwareError(f"--gpus {','.join(asked)}: {why or 'this machine has no GPU'}; say --gpus none")
-    known = ", ".join(f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in found)
+        raise HardwareError(f"--gpus {','.join(asked)}: {why or 'this machine has no GPU to use'}; say --gpus none")
+    known = ", ".join(f"{gpu.name} ({gpu.model}, {gpu.uuid})" for gpu in found)
     chosen: list[Gpu] = []
     for name in (part.strip() for part in asked):
-        if name.isdigit():
-            fits = [gpu for gpu in found if gpu.index == int(name)]
+        if name.replace(":", "").isdigit():
+            fits = [gpu for gpu in found if name in (gpu.name, str(gpu.index))]
         else:
             fits = [gpu for gpu in found if name and _bare(gpu.uuid).startswith(_bare(name))]
         if len(fits) != 1:
@@ -87,7 +159,7 @@ def same_gpus(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def _bare(uuid: str) -> str:
-    return uuid.lower().removeprefix("gpu-")
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def detect_cpu() -> Cpu:
@@ -96,7 +168,12 @@ def detect_cpu() -> Cpu:
     quota = _cpu_quota()
     if quota is not None:
         allowed = allowed[: max(1, int(quota))]
-    return Cpu(_cpu_model(), tuple(allowed), _memory_bytes())
+    return Cpu(_cpu_model(), tuple(allowed), _memory_bytes(), _memory_nodes())
+
+
+def _memory_nodes() -> tuple[int, ...]:
+    found = Path("/sys/devices/system/node").glob("node[0-9]*")
+    return tuple(sorted(int(path.name.removeprefix("node")) for path in found))
 
 
 def _cpu_model() -> str:
@@ -128,53 +205,14 @@ def _cpu_quota() -> float | None:
     return None
 
 
-def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], str | None]:
-    """The GPUs that NVML finds, or none and a clause that says why."""
+def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:
+    """The GPUs that NVML finds, those that are broken, and a clause that says why there is none to use."""
+    from runner import nvml
+
     try:
-        import pynvml as nvml
-    except ImportError:
-        return (), "nvidia-ml-py, which asks the driver for GPUs, is not installed"
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError_LibraryNotFound:
-        return (), "there is no NVIDIA driver on this machine"
-    except nvml.NVMLError as error:
-        return (), f"the NVIDIA driver does not answer ({error}); `nvidia-smi` may say more"
-    try:
-        gpus = tuple(_gpus(nvml, allowed))
-    except nvml.NVMLError as error:
-        return (), f"the NVIDIA driver failed while it listed its GPUs ({error})"
-    finally:
-        nvml.nvmlShutdown()
-    return gpus, None if gpus else "the NVIDIA driver knows no GPU"
-
-
-def _gpus(nvml: Any, allowed: Sequence[int]) -> Iterator[Gpu]:
-    driver = _text(nvml.nvmlSystemGetDriverVersion())
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        yield Gpu(
-            index=index,
-            uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-            model=_text(nvml.nvmlDeviceGetName(handle)),
-            compute_capability=f"{major}.{minor}",
-            memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            driver=driver,
-            cpus=_near(nvml, handle, allowed),
-        )
-
-
-def _near(nvml: Any, handle: Any, allowed: Sequence[int]) -> tuple[int, ...]:
-    """The allowed CPUs near a GPU; all of them where the driver does not say."""
-    words = ((os.cpu_count() or 1) + 63) // 64
-    try:
-        mask = nvml.nvmlDeviceGetCpuAffinity(handle, words)
-    except nvml.NVMLError:
-        return tuple(allowed)
-    near = {64 * at + bit for at, word in enumerate(mask) for bit in range(64) if int(word) >> bit & 1}
-    return tuple(cpu for cpu in allowed if cpu in near) or tuple(allowed)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        found, refused = nvml.discover(allowed)
+    except nvml.NvmlError as error:
+        return (), (), str(error)
+    if not found and not refused:
+        return (), (), "the NVIDIA driver knows no GPU"
+    return found, refused, None

@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.protocol import source_digest
-from runner import frameworks, hardware, progress, schedule, store, workloads
+from runner import dispatch, expect, frameworks, hardware, lease, nvml, progress, schedule, store, telemetry, workloads
+from runner.attempt import Limits, Site
 from runner.catalog import CatalogError, Image, load_catalog, select_images
+from runner.dispatch import Job
 from runner.engines import choose
-from runner.engines.base import Engine, EngineError, Slot
+from runner.engines.base import Engine, EngineError
 from runner.engines.host import HostEngine
+from runner.expect import Expectation
 from runner.plan import Plan, PlanError, Request, plan
+from runner.room import Room
 
 OK, SOME_FAILED, COULD_NOT_START = 0, 1, 2
 
@@ -37,6 +41,11 @@ class Options:
     """The options of `runner matrix`, as given."""
 
     gpus: str = "all"
+    share: bool = False
+    each_gpu: bool = False
+    devices: tuple[int, ...] = (1,)
+    cool_down: bool = False
+    wait: bool = True
     images: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
@@ -53,13 +62,11 @@ class Options:
     python: Path | None = None
 
 
-# What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
-# whole run of preset full is: for the plan's estimate only.
-_OVERHEAD_SECONDS = 20.0
-_FULL_SECONDS = 1800.0
-
 # A cell that is still running after this long is taken to hang. Far above what the preset needs on a slow machine.
 _TIME_LIMITS = {"quick": 900.0, "standard": 3600.0, "full": 48 * 3600.0}
+
+# So is one that has said nothing for this long. The longest silence that was met is a compilation of ten minutes.
+_SILENCE_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -73,19 +80,20 @@ class Prospect:
     images: dict[str, Image]
     workloads: dict[str, workloads.Workload]
     plan: Plan
+    expectation: Expectation
 
     @property
-    def jobs(self) -> list[schedule.Job]:
-        return schedule.blocks(self.plan.cells, self.options.repeats, self.options.seed)
+    def jobs(self) -> list[Job]:
+        return dispatch.blocks(self.plan.cells, self.options.repeats, self.options.seed)
 
-    @property
-    def slots(self) -> list[Slot]:
-        return schedule.slots(self.machine, any(cell.device_kind == "cpu" for cell in self.plan.cells))
-
-    def expected_seconds(self, jobs: Sequence[schedule.Job]) -> float:
-        """A rough length of these jobs on these slots."""
-        total = sum(_expected_seconds(self.workloads[job.cell.workload], job.cell.preset) for job in jobs)
-        return total / max(1, len(self.slots))
+    def expected_seconds(self, jobs: Sequence[Job]) -> float:
+        """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
+        total = 0.0
+        for kind in ("cuda", "cpu"):
+            of_kind = [job for job in jobs if job.cell.device_kind == kind]
+            spans = dispatch.simulate(of_kind, dispatch.places(self.machine, kind), self.expectation.seconds)
+            total += max((span.end for span in spans), default=0.0)
+        return total
 
     def fetch_bytes(self) -> int:
         """What must be fetched or built before the first cell."""
@@ -95,8 +103,10 @@ class Prospect:
 def look_ahead(options: Options) -> Prospect:
     """Find the machine, the engine and the plan. Raises one of USER_ERRORS."""
     known = workloads.load_workloads()
-    machine = hardware.detect(options.gpus)
+    machine = hardware.detect(options.gpus, options.share)
     engine, why, there = _engine(options, machine)
+    if machine.refused and engine.sweep():  # what a killed runner left was using a GPU
+        machine = hardware.detect(options.gpus, options.share)
     chosen = select_images(there, options.images) if options.images else list(there.values())
     request = Request(
         preset=options.preset,
@@ -105,11 +115,15 @@ def look_ahead(options: Options) -> Prospect:
         workloads=options.workloads or None,
         precisions=options.precisions or None,
         modes=options.modes,
+        devices=options.devices,
+        each_gpu=options.each_gpu,
         named=options.images,
     )
     modes = {name: tuple(each.modes) for name, each in frameworks.load_frameworks().items()}
-    made = plan(request, chosen, known, workloads.adapters(), modes, machine, engine.unfit)
-    return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made)
+    unfit = Room(engine).unfit
+    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit)
+    expectation = Expectation(known, expect.seen(options.out))
+    return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 
 
 def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, dict[str, Image]]:
@@ -123,12 +137,6 @@ def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, d
     likely = [image for image in named if (image.accelerator == "cuda") == bool(machine.gpus)]
     engine, why = choose(options.engine, likely, bool(machine.gpus), options.base_image)
     return engine, why, catalog
-
-
-def _expected_seconds(workload: workloads.Workload, preset: str) -> float:
-    """A rough length of one repeat."""
-    seconds = dict(workload.presets)[preset].seconds  # type: ignore[index]
-    return _OVERHEAD_SECONDS + (seconds if seconds is not None else _FULL_SECONDS)
 
 
 def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunStore, dict[str, Any]]:
@@ -151,6 +159,7 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
         "repeats": options.repeats,
         "engine": prospect.engine.name,
         "devices": [asdict(gpu) for gpu in prospect.machine.gpus],
+        "devices_refused": [asdict(each) for each in prospect.machine.refused],
         "host": {
             "cpu_model": cpu.model,
             "cpu_count": len(cpu.cpus),
@@ -201,21 +210,39 @@ def execute(prospect: Prospect, run: store.RunStore) -> int:
     options = prospect.options
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlbench" / "data"
     cache.mkdir(parents=True, exist_ok=True)
-    with _only_runner(run), _observer(prospect, jobs) as observer:
-        matrix = schedule.Matrix(
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_only_runner(run))
+        boards = [gpu.board for gpu in prospect.machine.gpus] if _needs_gpus(jobs) else []
+        stack.enter_context(lease.hold(boards, run.run_id, _say, options.wait))
+        site = Site(
             engine=prospect.engine,
             run=run,
-            observer=observer,
-            time_limit=options.timeout or _TIME_LIMITS[options.preset],
+            limits=Limits(options.timeout or _TIME_LIMITS[options.preset], _SILENCE_SECONDS),
             data=options.data.resolve() if options.data else None,
             cache=cache,
-            models={gpu.uuid: gpu.model for gpu in prospect.machine.gpus},
+            monitor=stack.enter_context(telemetry.Monitor()),
         )
+        cool = None
+        if options.cool_down and boards:
+            cool = telemetry.GpuSampler(stack.enter_context(nvml.session()))
+        observer = stack.enter_context(_observer(prospect, jobs))
+        matrix = schedule.Matrix(site, prospect.machine, observer, prospect.expectation.seconds, cool)
         interrupted = _run(matrix, prospect, jobs)
+    if matrix.lost:
+        manifest = run.manifest()
+        run.write_manifest(manifest | {"devices_lost": sorted({*manifest.get("devices_lost", []), *matrix.lost})})
     return _finish(prospect, run, interrupted)
 
 
-def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[schedule.Job]) -> bool:
+def _needs_gpus(jobs: Sequence[Job]) -> bool:
+    return any(job.cell.device_kind == "cuda" for job in jobs)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[Job]) -> bool:
     """Prepare the images and run the jobs; True when it was interrupted."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -224,13 +251,15 @@ def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[schedule.Jo
         ready, failed = matrix.prepare([prospect.images[name] for name in needed])
         for job in jobs:
             if job.cell.image in failed:
-                matrix.fail(job, failed[job.cell.image])
-        matrix.run_jobs([job for job in jobs if job.cell.image in ready], prospect.slots, ready)
+                matrix.fail(job, "engine", failed[job.cell.image])
+        matrix.run_jobs([job for job in jobs if job.cell.image in ready], ready)
     except KeyboardInterrupt:
         matrix.stop()
         return True
     finally:
         signal.signal(signal.SIGTERM, previous)
+        with contextlib.suppress(EngineError):
+            prospect.engine.sweep()
     return False
 
 
@@ -242,7 +271,7 @@ def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
     failed = sum(status != "ok" for status in ended.values())
     report = run.folder / "report.html"
     if ended:
-        render([run.folder], report)
+        render([run.folder], report, source_digest(workloads.BENCH))
     say = sys.stderr
     print(f"{len(ended) - failed} ok, {failed} failed, {len(missing)} not run, "
           f"{len(prospect.plan.skips)} left out as planned", file=say)  # fmt: skip
@@ -286,11 +315,12 @@ def _only_runner(run: store.RunStore) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _observer(prospect: Prospect, jobs: Sequence[schedule.Job]) -> Iterator[schedule.Observer]:
+def _observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[schedule.Observer]:
     from rich.console import Console
 
-    expected = prospect.expected_seconds(jobs) * len(prospect.slots) / max(1, len(jobs))
-    remaining = progress.Remaining(len(jobs), expected, len(prospect.slots))
+    lanes = max(1, len({gpu.board for gpu in prospect.machine.gpus})) if _needs_gpus(jobs) else 1
+    expected = prospect.expected_seconds(jobs) * lanes / max(1, len(jobs))
+    remaining = progress.Remaining(len(jobs), expected, lanes)
     console = Console(stderr=True)
     if not console.is_terminal:
         yield progress.PlainObserver(remaining)
@@ -329,18 +359,20 @@ USER_ERRORS = (
     hardware.HardwareError,
     EngineError,
     store.StoreError,
+    lease.LeaseError,
 )
 
 
 def print_plan(prospect: Prospect, as_json: bool) -> None:
     """What --dry-run shows: the cells, what is left out and why, what must be fetched, how long it will take."""
     jobs, fetch = prospect.jobs, prospect.fetch_bytes()
-    seconds = prospect.expected_seconds(jobs)
+    seconds, expected = prospect.expected_seconds(jobs), prospect.expectation.seconds
     if as_json:
         found = {
             "engine": prospect.engine.name,
             "why_engine": prospect.why_engine,
-            "cells": [cell.as_dict() for cell in prospect.plan.cells],
+            "cells": [cell.as_dict() | {"expected_seconds": expected(cell)} for cell in prospect.plan.cells],
+            "refused_gpus": [asdict(each) for each in prospect.machine.refused],
             "skipped": [asdict(skip) for skip in prospect.plan.skips],
             "repeats": prospect.options.repeats,
             "fetch_bytes": fetch,
@@ -351,10 +383,15 @@ def print_plan(prospect: Prospect, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("workload", "framework", "mode", "image", "precision", "device", title="cells")
+    table = Table("workload", "framework", "mode", "image", "precision", "device", "expected", title="cells")
     for cell in prospect.plan.cells:
-        table.add_row(cell.workload, cell.framework, cell.mode, cell.image, cell.precision, cell.device_model)
+        device = f"{cell.devices} x {cell.device_model}" if cell.devices > 1 else cell.device_model
+        device += f" {cell.device_uuid}" if cell.device_uuid else ""
+        row = (cell.workload, cell.framework, cell.mode, cell.image, cell.precision, device)
+        table.add_row(*row, progress.minutes(expected(cell)))
     Console().print(table)
+    for refused in prospect.machine.refused:
+        print(f"not used: {refused.reason}")
     for reason, skips in prospect.plan.skipped_by_reason().items():
         what = ", ".join(
             dict.fromkeys(f"{skip.image} ({skip.framework}, {skip.workload}, {skip.precision})" for skip in skips)
@@ -371,6 +408,8 @@ def say_where(prospect: Prospect) -> None:
     """The lines that a run begins with."""
     if not prospect.machine.gpus:
         print(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images", file=sys.stderr)
+    for refused in prospect.machine.refused:
+        print(f"not used: {refused.reason}", file=sys.stderr)
     cells, left_out = prospect.plan.cells, prospect.plan.skips
     print(prospect.why_engine, file=sys.stderr)
     print(f"{len(cells)} cells x {prospect.options.repeats} repeats, {len(left_out)} left out (--dry-run tells why), "

@@ -37,6 +37,7 @@ class Cell:
     batch: int
     seed: int
     lock_sha256: str
+    device_uuid: str = ""  # the one GPU that it is for; "": any of its model
 
     @property
     def id(self) -> str:
@@ -47,7 +48,9 @@ class Cell:
     @property
     def label(self) -> str:
         mode = "" if self.mode == "default" else f" {self.mode}"
-        return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}"
+        several = f" x{self.devices}" if self.devices > 1 else ""
+        only = f" {self.device_uuid}" if self.device_uuid else ""
+        return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}{several}{only}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"id": self.id}
@@ -76,6 +79,8 @@ class Skip:
     device_kind: str
     device_model: str
     reason: str
+    devices: int = 1
+    device_uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class Request:
     preset: str = "quick"
     modes: tuple[str, ...] = ("default",)  # "all": each one that a framework declares
     seed: int = 1
+    devices: tuple[int, ...] = (1,)  # GPUs a cell; a CPU cell has its one CPU
+    each_gpu: bool = False  # every cell on every GPU, and not on any one of its model
     frameworks: tuple[str, ...] | None = None
     workloads: tuple[str, ...] | None = None
     precisions: tuple[str, ...] | None = None
@@ -122,20 +129,24 @@ def plan(
     cells: list[Cell] = []
     skips: list[Skip] = []
     for image, framework, workload, precision, mode in _combinations(request, images, workloads, modes):
-        for kind, model, gpu in _devices(image, machine):
+        for target in _targets(image, machine, request):
             reason = (
                 _image_reason(image, machine, twins, request.named)
                 or unfit(image)
-                or (_gpu_reason(image, gpu) if gpu else None)
+                or target.reason
+                or (_gpu_reason(image, target.gpu) if target.gpu else None)
                 or _adapter_reason(framework, workload, adapters)
                 or _mode_reason(framework, mode, modes[framework])
-                or _precision_reason(precision, workload, image, gpu)
+                or _precision_reason(precision, workload, image, target.gpu)
+                or _memory_reason(workload, target.gpu)
             )
             if reason:
-                skips.append(Skip(image.name, framework, workload.name, precision, mode, kind, model, reason))
+                why = (target.kind, target.model, reason, target.count, target.uuid)
+                skips.append(Skip(image.name, framework, workload.name, precision, mode, *why))
                 continue
-            fixed = (request.preset, mode, kind, model, 1, workload.batch, request.seed, image.lock_sha256)
-            cells.append(Cell(image.name, framework, workload.name, precision, *fixed))
+            where = (request.preset, mode, target.kind, target.model, target.count)
+            what = (workload.batch, request.seed, image.lock_sha256, target.uuid)
+            cells.append(Cell(image.name, framework, workload.name, precision, *where, *what))
     return Plan(tuple(cells), tuple(skips))
 
 
@@ -180,20 +191,69 @@ def _check_names(
                 raise PlanError(f"{option}: there is no {name!r}{suggest(name, known)}; there is {there}")
 
 
-def _devices(image: Image, machine: Machine) -> list[tuple[str, str, Gpu | None]]:
-    """The devices that an image is meant for: (kind, model, a GPU of that model)."""
+@dataclass(frozen=True)
+class _Target:
+    """What a cell may run on: any `count` GPUs of a model, or one GPU, or the CPU; or why it may not."""
+
+    kind: str
+    model: str
+    count: int = 1
+    gpu: Gpu | None = None  # one of that model
+    uuid: str = ""
+    reason: str | None = None
+
+
+def _targets(image: Image, machine: Machine, request: Request) -> list[_Target]:
+    """The devices that an image is meant for."""
     if image.accelerator == "cpu":
-        return [("cpu", machine.cpu.model, None)]
-    models: dict[str, Gpu] = {}
+        return [_Target("cpu", machine.cpu.model)]
+    models: dict[str, list[Gpu]] = {}
     for gpu in machine.gpus:
-        models.setdefault(gpu.model, gpu)
-    return [("cuda", model, gpu) for model, gpu in models.items()] or [("cuda", "", None)]
+        models.setdefault(gpu.model, []).append(gpu)
+    found = []
+    if request.each_gpu:
+        found += [_Target("cuda", gpu.model, gpu=gpu, uuid=gpu.uuid) for gpu in machine.gpus]
+        found += [_Target("cuda", each.model, reason=each.reason) for each in machine.refused]
+    else:
+        for model, gpus in models.items():
+            for count in request.devices:
+                # the one with the least memory: whatever fits there fits on its twins
+                least = min(gpus, key=_usable_bytes)
+                found.append(_Target("cuda", model, count, least, reason=_count_reason(count, gpus)))
+        for model in dict.fromkeys(each.model for each in machine.refused):
+            if model not in models:
+                why = "; ".join(each.reason for each in machine.refused if each.model == model)
+                found.append(_Target("cuda", model, reason=why))
+    return found or [_Target("cuda", "")]
+
+
+def _count_reason(count: int, gpus: Sequence[Gpu]) -> str | None:
+    if count > 1 and gpus[0].instance is not None:
+        return f"{gpus[0].model}: MIG instances cannot work together, and it takes {count} GPUs"
+    there = len({gpu.board for gpu in gpus})
+    return f"it takes {count} GPUs, and of {gpus[0].model} there {_are(there)} to use" if there < count else None
+
+
+def _are(count: int) -> str:
+    return f"is {count}" if count == 1 else f"are {count}"
+
+
+def _usable_bytes(gpu: Gpu) -> int:
+    """What a cell may take of a GPU's memory: what is free where somebody else uses it too."""
+    return gpu.memory_bytes if gpu.free_bytes is None or not gpu.processes else gpu.free_bytes
+
+
+def _memory_reason(workload: Workload, gpu: Gpu | None) -> str | None:
+    if gpu is None or workload.device_memory_gb is None or _usable_bytes(gpu) >= workload.device_memory_gb * 1e9:
+        return None
+    free = "free " if gpu.processes else ""
+    return f"{workload.name} needs {workload.device_memory_gb:g} GB, and {gpu} has {_usable_bytes(gpu) / 1e9:.1f} GB {free}".strip()
 
 
 def _image_reason(image: Image, machine: Machine, twins: Collection[str], asked: Collection[str]) -> str | None:
     if image.untested and image.name not in asked:
         return f"untested: {image.untested}; --images {image.name} runs it all the same"
-    if image.accelerator == "cuda" and not machine.gpus:
+    if image.accelerator == "cuda" and not machine.gpus and not machine.refused:
         instead = f"; its CPU twin {image.cpu_twin} stands in" if image.cpu_twin else ""
         return f"the image needs a GPU and {machine.why_no_gpu or 'none was given'}{instead}"
     if image.accelerator == "cpu" and machine.gpus and image.name in twins and not asked:

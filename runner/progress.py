@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from runner.schedule import Job, Outcome
+from runner.dispatch import Job
+from runner.schedule import Outcome
 
 
 def minutes(seconds: float) -> str:

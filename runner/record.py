@@ -193,11 +193,15 @@ def _fits_store(event: dict[str, Any], line: bytes) -> None:
 
 
 def judge(
-    recorder: Recorder, cell: Cell, ended: Exit, timed_out: float | None, uuids: tuple[str, ...]
+    recorder: Recorder, cell: Cell, ended: Exit, ended_by: tuple[str, str] | None, uuids: tuple[str, ...]
 ) -> tuple[str, str | None, str | None]:
-    """(status, error kind, reason) of a repeat that has ended. `uuids` are the GPUs it was given."""
+    """(status, error kind, reason) of a repeat that has ended.
+
+    `ended_by` is (kind, reason) where the watchdog ended it; `uuids` are the GPUs it was given.
+    """
     failure = (
-        _limits(ended, timed_out)
+        ended_by
+        or _memory(ended)
         or _said(recorder, ended)
         or _device(recorder, cell, uuids)
         or _parity(recorder)
@@ -206,9 +210,7 @@ def judge(
     return ("failed", *failure) if failure else ("ok", None, None)
 
 
-def _limits(ended: Exit, timed_out: float | None) -> tuple[str, str] | None:
-    if timed_out is not None:
-        return "time-limit", f"it had not ended after {timed_out:.0f} s and was stopped; --timeout gives it longer"
+def _memory(ended: Exit) -> tuple[str, str] | None:
     if ended.out_of_memory:
         return "out-of-memory", "the machine's memory limit ended it; give the cell more, or run fewer at a time"
     return None
@@ -248,8 +250,9 @@ def _device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str
     device = recorder.environment["device"]
     if device["kind"] != cell.device_kind:
         return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
-    if device["uuids"] and uuids and not same_gpus(device["uuids"], uuids):
-        return "wrong-device", f"it ran on {', '.join(device['uuids'])} and was given {', '.join(uuids)}"
+    if uuids and not same_gpus(device["uuids"], uuids):
+        where = ", ".join(device["uuids"]) or "a GPU that it does not name"
+        return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"
     return None
 
 

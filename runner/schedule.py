@@ -1,32 +1,41 @@
-"""Runs the planned cells: a slot at a time, repeats in shuffled blocks, each stored the moment it ends."""
+"""Runs the planned cells: each on devices of its own, repeats in shuffled blocks, each stored the moment it ends.
+
+A cell's failure is its row. What is not the cell's fault is mended: a lost GPU's cell goes to a twin, and an engine that restarts is
+waited for.
+"""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from runner import store
-from runner.engines.base import Engine, EngineError, Exit, Prepared, Running, Slot
-from runner.hardware import Machine
+from runner import hints
+from runner.attempt import Attempt, Site
+from runner.dispatch import Dispatcher, Job, Place, places
+from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
+from runner.hardware import Gpu, Machine
 from runner.plan import Cell
-from runner.record import Recorder, judge
+from runner.telemetry import GpuSampler, lost_board
 
 # What the cells may use of the host's memory together; the rest is the runner's and the system's.
 _MEMORY_SHARE = 0.9
 
+# How often the watchdog looks.
+_WATCH_SECONDS = 0.2
 
-@dataclass(frozen=True)
-class Job:
-    """One repeat of one cell."""
+# An engine that restarts is back within this time, or the run ends.
+_ENGINE_SECONDS = 180.0
 
-    cell: Cell
-    repeat: int
+# A cell that an engine's restarts have cut off so often is not tried again.
+_ATTEMPTS = 3
+
+# A GPU counts as cool again within so many degrees of what it was at the start; and no cell waits longer for it than this.
+_COOL_CELSIUS = 3.0
+_COOL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Is told what happens, from the threads of the slots."""
+    """Is told what happens, from the threads of the cells."""
 
     def preparing(self, image: str, line: str) -> None: ...
 
@@ -51,68 +60,50 @@ class Observer(Protocol):
     def ended(self, outcome: Outcome) -> None: ...
 
 
-def blocks(cells: Sequence[Cell], repeats: int, seed: int) -> list[Job]:
-    """Every cell once a block, each block in an order of its own: so heat and drift are not read as a difference of cells."""
-    generator = random.Random(seed)
-    jobs = []
-    for repeat in range(1, repeats + 1):
-        order = list(cells)
-        generator.shuffle(order)
-        jobs += [Job(cell, repeat) for cell in order]
-    return jobs
+def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
+    """The part of the machine that a job on these places has: their CPUs, their share of memory, from the nodes near them.
 
-
-def slots(machine: Machine, cpu_cells: bool) -> list[Slot]:
-    """A slot a GPU, each with its share of the CPUs near it; one slot for the CPU, alone on the machine.
-
-    GPU slots and the CPU slot never run at once (run_jobs drains one kind before the other): a CPU cell would take the GPU
-    cells' cores.
+    GPU cells and CPU cells never run at once (Matrix.run drains one kind before the other): a CPU cell would take the GPU cells' cores.
     """
-    found = []
     memory = int(_MEMORY_SHARE * machine.cpu.memory_bytes)
-    neighbours: dict[tuple[int, ...], list[str]] = {}
-    for gpu in machine.gpus:
-        neighbours.setdefault(gpu.cpus, []).append(gpu.uuid)
-    for cpus, uuids in neighbours.items():
-        share = max(1, len(cpus) // len(uuids))
-        for number, uuid in enumerate(uuids):
-            near = cpus[number * share : (number + 1) * share] or cpus
-            found.append(Slot("cuda", (uuid,), near, memory // len(machine.gpus)))
-    if cpu_cells:
-        found.append(Slot("cpu", (), machine.cpu.cpus, memory))
-    return found
+    if chosen[0].kind == "cpu":
+        return Slot("cpu", (), machine.cpu.cpus, memory)
+    gpus = {gpu.uuid: gpu for gpu in machine.gpus}
+    used = [gpus[place.uuid] for place in chosen]
+    cpus = tuple(sorted({cpu for gpu in used for cpu in _share(machine, gpu)}))
+    nodes = {gpu.numa_node for gpu in used}
+    known = nodes <= set(machine.cpu.memory_nodes) and len(machine.cpu.memory_nodes) > 1
+    boards = len({gpu.board for gpu in machine.gpus})
+    where = tuple(sorted(node for node in nodes if node is not None)) if known else ()
+    return Slot("cuda", tuple(gpu.uuid for gpu in used), cpus, len(used) * (memory // boards), where)
 
 
-def arguments(cell: Cell) -> list[str]:
-    """What follows `python -m bench` for a cell."""
-    values = {
-        "--framework": cell.framework,
-        "--precision": cell.precision,
-        "--preset": cell.preset,
-        "--mode": cell.mode,
-        "--device": cell.device_kind,
-        "--devices": str(cell.devices),
-        "--seed": str(cell.seed),
-    }
-    return ["run", cell.workload, *(word for pair in values.items() for word in pair)]
+def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:
+    """The CPUs of one GPU: its part of those near it, divided among the GPUs that are near the same ones."""
+    boards = list(dict.fromkeys(each.board for each in machine.gpus if each.cpus == gpu.cpus))
+    share = max(1, len(gpu.cpus) // len(boards))
+    number = boards.index(gpu.board)
+    return gpu.cpus[number * share : (number + 1) * share] or gpu.cpus
 
 
 @dataclass
 class Matrix:
-    """The running of one matrix. `models` tells the model of each GPU's UUID."""
+    """The running of one matrix. `seconds` says about how long a cell takes."""
 
-    engine: Engine
-    run: store.RunStore
+    site: Site
+    machine: Machine
     observer: Observer
-    time_limit: float
-    data: Path | None
-    cache: Path
-    models: Mapping[str, str]
+    seconds: Callable[[Cell], float]
+    cool_down: GpuSampler | None = None  # asked for temperatures before a cell starts; None: nobody waits
     outcomes: list[Outcome] = field(default_factory=list)
-    _jobs: list[Job] = field(default_factory=list)
-    _running: set[Any] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    lost: list[str] = field(default_factory=list)  # UUIDs of the GPUs that fell off the bus
+    _active: dict[Job, Attempt] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _tries: dict[Job, int] = field(default_factory=dict)
+    _start_celsius: dict[str, float] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
+    _engine_lock: threading.Lock = field(default_factory=threading.Lock)
     _broken: BaseException | None = None
 
     def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
@@ -123,141 +114,140 @@ class Matrix:
             if self._stopped.is_set():
                 break
             try:
-                ready[image.name] = self.engine.prepare(image, partial(self.observer.preparing, image.name))
+                ready[image.name] = self.site.engine.prepare(image, partial(self.observer.preparing, image.name))
             except EngineError as error:
                 failed[image.name] = str(error)
         return ready, failed
 
-    def run_jobs(self, jobs: Sequence[Job], on: Sequence[Slot], ready: Mapping[str, Prepared]) -> None:
+    def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
         """Run the jobs; returns when all have ended or stop() was called. Raises what broke the store."""
         for kind in ("cuda", "cpu"):
-            self._jobs = [job for job in jobs if job.cell.device_kind == kind]
-            threads = [
-                threading.Thread(target=self._work, args=(slot, ready), name=f"slot-{number}")
-                for number, slot in enumerate(on)
-                if slot.device_kind == kind
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():  # a join without a limit would hold back Ctrl-C
-                    thread.join(0.2)
+            there = places(self.machine, kind)
+            of_kind = [job for job in jobs if job.cell.device_kind == kind]
+            self._remember_temperatures(there)
+            try:
+                self._drain(Dispatcher(of_kind, there, self.seconds), ready)
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                for thread in self._threads:
+                    thread.join()
             if self._broken:
                 raise self._broken
+
+    def _drain(self, dispatcher: Dispatcher, ready: Mapping[str, Prepared]) -> None:
+        """Start what can start, watch what runs, until nothing is left."""
+        with self._changed:
+            while not self._stopped.is_set():
+                for job in dispatcher.without_devices():
+                    self.fail(job, "gpu-lost", "every GPU that it could run on has fallen off the bus")
+                while found := dispatcher.next(time.monotonic()):
+                    self._start(dispatcher, *found, ready)
+                if not self._active:
+                    return
+                self._changed.wait(_WATCH_SECONDS)  # with a limit: one without would hold back Ctrl-C
+                for attempt in list(self._active.values()):
+                    attempt.watch(time.monotonic())
+
+    def _start(self, dispatcher: Dispatcher, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
+        slot = slot_of(self.machine, chosen)
+        boards = [place.board for place in chosen if place.kind == "cuda"]
+        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.told, job))
+        self._active[job] = attempt
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=self._work, args=(dispatcher, attempt, ready[job.cell.image]))
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, dispatcher: Dispatcher, attempt: Attempt, prepared: Prepared) -> None:
+        """One attempt, in a thread of its own; then its devices are free for the next."""
+        again = False
+        try:
+            try:
+                self._cool(attempt.boards)
+                self.observer.started(attempt.job)
+                if ended := attempt.run(prepared):
+                    self._tell(Outcome(attempt.job, *ended))
+                else:
+                    again = attempt.lost is not None and not attempt.stopped
+            except EngineError as error:
+                again = self._after_engine_error(attempt, error)
+        except BaseException as error:  # told by run_jobs in the main thread
+            self._broken = error
+            self.stop()
+        with self._changed:
+            if attempt.lost and attempt.lost not in self.lost:
+                self.lost.append(attempt.lost)
+                dispatcher.lost(attempt.lost)
+            del self._active[attempt.job]
+            dispatcher.ended(attempt.job)
+            if again:
+                dispatcher.put_back(attempt.job)
+            self._changed.notify_all()
+
+    def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
+        """Whether the job is to be tried again, since it was not to blame; else its row says what happened."""
+        job = attempt.job
+        if isinstance(error, EngineGoneError) and not self._stopped.is_set():
+            self._wait_for_engine(str(error))
+            self._tries[job] = self._tries.get(job, 1) + 1
+            if self._tries[job] <= _ATTEMPTS:
+                return True
+        elif attempt.boards and (lost := lost_board(attempt.boards)):
+            attempt.lost = lost
+            return True
+        if not self._stopped.is_set():
+            self.fail(job, "engine", str(error))
+        return False
+
+    def _wait_for_engine(self, reason: str) -> None:
+        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it stays away."""
+        engine = self.site.engine
+        with self._engine_lock:  # one thread waits for all
+            end = time.monotonic() + _ENGINE_SECONDS
+            while gone := engine.unavailable():
+                if time.monotonic() >= end:
+                    raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
+                if self._stopped.wait(1.0):
+                    return
+            engine.sweep()
 
     def stop(self) -> None:
         """End every running cell at once and start no more. What they measured so far is not a finished repeat."""
         self._stopped.set()
-        with self._lock:
-            running = list(self._running)
-        for process in running:
-            process.stop()
+        for attempt in list(self._active.values()):
+            attempt.stop()
 
-    def fail(self, job: Job, reason: str) -> None:
-        """Store a job that could not be started."""
+    def fail(self, job: Job, kind: str, reason: str) -> None:
+        """Store a job that could not be run."""
         row = asdict(job.cell) | {
             "status": "failed",
-            "error_kind": "engine",
+            "error_kind": kind,
             "reason": reason,
-            "engine": self.engine.name,
+            "hint": hints.hint(kind, reason),
+            "engine": self.site.engine.name,
         }
-        self.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
+        self.site.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
         self._tell(Outcome(job, "failed", reason, 0.0))
 
     def _tell(self, outcome: Outcome) -> None:
-        with self._lock:
-            self.outcomes.append(outcome)
+        self.outcomes.append(outcome)
         self.observer.ended(outcome)
 
-    def _next(self, slot: Slot) -> Job | None:
-        model = self.models[slot.device_uuids[0]] if slot.device_uuids else None
-        with self._lock:
-            for job in self._jobs:
-                if model is None or job.cell.device_model == model:
-                    self._jobs.remove(job)
-                    return job
-        return None
-
-    def _work(self, slot: Slot, ready: Mapping[str, Prepared]) -> None:
-        while not self._stopped.is_set() and (job := self._next(slot)):
-            try:
-                try:
-                    self._run(job, slot, ready[job.cell.image])
-                except EngineError as error:
-                    if not self._stopped.is_set():
-                        self.fail(job, str(error))
-            except BaseException as error:  # told by run_jobs in the main thread
-                self._broken = error
-                self.stop()
-
-    def _run(self, job: Job, slot: Slot, prepared: Prepared) -> None:
-        name = store.file_name(job.cell.id, job.repeat)
-        self.observer.started(job)
-        recorder = Recorder(self.run.folder / "events" / f"{name}.jsonl", lambda event: self.observer.told(job, event))
-        began, began_unix = time.monotonic(), time.time()
-        try:
-            process = self.engine.start(prepared, arguments(job.cell), slot, self.run.run_id, self.data, self.cache)
-        except EngineError:
-            recorder.close()
-            raise
-        with self._lock:
-            self._running.add(process)
-        if self._stopped.is_set():
-            process.stop()
-        timed_out = threading.Event()
-
-        def out_of_time() -> None:
-            timed_out.set()
-            process.stop()
-
-        timer = threading.Timer(self.time_limit, out_of_time)
-        timer.daemon = True
-        timer.start()
-        try:
-            ended = self._follow(process, recorder)
-        finally:
-            timer.cancel()
-            recorder.close()
-            with self._lock:
-                self._running.discard(process)
-        if self._stopped.is_set():
+    def _remember_temperatures(self, there: Sequence[Place]) -> None:
+        if self.cool_down is None:
             return
-        wall = time.monotonic() - began
-        limit = self.time_limit if timed_out.is_set() else None
-        self._store(job, slot, prepared, recorder, ended, limit, wall, began_unix)
+        for place in there:
+            celsius = self.cool_down.temperature(place.board) if place.kind == "cuda" else None
+            if celsius is not None:
+                self._start_celsius[place.board] = celsius
 
-    def _follow(self, process: Running, recorder: Recorder) -> Exit:
-        """Read the cell's output to its end. A broken protocol ends the cell at once: nothing after it would count."""
-        for chunk in process.events():
-            if recorder.problem is None:
-                recorder.feed(chunk)
-                if recorder.problem is not None:
-                    process.stop()
-        return process.wait()
-
-    def _store(
-        self,
-        job: Job,
-        slot: Slot,
-        prepared: Prepared,
-        recorder: Recorder,
-        ended: Exit,
-        limit: float | None,
-        wall: float,
-        began_unix: float,
-    ) -> None:
-        outcome = judge(recorder, job.cell, ended, limit, slot.device_uuids)
-        recorder.row.setdefault("started_unix", began_unix)
-        tables = recorder.tables(
-            job.cell,
-            outcome,
-            engine=self.engine.name,
-            image_digest=prepared.digest,
-            log_tail=ended.log_tail,
-            exit_code=ended.code,
-            wall_seconds=wall,
-        )
-        name = store.file_name(job.cell.id, job.repeat)
-        store.write_bytes(self.run.folder / "logs" / f"{name}.log", ended.log_tail.encode("utf-8", "replace"))
-        self.run.write_repeat(job.cell.id, job.repeat, tables)
-        self._tell(Outcome(job, outcome[0], outcome[2], wall))
+    def _cool(self, boards: Sequence[str]) -> None:
+        """Wait until the GPUs are as cool as they were at the start of the run, or long enough."""
+        end = time.monotonic() + _COOL_SECONDS
+        while self.cool_down is not None and time.monotonic() < end and not self._stopped.is_set():
+            now = {board: self.cool_down.temperature(board) for board in boards if board in self._start_celsius}
+            if all(c is None or c <= self._start_celsius[board] + _COOL_CELSIUS for board, c in now.items()):
+                return
+            self._stopped.wait(1.0)

@@ -1,5 +1,5 @@
 """The Parquet tables of a run, as they lie on disk:
-results/<run id>/{cells,samples,metrics,parity}/<cell id>.r<repeat>.parquet.
+results/<run id>/{cells,samples,metrics,parity,telemetry}/<cell id>.r<repeat>.parquet.
 
 One file a table for each repeat of a cell, written aside, synced and renamed the moment that repeat ends: a killed run loses
 none that ended. `cells` is renamed last, so a repeat counts as ended exactly when its `cells` file is there. Beside the tables lie
@@ -41,6 +41,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("device_kind", "string"),  # cpu | cuda
         ("device_model", "string"),  # as the host names it
         ("devices", "int32"),
+        ("device_uuid", "string"),  # the one GPU that it was for (--each-gpu); empty: any of its model
         ("batch", "int32"),
         ("seed", "int64"),
         ("engine", "string"),
@@ -51,7 +52,8 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ),  # docker: the image's id or registry digest; venv: sha256 of the lock and interpreter
         ("lock_sha256", "string"),
         ("bench_sha256", "string"),  # of the bench sources, as the cell itself read them
-        ("device_uuids", "list<string>"),
+        ("device_uuids", "list<string>"),  # as the cell itself saw them
+        ("given_uuids", "list<string>"),  # as the engine was asked for them
         ("device_name", "string"),  # as the framework names it
         ("compute_capability", "string"),
         ("framework_version", "string"),
@@ -67,8 +69,9 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         (
             "error_kind",
             "string",
-        ),  # the protocol's kinds, and: protocol, parity, time-limit, crash, wrong-device, engine, interrupted
+        ),  # the protocol's kinds, and: protocol, parity, time-limit, hang, crash, wrong-device, engine, gpu-lost, xid
         ("reason", "string"),  # for failed and skipped: the sentence for a person
+        ("hint", "string"),  # for failed: what mends it, where that is known
         ("log_tail", "string"),
         ("exit_code", "int32"),
         ("stop", "string"),  # why sampling stopped: noise | time | count
@@ -89,6 +92,14 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("steps", "int64"),
         ("host_peak_bytes", "int64"),
         ("device_peak_bytes", "int64"),
+        # over the steady windows, of all its GPUs together, as telemetry saw them from the host
+        ("energy_joules", "double"),
+        ("energy_source", "string"),  # counter: NVML's own; power: the integral of its samples
+        ("joules_per_item", "double"),
+        ("mean_power_watts", "double"),
+        ("max_temperature_celsius", "double"),
+        ("throttled", "bool"),  # a GPU slowed down for heat, or on its power supply's order
+        ("throttled_by", "list<string>"),  # every reason that was seen; "power cap" alone is a GPU at its work
         ("schema_version", "int32"),
     ],
     "samples": [
@@ -134,6 +145,23 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("bound", "double"),
         ("passed", "bool"),
         ("variant", "string"),
+    ],
+    "telemetry": [
+        *_KEYS,
+        ("device", "string"),  # a GPU's UUID (of the whole GPU for a MIG instance), or cpu: the cell's own processes
+        ("seconds", "double"),  # on the samples' clock
+        ("power_watts", "double"),
+        ("energy_joules", "double"),  # NVML's counter, since the driver was loaded
+        ("temperature_celsius", "double"),
+        ("memory_temperature_celsius", "double"),
+        ("sm_megahertz", "double"),
+        ("memory_megahertz", "double"),
+        ("throttle_reasons", "int64"),  # NVML's bits of nvmlClocksEventReasons
+        ("utilisation_percent", "double"),
+        ("memory_bytes", "int64"),  # GPU: in use by all; cpu: of the cell
+        ("pcie_sent_bytes", "int64"),  # a counter
+        ("pcie_received_bytes", "int64"),
+        ("cpu_seconds", "double"),  # a counter
     ],
 }
 

@@ -55,6 +55,9 @@ class Workload(_Frozen):
     chance: float | None  # of the metric, for a network that has learned nothing
     metric: Metric | None  # none where nothing is learned
     precisions: tuple[str, ...] = Field(min_length=1)
+    device_memory_gb: float | None = Field(
+        None, gt=0
+    )  # what the most wasteful framework takes of a GPU; None: next to nothing
     presets: dict[Literal["quick", "standard", "full"], Preset]
 
     @property

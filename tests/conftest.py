@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+
+from tests.stand_ins import fleet as stand_ins
 
 # pytest's words before a reason, of a test and of a whole file that could not be collected
 PREFIX = "Skipped: "
@@ -32,3 +34,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("left out")
     for line in lines or ["nothing: every test ran"]:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a libnvidia-ml.so.1 that presents the fleet which DLBENCH_FLEET names."""
+    if stand_ins.compiler() is None:
+        pytest.skip("left out, because there is no C compiler to make the stand-in for NVML with")
+    return stand_ins.build_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def fleet(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[stand_ins.Fleet], Path]:
+    """Present a fleet to this process; the file it is read from. Called again, it changes under the program."""
+    stand_ins.load_library(nvml_library)
+
+    def present(shown: stand_ins.Fleet) -> Path:
+        file = shown.write(tmp_path / "fleet")
+        monkeypatch.setenv(stand_ins.FLEET_VARIABLE, str(file))
+        return file
+
+    return present

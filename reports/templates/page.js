@@ -48,6 +48,7 @@
     const layout = laid(figure);
     if (printing) layout.width = 640;
     drawn.set(element, figure);
+    exportable(element);
     return Plotly.react(element, figure.data.map(painted), layout, { displayModeBar: false, responsive: true });
   }
 
@@ -81,6 +82,81 @@
       for (const other of document.querySelectorAll(`.axis input[value=${axis}]`)) other.checked = true;
       redraw();
     });
+  }
+
+  // The overview, a workload at a time.
+  for (const choice of document.querySelectorAll(".only input")) {
+    choice.closest(".only").hidden = false;
+    choice.addEventListener("change", () => {
+      for (const cell of document.querySelectorAll(".matrix [data-of]")) cell.hidden = choice.value !== "" && cell.dataset.of !== choice.value;
+    });
+  }
+
+  // Tables go out as CSV, plots as pictures.
+  const words = (node) => {
+    if (node.nodeType === Node.TEXT_NODE) return node.textContent;
+    if (node.hidden || node.getAttribute("aria-hidden")) return "";
+    return [...node.childNodes].map(words).join(node.querySelector(":scope > .sub") ? " " : "");
+  };
+  const field = (node) => {
+    const value = words(node).replace(/\s+/g, " ").trim();
+    // A spreadsheet would compute what begins so.
+    return `"${(/^[=+\-@]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`;
+  };
+  const commaSeparated = (table) => [...table.rows].map((row) => [...row.cells].filter((cell) => !cell.hidden).map(field).join(",")).join("\n") + "\n";
+
+  function save(name, content) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([content], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  async function copy(button, content) {
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(content);
+      button.textContent = "Copied";
+    } catch (refused) {
+      button.textContent = "Not allowed";
+    }
+    setTimeout(() => { button.textContent = before; }, 2000);
+  }
+
+  const fileName = (label) => label.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60).replace(/^-|-$/g, "");
+
+  function tools(label, actions) {
+    const row = document.createElement("div");
+    row.className = "tools";
+    for (const [name, action] of actions) {
+      const made = document.createElement("button");
+      made.type = "button";
+      made.textContent = name;
+      made.setAttribute("aria-label", `${name}: ${label}`);
+      made.addEventListener("click", () => action(made));
+      row.append(made);
+    }
+    return row;
+  }
+
+  for (const box of document.querySelectorAll(".box")) {
+    const table = box.querySelector("table");
+    const label = box.getAttribute("aria-label");
+    box.before(tools(label, [
+      ["Copy", (made) => copy(made, commaSeparated(table))],
+      ["CSV", () => save(`${fileName(label)}.csv`, commaSeparated(table))],
+    ]));
+  }
+
+  function exportable(element) {
+    const caption = element.closest("figure").querySelector("figcaption");
+    if (caption.querySelector(".tools")) return;
+    const label = element.getAttribute("aria-label");
+    const picture = (format) => () => Plotly.downloadImage(element, {
+      format, filename: fileName(label), width: element.clientWidth, height: element.clientHeight, scale: format === "png" ? 2 : 1,
+    });
+    caption.prepend(tools(label.slice(0, 100), [["PNG", picture("png")], ["SVG", picture("svg")]]));
   }
 
   // A link to something inside a closed section opens it.

@@ -18,6 +18,10 @@ class EngineError(Exception):
     """An engine could not do its part; the message is a sentence for the user: what, where, what to do."""
 
 
+class EngineGoneError(EngineError):
+    """The engine does not answer (any more); what it was asked may be asked again when it does."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """An image that is ready to run: built, or installed."""
@@ -37,6 +41,7 @@ class Slot:
     device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
     cpus: tuple[int, ...]  # numbers of the logical CPUs
     memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+    memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,14 @@ class Running(Protocol):
 
     def stop(self) -> None:
         """Kill the cell and all it started, at once. May be called again, and from another thread."""
+        ...
+
+    def dump(self) -> None:
+        """Ask the cell for its stack on standard error; it ends by that. Python's faulthandler does it, on SIGABRT."""
+        ...
+
+    def pid(self) -> int | None:
+        """The host's number of the cell's first process; None when it is not known (any more)."""
         ...
 
     def wait(self) -> Exit:

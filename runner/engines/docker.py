@@ -6,19 +6,22 @@ time. By that a later runner finds what a killed one left, and never touches wha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import build
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
 
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
+    from docker.types import DeviceRequest
 
     from runner.catalog import Image
 
@@ -31,6 +34,9 @@ BENCH_USER = 10001
 # The same for every cell, and the same in compose.gpu.yml (a test compares them).
 PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
 SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
+# stack: what NVIDIA's own images ask for. Neither memlock (only network cards need it, and cells have none) nor nofile (1024 of Docker 29
+# are enough): an engine may itself not have what it would be asked for, and then no container starts
+ULIMITS = {"core": 0, "stack": 64 << 20}
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
 _NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
@@ -48,10 +54,11 @@ class DockerEngine:
         self._base_image = base_image
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
+        self._left: list[str] = []  # containers that could not be removed, since the engine did not answer
 
     @functools.cached_property
     def _client(self) -> DockerClient:
-        return _connect()
+        return connect()
 
     @functools.cached_property
     def _info(self) -> dict[str, Any]:
@@ -65,6 +72,7 @@ class DockerEngine:
         except ImportError:
             return _NO_SDK
         try:
+            self._client.ping()  # what else is asked here is remembered, and an engine may go away
             url = self._client.api.base_url
             if not url.startswith("http+"):
                 return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
@@ -103,6 +111,11 @@ class DockerEngine:
         wanted = build.recipe(image, self._base_image)
         return 0 if build.built(self._client, wanted) else image.download_bytes
 
+    def images_folder(self) -> Path | None:
+        """Where images lie; None where the engine does not tell."""
+        folder = self._info.get("DockerRootDir")
+        return Path(folder) if folder else None
+
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Build the image unless it is up to date. Raises EngineError."""
         try:
@@ -122,12 +135,13 @@ class DockerEngine:
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
         from docker.errors import DockerException
+        from requests.exceptions import RequestException
 
         rootless = any("rootless" in option or "userns" in option for option in self._info.get("SecurityOptions") or ())
         user = prepare_cache(cache, shared=rootless)
-        options = container_options(prepared, arguments, slot, data, cache, user)
+        options = container_options(prepared, arguments, slot, data, cache, user, cdi_devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
-        client = _connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
+        client = connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
         container = None
         doing = "made"
         try:
@@ -138,26 +152,37 @@ class DockerEngine:
             container.start()
         except BaseException as error:  # Ctrl-C as well must leave nothing behind
             if container is not None:
-                container.remove(force=True, v=True)
+                remove(container, self._left)
             client.close()
-            if isinstance(error, DockerException):
-                sentence = f"{prepared.image.name}: the container could not be {doing}: {_short(error)}"
-                raise EngineError(sentence) from error
+            if isinstance(error, DockerException | RequestException):
+                raise _failed(f"{prepared.image.name}: the container could not be {doing}", error) from error
             raise
-        return DockerRunning(client, container, stream)
+        return DockerRunning(client, container, stream, self._left)
 
     def sweep(self) -> int:
-        """Remove the containers whose runner has died; return how many."""
-        from docker.errors import NotFound
+        """Remove the containers whose runner has died, and our own that an engine without an answer left; return how many."""
+        from docker.errors import DockerException, NotFound
+        from requests.exceptions import RequestException
 
+        try:
+            return self._sweep(NotFound)
+        except (DockerException, RequestException) as error:
+            raise _failed("the Docker Engine does not answer", error) from error
+
+    def _sweep(self, not_found: type[Exception]) -> int:
         removed = 0
+        while self._left:
+            with contextlib.suppress(not_found):
+                self._client.api.remove_container(self._left[-1], force=True, v=True)
+                removed += 1
+            self._left.pop()
         for container in self._client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
             if not is_dead(container.labels.get(OWNER_LABEL, "")):
                 continue
             try:
                 container.remove(force=True, v=True)
                 removed += 1
-            except NotFound:
+            except not_found:
                 pass  # another runner swept it first
         return removed
 
@@ -166,9 +191,14 @@ class DockerRunning:
     """A started container. Exactly one thread reads events() and then calls wait(); any may call stop()."""
 
     def __init__(
-        self, client: DockerClient, container: Container, stream: Iterator[tuple[bytes | None, bytes | None]]
+        self,
+        client: DockerClient,
+        container: Container,
+        stream: Iterator[tuple[bytes | None, bytes | None]],
+        left: list[str],
     ) -> None:
         self._client = client
+        self._left = left
         self._container = container
         self._stream = stream
         self._log = bytearray()
@@ -176,19 +206,37 @@ class DockerRunning:
 
     def events(self) -> Iterator[bytes]:
         """Standard output as the engine hands it over, until the container ends; keeps the end of standard error."""
-        for out, err in self._stream:
-            if err:
-                self._log += err
-                del self._log[:-LOG_TAIL_BYTES]
-            if out:
-                yield out
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            for out, err in self._stream:
+                if err:
+                    self._log += err
+                    del self._log[:-LOG_TAIL_BYTES]
+                if out:
+                    yield out
+        except (RequestException, HTTPError, OSError) as error:  # the engine is gone; wait() finds out what is left
+            self._log += f"\nthe connection to the Docker Engine broke: {_short(error)}".encode()
 
     def stop(self) -> None:
         """Kill the container at once."""
-        from docker.errors import APIError
+        self._kill()
+
+    def dump(self) -> None:
+        """Signal the cell itself, from the host: the init process of the container hands on any signal but this one."""
+        init = self.pid()
+        if init is not None:
+            with contextlib.suppress(OSError):
+                for child in Path(f"/proc/{init}/task/{init}/children").read_text().split():
+                    os.kill(int(child), signal.SIGABRT)
+
+    def _kill(self) -> None:
+        from docker.errors import APIError, DockerException
+        from requests.exceptions import RequestException
 
         # Over a connection of its own. 404 or 409: the container is gone or has ended, and all is done.
-        client = _connect(self._client.api.api_version)
+        client = connect(self._client.api.api_version)
         try:
             client.api.kill(str(self._container.id))
         except APIError as error:
@@ -196,8 +244,27 @@ class DockerRunning:
                 raise EngineError(
                     f"container {self._container.short_id} could not be killed: {_short(error)}"
                 ) from error
+        except (DockerException, RequestException) as error:
+            raise _failed("the Docker Engine does not answer", error) from error
         finally:
             client.close()
+
+    def pid(self) -> int | None:
+        """The container's init process; None where the engine runs in other namespaces, and the number names another here."""
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        client = None
+        try:
+            client = connect(self._client.api.api_version)
+            found = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
+            mine = str(self._container.id) in Path(f"/proc/{found}/cgroup").read_text()
+        except (EngineError, DockerException, RequestException, OSError):
+            return None
+        finally:
+            if client is not None:
+                client.close()
+        return found if mine else None
 
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""
@@ -210,9 +277,7 @@ class DockerRunning:
             try:
                 state = self._final_state()
             except (DockerException, RequestException) as error:
-                raise EngineError(
-                    f"the Docker Engine lost container {self._container.short_id}: {_short(error)}"
-                ) from error
+                raise _failed(f"the Docker Engine lost container {self._container.short_id}", error) from error
             tail = self._log.decode("utf-8", "replace")
             if state.get("Error"):
                 tail += f"\n{state['Error']}"
@@ -225,8 +290,21 @@ class DockerRunning:
             self._container.reload()
             return dict(self._container.attrs["State"])
         finally:
-            self._container.remove(force=True, v=True)
+            remove(self._container, self._left)
             self._client.close()
+
+
+def remove(container: Container, left: list[str]) -> None:
+    """Remove a container, whatever it is doing; where the engine does not answer, it is noted among those that are left."""
+    from docker.errors import DockerException, NotFound
+    from requests.exceptions import RequestException
+
+    try:
+        container.remove(force=True, v=True)
+    except NotFound:
+        pass  # somebody else removed it
+    except (DockerException, RequestException):
+        left.append(str(container.id))
 
 
 def container_options(
@@ -236,9 +314,10 @@ def container_options(
     data: Path | None,
     cache: Path,
     user: str,
+    cdi: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What the container may do and see, as arguments of docker-py's create()."""
-    from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+    """What the container may do and see, as arguments of docker-py's create(). `cdi` are the names that the engine knows."""
+    from docker.types import LogConfig, Mount, Ulimit
 
     mounts = [Mount("/cache", str(cache.resolve()), type="bind")]
     arguments = list(arguments)
@@ -251,6 +330,7 @@ def container_options(
         "USER": "bench",
         "LOGNAME": "bench",
         "CUDA_CACHE_PATH": "/cache/cuda",
+        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
     }
     options: dict[str, Any] = {
         "image": prepared.digest,
@@ -267,7 +347,7 @@ def container_options(
         "tmpfs": {"/tmp": TMP_OPTIONS},
         "mounts": mounts,
         "init": True,  # reaps what a framework leaves, and makes a signal end the cell
-        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ULIMITS.items()],
         "log_config": LogConfig(type="none"),
         "hostname": "cell",
         "environment": environment,
@@ -276,13 +356,37 @@ def container_options(
         options["cpuset_cpus"] = ",".join(map(str, slot.cpus))
     if slot.memory_bytes is not None:
         options["mem_limit"] = options["memswap_limit"] = slot.memory_bytes  # equal: no swap
+    if slot.memory_nodes:
+        options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        options["device_requests"] = [DeviceRequest(device_ids=list(slot.device_uuids), capabilities=[["gpu"]])]
+        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
+        environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     else:
         environment["NVIDIA_VISIBLE_DEVICES"] = (
             "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
         )
     return options
+
+
+def device_request(uuids: Sequence[str], cdi: Collection[str]) -> DeviceRequest:
+    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
+
+    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
+    """
+    from docker.types import DeviceRequest
+
+    names = [f"nvidia.com/gpu={uuid}" for uuid in uuids]
+    if set(names) <= set(cdi):
+        return DeviceRequest(driver="cdi", device_ids=names)
+    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
+
+
+def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
+    """The CDI names that an engine tells of in its `info`; none where it has no CDI."""
+    found = info.get("DiscoveredDevices") or ()
+    return frozenset(str(device.get("ID")) for device in found if device.get("Source") == "cdi")
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:
@@ -334,7 +438,7 @@ def _start_time(pid: int) -> str | None:
     return None if fields[0] in "ZX" else fields[19]
 
 
-def _connect(version: str = "auto") -> DockerClient:
+def connect(version: str = "auto") -> DockerClient:
     """A client of the engine that the environment names. Raises EngineError when there is no SDK or no engine."""
     try:
         import docker
@@ -343,7 +447,15 @@ def _connect(version: str = "auto") -> DockerClient:
     try:
         return docker.from_env(version=version)
     except docker.errors.DockerException as error:
-        raise EngineError(_why_no_engine(error)) from error
+        raise EngineGoneError(_why_no_engine(error)) from error
+
+
+def _failed(what: str, error: BaseException) -> EngineError:
+    """The error for the user; of the kind that says that the engine is gone where the connection broke."""
+    from requests import exceptions
+
+    kind = EngineGoneError if isinstance(error, exceptions.ConnectionError | exceptions.Timeout) else EngineError
+    return kind(f"{what}: {_short(error)}")
 
 
 def _why_no_engine(error: BaseException) -> str:
@@ -357,6 +469,6 @@ def _why_no_engine(error: BaseException) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """An error's sentence without the HTTP around it."""
-    text = str(getattr(error, "explanation", None) or error)
-    return text.strip().replace("\n", " ")[:300]
+    """An error's sentence without the HTTP around it. What the runtime and its hooks said stands at its end."""
+    text = str(getattr(error, "explanation", None) or error).strip().replace("\n", " ")
+    return text if len(text) <= 600 else f"{text[:100]} … {text[-500:]}"

@@ -8,6 +8,7 @@ Standard library only: it starts before anything is installed, and takes no CPU 
 
 import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
@@ -34,6 +35,7 @@ def start(command: list[str]) -> int:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # should this keeper itself be killed
     if os.getppid() != keeper:
         os._exit(128 + signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody reads the core file of a cell
     for number in (*IGNORED, signal.SIGPIPE):  # Python itself ignores SIGPIPE
         signal.signal(number, signal.SIG_DFL)
     end_me_first()
@@ -140,6 +142,7 @@ def main() -> None:
     os.set_inheritable(lifeline, False)
     wake = wake_when_a_child_ends()
     pid = start(command)
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(pid, signal.SIGABRT))  # the runner wants the cell's stack
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):  # the cell's output ends when the cell does, not when this does
         os.dup2(nothing, fd)

@@ -46,6 +46,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
         "TMPDIR": str(scratch),
         "PYTHONPATH": str(PROJECT),
         "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
+        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
         "PYTHONUNBUFFERED": "1",  # the log's last lines are the ones that matter when a cell is killed
         "DLBENCH_CACHE": str(cache),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -127,6 +128,15 @@ class LocalRunning:
         """Cut the lifeline: the keeper kills the cell and all that it started."""
         self._stopped = True
         self._cut()
+
+    def dump(self) -> None:
+        """The keeper hands it on to the cell."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+
+    def pid(self) -> int | None:
+        """The keeper: the cell is below it."""
+        return self._process.pid if self._process.returncode is None else None
 
     def _cut(self) -> None:
         with self._lock:

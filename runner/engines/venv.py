@@ -59,6 +59,11 @@ class VenvEngine:
         ready = isinstance(found, Interpreter) and (_folder(image, found) / _COMPLETE).exists()
         return 0 if ready else image.download_bytes
 
+    def images_folder(self) -> Path | None:
+        """Where environments lie; None before there is one."""
+        folder = cache_folder()
+        return folder if folder.is_dir() else None
+
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the environment unless it is there. Raises EngineError."""
         found = find_interpreter(image.python)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import shutil
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import reports
+from runner.store import RunStore
 from tests.fixtures import synthetic
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -111,8 +113,14 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     columns = ("image", "framework", "framework_version", "device_model", "mode", "data_source")
     changes = {column: f"{column} {SCRIPT} \u202eesrever\x1b[31m {'W' * 500}" for column in columns}
-    run = synthetic.make_run(folder / "run", changes=changes)
-    reports.render([run], folder / "report.html")
+    changes |= {"log_tail": "L" * 1_000_000, "reason": f"{SCRIPT} {'R' * 1_000_000}"}
+    # What a section or a plot shows only of cells that differ: versions, drivers, other runs.
+    told = {name: f"{name} {SCRIPT} \u202e\x1b[31m {'V' * 1_000_000}" for name in ("driver_version", "cudnn_version")}
+    runs = [
+        synthetic.make_run(folder / name, repeats=2, draw=draw, changes=changes, everywhere=told if draw else None)
+        for draw, name in enumerate(("run", "other"))
+    ]
+    reports.render(runs, folder / "report.html")
     return folder / "report.html"
 
 
@@ -169,20 +177,24 @@ def test_light_and_dark_differ_in_page_and_plots_and_the_button_is_remembered(br
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_no_serious_violation(browser: Browser, page: Path, width: int, theme: str) -> None:
-    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
     browser.open(page, width, theme)
     browser.draw_everything()
+    assert serious(browser) == []
+
+
+def serious(browser: Browser) -> list[tuple[str, str, str]]:
+    """What axe-core finds in the open page that is serious or worse: impact, rule and the element."""
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
     # Through the debugger, not as a script element: the page's policy rightly refuses scripts that are not its own.
     browser.command("Runtime.evaluate", expression=axe)
     result = browser.driver.execute_async_script(
         "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"
     )
-    bad = [
+    return [
         (found["impact"], found["id"], found["nodes"][0]["html"][:200])
         for found in result["violations"]
         if found["impact"] in ("serious", "critical")
     ]
-    assert bad == []
 
 
 def test_it_is_usable_by_keyboard_alone(browser: Browser, page: Path) -> None:
@@ -232,6 +244,79 @@ def test_markup_from_a_cell_runs_nothing_and_breaks_no_layout(browser: Browser, 
         assert "<script>window.hacked" in browser.run("return document.body.innerText")
         assert browser.complaints() == []
         assert not [url for url in browser.requests() if url.startswith("http")]
+
+
+@pytest.fixture(scope="module")
+def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs with versions, precisions and devices to set against one another, and what moved."""
+    folder = tmp_path_factory.mktemp("rich")
+    runs = []
+    for draw, name in enumerate(("monday", "tuesday"), start=1):
+        run = synthetic.make_run(folder / name, repeats=2, draw=draw, everywhere={"driver_version": f"{draw}.0"})
+        for image, changes in (("torch-a", {"precision": "bf16"}), ("torch-b", {"cuda_version": "12.8"})):
+            entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+            for repeat in (1, 2):
+                rows = synthetic.ended(entry, repeat, 40, 0.7, draw)
+                rows["cells"][0].update(changes, image="torch-2.13.0-cpu" if "precision" in changes else image)
+                RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
+        runs.append(run)
+    reports.render(runs, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+def test_comparisons_and_history_fit_and_have_no_serious_violation(
+    browser: Browser, rich_page: Path, width: int, theme: str
+) -> None:
+    browser.open(rich_page, width, theme)
+    browser.draw_everything()
+    text = browser.run("return document.body.innerText")
+    for words in ("Across versions on this device", "Across precisions", "What moved between the runs", "Host memory"):
+        assert words in text, words
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+    assert serious(browser) == []
+
+
+def test_a_table_goes_out_as_csv_and_a_plot_as_picture(browser: Browser, page: Path, tmp_path: Path) -> None:
+    browser.open(page)
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.run("document.querySelector('[aria-label^=\"CSV: Results of cnn-cifar10\"]').click()")
+    (saved,) = downloaded(tmp_path, "*.csv")
+    rows = list(csv.reader(saved.read_text("utf-8").splitlines()))
+    assert len(rows) == 1 + 3
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert rows[1][0].startswith("torch-2.13.0-cpu")
+    assert rows[1][1].startswith("131 ms ")
+    plot = "#workload-1 figure"
+    browser.run(f"document.querySelector('{plot}').scrollIntoView()")
+    browser.wait(f"document.querySelector('{plot} .tools')")
+    for kind, head in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        browser.run(
+            f"[...document.querySelectorAll('{plot} .tools button')].find((one) => one.textContent === '{kind}').click()"
+        )
+        (saved,) = downloaded(tmp_path, f"*.{kind.lower()}")
+        assert saved.read_bytes().startswith(head)
+    assert browser.complaints() == []
+
+
+def downloaded(folder: Path, pattern: str, seconds: float = 20) -> list[Path]:
+    """The files of a download that ended."""
+    end = time.monotonic() + seconds
+    while not (found := [path for path in folder.glob(pattern) if path.stat().st_size]):
+        assert time.monotonic() < end, f"nothing came that is {pattern}"
+        time.sleep(0.1)
+    return found
+
+
+def test_the_overview_shows_a_workload_at_a_time_and_says_more_to_a_pointer(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    shown = "return [...document.querySelectorAll('.matrix thead th')].filter((one) => one.offsetParent).length"
+    assert browser.run(shown) == 1 + 2
+    browser.driver.find_element("css selector", ".only input[value=workload-2]").click()
+    assert browser.run(shown) == 1 + 1
+    assert "ms" in browser.run("return document.querySelector('.matrix td[data-of=workload-1]').title")
 
 
 def test_paper_is_light_and_no_plot_is_wider_than_it(browser: Browser, page: Path) -> None:

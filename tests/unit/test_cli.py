@@ -163,6 +163,7 @@ def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(
     cells = cells_of(tmp_path)
     assert set(cells["error_kind"]) == {"time-limit"}
     assert cells["reason"].str.contains("2 s").all()
+    assert cells["log_tail"].str.contains("most recent call first").all(), "the stack of where it stood still"
     assert processes_of(folder_of(tmp_path).name) == []
 
 

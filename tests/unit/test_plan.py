@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.catalog import Image, load_catalog
+from runner.dispatch import blocks, places, simulate
 from runner.frameworks import load_frameworks
-from runner.hardware import Cpu, Gpu, Machine
+from runner.hardware import Cpu, Gpu, Machine, Process, Refused
 from runner.plan import Cell, Plan, PlanError, Request, plan
 from runner.workloads import adapters, load_workloads
 
@@ -156,6 +158,76 @@ def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(f
     found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",))
     assert len(found.cells) == 2 * len(WORKLOADS)
     assert {cell.device_model for cell in found.cells} == {"NVIDIA H200", "NVIDIA L4"}
+
+
+def test_every_cell_on_every_gpu_is_a_cell_of_that_gpu(folder: Path) -> None:
+    gpus = (H200, replace(H200, index=1, uuid="GPU-2", board="GPU-2"))
+    refused = (Refused("2", "NVIDIA H200", "GPU 2 (NVIDIA H200) is in use by python"),)
+    machine = Machine(CPU, gpus, None, refused)
+    found = planned([gpu_image(folder)], machine, precisions=("fp32",), each_gpu=True)
+    assert {(cell.workload, cell.device_uuid) for cell in found.cells} == {
+        (name, uuid) for name in WORKLOADS for uuid in ("GPU-1", "GPU-2")
+    }
+    assert len({cell.id for cell in found.cells}) == len(found.cells)
+    assert reasons(found) == {refused[0].reason}
+
+
+def test_a_cell_of_several_gpus_needs_so_many_of_one_model(folder: Path) -> None:
+    gpus = (
+        H200,
+        replace(H200, index=1, uuid="GPU-2", board="GPU-2"),
+        replace(H200, uuid="GPU-3", board="GPU-3", model="NVIDIA L4"),
+    )
+    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",), devices=(1, 2))
+    assert {(cell.device_model, cell.devices) for cell in found.cells} == {
+        ("NVIDIA H200", 1),
+        ("NVIDIA H200", 2),
+        ("NVIDIA L4", 1),
+    }
+    assert reasons(found) == {"it takes 2 GPUs, and of NVIDIA L4 there is 1 to use"}
+
+
+def test_mig_instances_do_not_work_together(folder: Path) -> None:
+    parts = tuple(replace(H200, uuid=f"MIG-{at}", board="GPU-1", instance=at) for at in range(2))
+    found = planned([gpu_image(folder)], Machine(CPU, parts, None), precisions=("fp32",), devices=(2,))
+    assert not found.cells
+    assert reasons(found) == {"NVIDIA H200: MIG instances cannot work together, and it takes 2 GPUs"}
+
+
+def test_a_model_of_which_every_gpu_is_refused_says_why(folder: Path) -> None:
+    refused = (Refused("0", "NVIDIA H200", "GPU 0 (NVIDIA H200) is in use by python"),)
+    found = planned([gpu_image(folder)], Machine(CPU, (), refused[0].reason, refused), precisions=("fp32",))
+    assert reasons(found) == {refused[0].reason}
+    assert {skip.device_model for skip in found.skips} == {"NVIDIA H200"}
+
+
+def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -> None:
+    large = {name: each.model_copy(update={"device_memory_gb": 100.0}) for name, each in WORKLOADS.items()}
+
+    def found(**changes: Any) -> set[str]:
+        request = Request(precisions=("fp32",))
+        return reasons(plan(request, [gpu_image(folder)], large, ADAPTERS, MODES, with_gpu(**changes), lambda _: None))
+
+    user = (Process(7, "python", "someone", None),)
+    assert found() == set()
+    assert found(memory_bytes=24 << 30) == {
+        f"{name} needs 100 GB, and GPU 0 (NVIDIA H200) has 25.8 GB" for name in large
+    }
+    assert found(free_bytes=1 << 30) == set(), "what is in use now by nobody is the driver's own"
+    assert found(free_bytes=1 << 30, processes=user) == {
+        f"{name} needs 100 GB, and GPU 0 (NVIDIA H200) has 1.1 GB free" for name in large
+    }
+
+
+def test_a_thousand_cells_are_planned_in_a_second(folder: Path) -> None:
+    images = [gpu_image(folder, f"torch-{number}-cu128") for number in range(125)]
+    gpus = tuple(replace(H200, index=at, uuid=f"GPU-{at}", board=f"GPU-{at}", model=f"model {at}") for at in range(4))
+    begin = time.process_time()
+    found = planned(images, Machine(CPU, gpus, None), precisions=("fp32",), workloads=("cnn-cifar10", "gru-imdb"))
+    jobs = blocks(found.cells, 1, 1)
+    simulate(jobs, places(Machine(CPU, gpus, None), "cuda"), lambda cell: 30.0)
+    assert len(jobs) == 1000
+    assert time.process_time() - begin <= 1.0
 
 
 @pytest.mark.parametrize(

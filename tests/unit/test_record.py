@@ -38,13 +38,13 @@ def play(tmp_path: Path) -> Play:
         ended: Exit = DONE,
         cell: Cell = CELL,
         uuids: tuple[str, ...] = (),
-        timed_out: float | None = None,
+        ended_by: tuple[str, str] | None = None,
     ) -> tuple[Recorder, Verdict]:
         recorder = Recorder(tmp_path / "events.jsonl")
         for chunk in chunks:
             recorder.feed(chunk)
         recorder.close()
-        verdict = judge(recorder, cell, ended, timed_out, uuids)
+        verdict = judge(recorder, cell, ended, ended_by, uuids)
         extra = {"engine": "venv", "image_digest": "sha256:0", "exit_code": ended.code, "wall_seconds": 1.0}
         RunStore(tmp_path / "run").write_repeat(cell.id, 1, recorder.tables(cell, verdict, log_tail="", **extra))
         return recorder, verdict
@@ -257,7 +257,9 @@ def test_a_crash_in_the_middle_of_a_line_is_a_crash(play: Play) -> None:
 
 
 def test_a_cell_that_was_stopped_for_its_time_says_how_long_it_had(play: Play) -> None:
-    _, (status, kind, reason) = play([RECORDED[:3000]], Exit(137, False, ""), timed_out=90)
+    _, (status, kind, reason) = play(
+        [RECORDED[:3000]], Exit(137, False, ""), ended_by=("time-limit", "it had not ended after 90 s and was stopped")
+    )
     assert (status, kind) == ("failed", "time-limit")
     assert "90 s" in str(reason)
 
@@ -274,6 +276,17 @@ def test_a_gpu_cell_that_computed_on_another_gpu_is_a_failure(play: Play) -> Non
     cell = replace(CELL, device_kind="cuda")
     assert play([stream], cell=cell, uuids=("GPU-1",))[1][1] == "wrong-device"
     assert play([stream], cell=cell, uuids=("gpu-2",))[1][0] == "ok"
+
+
+def test_a_gpu_cell_that_does_not_say_which_gpus_it_ran_on_fails(play: Play) -> None:
+    device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": []}
+    stream = RECORDED.replace(json.dumps(EVENTS[2]["device"]).encode(), json.dumps(device).encode())
+    _, (_, kind, reason) = play(
+        [changed("environment", device=device)], cell=replace(CELL, device_kind="cuda"), uuids=("GPU-1",)
+    )
+    assert stream is not None
+    assert kind == "wrong-device"
+    assert "a GPU that it does not name" in str(reason)
 
 
 def test_a_cell_that_ran_another_framework_is_a_failure(play: Play) -> None:

@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import plotly.graph_objects
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import reports
-from reports import charts, text
-from runner.store import RunStore, StoreError
+from reports import charts, specifications, text
+from runner.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
 SCRIPT = "<script>window.hacked=1</script>"
@@ -89,6 +91,34 @@ def test_the_page_answers_says_where_and_shows_what_failed_and_was_left_out(tmp_
         synthetic.digest("bench"),
     ):
         assert part in words, part
+
+
+@pytest.mark.parametrize("images", [["jax-0.10.2-cpu"], ["jax-0.10.2-cpu", "torch-2.13.0-cpu"]])
+def test_a_declared_variant_is_said_with_its_reason(tmp_path: Path, images: list[str]) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    for image in images:
+        cell_id = synthetic.cell(image, "gru-imdb")["id"]
+        for path in folder.glob(f"*/{cell_id}.r1.parquet"):
+            table = store_table(path, path.parent.name)
+            for row in table:
+                if path.parent.name == "parity":
+                    row["variant"] = "one-bias"
+                if path.parent.name == "cells":
+                    told = json.loads(row["environment_json"])
+                    told["settings"] |= {"variant": "one-bias", "variant_reason": "this layer has one bias"}
+                    row["environment_json"] = json.dumps(told)
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table, schema=arrow_schema(path.parent.name)), path)
+    output = tmp_path / "report.html"
+    reports.render([folder], output)
+    words = Page(output.read_text("utf-8")).text
+    assert f"{'computes' if len(images) == 1 else 'compute'} the variant one-bias instead" in words
+    assert "this layer has one bias" in words
+
+
+def store_table(path: Path, table: str) -> list[dict[str, Any]]:
+    """A table's rows as they lie."""
+    found: list[dict[str, Any]] = pyarrow.parquet.read_table(path, schema=arrow_schema(table)).to_pylist()
+    return found
 
 
 def test_the_page_asks_no_server_for_anything(tmp_path: Path) -> None:
@@ -190,7 +220,7 @@ def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_pat
     more = charts.colours(["jax", "mxnet", "torch", "tensorflow", "somebody's own"])
     assert all(more[name] == colour for name, colour in known.items())
     assert len({known[name] for name in known}) == len(known)
-    everything = [*text.titles(), "somebody's own"]
+    everything = [*specifications.titles(), "somebody's own"]
     colour = charts.colours(everything)
     cells = [SimpleNamespace(framework=name) for name in everything]
     symbol = charts.symbols(cells)
@@ -213,6 +243,31 @@ def test_a_run_in_which_no_cell_was_planned_still_makes_a_page(tmp_path: Path) -
         path.unlink()
     reports.render([folder], tmp_path / "report.html")
     assert "A run without cells" in Page((tmp_path / "report.html").read_text("utf-8")).text
+
+
+def test_a_workload_that_learns_nothing_has_no_curve_and_no_test_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {
+        "name": "cnn-infer",
+        "title": "Inference",
+        "task": "infer",
+        "items": "images",
+        "metric": None,
+        "chance": None,
+    }
+    (tmp_path / "bench" / "workloads").mkdir(parents=True)
+    (tmp_path / "bench" / "workloads" / "cnn-infer.json").write_text(json.dumps(spec))
+    monkeypatch.setattr(specifications, "BENCH", tmp_path / "bench")
+    folder = synthetic.make_run(tmp_path / "run", everywhere={"workload": "cnn-infer"})
+    synthetic.forget(folder, *synthetic.FAILED)
+    reports.render([folder], tmp_path / "report.html")
+    words = Page((tmp_path / "report.html").read_text("utf-8")).text
+    assert "Images/s" in words
+    assert "Inference · Synthetic Processor" in words
+    assert "Run on generated stand-in data" in words
+    for absent in ("Learning curves", "Test metric", "Test accuracy", "final accuracies do not", "expected band"):
+        assert absent not in words, absent
 
 
 def test_the_same_run_gives_the_same_page_twice(tmp_path: Path) -> None:

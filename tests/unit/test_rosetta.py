@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.protocol import source_digest
-from reports import rosetta
+from reports import render, rosetta
+from tests.fixtures import synthetic
 
 
 def test_every_framework_of_the_bench_has_both_workloads() -> None:
@@ -50,11 +51,21 @@ def test_the_page_holds_both_files_whole_and_asks_no_one_for_anything() -> None:
     assert "&lt;-" in page
 
 
-def test_a_report_shows_code_only_where_it_is_the_code_that_ran() -> None:
+def test_a_report_shows_code_only_where_it_is_the_code_that_ran(tmp_path: Path) -> None:
     here = source_digest(str(rosetta.BENCH))
-    assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"], here)] == ["torch"]
-    assert rosetta.sources("cnn-cifar10", ["torch"], "0" * 64) == []
-    assert rosetta.sources("cnn-cifar10", ["torch"], None) == []
+    for ran, told, shown in ((here, here, True), ("0" * 64, here, False), (here, None, False), (None, None, False)):
+        run = synthetic.make_run(tmp_path / f"{ran}-{told}", everywhere={"bench_sha256": ran})
+        render([run], tmp_path / "report.html", told)
+        assert ("The code that ran" in (tmp_path / "report.html").read_text()) == shown, (ran, told)
+    assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"])] == ["torch"]
+
+
+def test_the_report_imports_of_the_rest_nothing_but_the_store() -> None:
+    allowed = {"runner.store", "runner"}
+    script = "import sys, reports, reports.rosetta, reports.compare; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    ours = {name for name in loaded if name.split(".")[0] in ("bench", "runner")}
+    assert ours <= allowed
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The order of the cells, and which part of the machine each gets."""
+"""Which part of the machine each cell gets, and what a cell is told."""
 
 from __future__ import annotations
 
@@ -8,56 +8,62 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.attempt import arguments
+from runner.dispatch import places
 from runner.hardware import Cpu, Gpu, Machine
 from runner.plan import Cell
-from runner.schedule import arguments, blocks, slots
+from runner.schedule import slot_of
 
 CELL = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
-CPU = Cpu("CPU", tuple(range(16)), 8 << 30)
+CPU = Cpu("CPU", tuple(range(16)), 8 << 30, (0, 1))
 GPU = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", tuple(range(8)))
 
 
-@given(count=st.integers(0, 12), repeats=st.integers(1, 6), seed=st.integers(0, 2**32))
-def test_every_cell_is_run_once_in_every_block(count: int, repeats: int, seed: int) -> None:
-    cells = [replace(CELL, seed=number) for number in range(count)]
-    jobs = blocks(cells, repeats, seed)
-    assert Counter((job.cell, job.repeat) for job in jobs) == Counter(
-        (cell, repeat) for cell in cells for repeat in range(1, repeats + 1)
-    )
-    assert [job.repeat for job in jobs] == sorted(job.repeat for job in jobs), (
-        "a block begins before the last has ended"
-    )
-
-
-@given(seed=st.integers(0, 2**32))
-def test_the_order_is_the_seeds_and_differs_from_block_to_block(seed: int) -> None:
-    cells = [replace(CELL, seed=number) for number in range(12)]
-    jobs = blocks(cells, 4, seed)
-    assert jobs == blocks(cells, 4, seed)
-    orders = {tuple(job.cell.seed for job in jobs[start : start + 12]) for start in range(0, 48, 12)}
-    assert len(orders) > 1
-
-
-@given(
-    near=st.lists(st.sampled_from([tuple(range(8)), tuple(range(8, 16)), (3,)]), max_size=6),
-    cpu_cells=st.booleans(),
-)
-def test_gpus_get_cpus_that_are_near_them_and_share_none_while_there_are_enough(
-    near: list[tuple[int, ...]], cpu_cells: bool
-) -> None:
-    gpus = tuple(replace(GPU, index=at, uuid=f"GPU-{at}", cpus=cpus) for at, cpus in enumerate(near))
-    found = slots(Machine(CPU, gpus, None), cpu_cells)
-    by_uuid = {slot.device_uuids[0]: slot for slot in found if slot.device_kind == "cuda"}
-    assert set(by_uuid) == {gpu.uuid for gpu in gpus}
+@given(near=st.lists(st.sampled_from([tuple(range(8)), tuple(range(8, 16)), (3,)]), min_size=1, max_size=6))
+def test_gpus_get_cpus_that_are_near_them_and_share_none_while_there_are_enough(near: list[tuple[int, ...]]) -> None:
+    gpus = tuple(replace(GPU, index=at, uuid=f"GPU-{at}", board=f"GPU-{at}", cpus=cpus) for at, cpus in enumerate(near))
+    machine = Machine(CPU, gpus, None)
+    found = {place.uuid: slot_of(machine, [place]) for place in places(machine, "cuda")}
+    assert set(found) == {gpu.uuid for gpu in gpus}
     for gpu in gpus:
-        assert by_uuid[gpu.uuid].cpus
-        assert set(by_uuid[gpu.uuid].cpus) <= set(gpu.cpus)
+        assert found[gpu.uuid].cpus
+        assert set(found[gpu.uuid].cpus) <= set(gpu.cpus)
     for cpus, sharing in Counter(near).items():
         if sharing <= len(cpus):
-            given_out = [cpu for gpu in gpus if gpu.cpus == cpus for cpu in by_uuid[gpu.uuid].cpus]
+            given_out = [cpu for gpu in gpus if gpu.cpus == cpus for cpu in found[gpu.uuid].cpus]
             assert len(given_out) == len(set(given_out))
-    alone = [slot for slot in found if slot.device_kind == "cpu"]
-    assert [slot.cpus for slot in alone] == ([CPU.cpus] if cpu_cells else [])
+    assert sum(slot.memory_bytes or 0 for slot in found.values()) <= 0.9 * CPU.memory_bytes
+
+
+def test_a_cell_of_several_gpus_gets_what_belongs_to_all_of_them() -> None:
+    one, other = (
+        replace(GPU, numa_node=0),
+        replace(GPU, uuid="GPU-1", board="GPU-1", cpus=tuple(range(8, 16)), numa_node=1),
+    )
+    machine = Machine(CPU, (one, other), None)
+    slot = slot_of(machine, places(machine, "cuda"))
+    assert slot.device_uuids == ("GPU-0", "GPU-1")
+    assert slot.cpus == tuple(range(16))
+    assert slot.memory_nodes == (0, 1)
+    assert slot_of(machine, places(machine, "cuda")[1:]).memory_nodes == (1,)
+
+
+def test_a_node_that_this_machine_does_not_tell_of_binds_no_memory() -> None:
+    machine = Machine(replace(CPU, memory_nodes=(0,)), (replace(GPU, numa_node=1),), None)
+    assert slot_of(machine, places(machine, "cuda")).memory_nodes == ()
+
+
+def test_instances_of_one_gpu_have_its_cpus_in_turn() -> None:
+    halves = tuple(replace(GPU, uuid=f"MIG-{at}", board="GPU-0", instance=at) for at in range(2))
+    machine = Machine(CPU, halves, None)
+    first, second = (slot_of(machine, [place]) for place in places(machine, "cuda"))
+    assert first.cpus == second.cpus == GPU.cpus
+    assert first.memory_bytes == second.memory_bytes == int(0.9 * CPU.memory_bytes)
+
+
+def test_a_cpu_cell_has_the_machine_for_itself() -> None:
+    slot = slot_of(Machine(CPU, (GPU,), None), places(Machine(CPU, (GPU,), None), "cpu"))
+    assert (slot.device_kind, slot.device_uuids, slot.cpus) == ("cpu", (), CPU.cpus)
 
 
 def test_a_cells_arguments_are_those_that_the_bench_parses() -> None:

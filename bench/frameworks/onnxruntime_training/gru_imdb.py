@@ -37,22 +37,22 @@ class Training(Trained):
         return add("Gemm", h, "dense.w", "dense.b", transB=1)  # C5: the state at position 150
 
     def scalars(self, step):
-        """Of Adam as in the paper's algorithm 1: m / c1 / (sqrt(v / c2) + e) = sqrt(c2) / c1 * m / (sqrt(v) + e sqrt(c2))."""
-        root = math.sqrt(1 - 0.999**step)
-        return {"rate": 0.001 * root / (1 - 0.9**step), "epsilon": 1e-8 * root}
+        """Of Adam as in the paper's algorithm 1, whose moments are kept without their factors: M = m / 0.1, V = v / 0.001.
+
+        With c1 = 1 - 0.9^t and c2 = (1 - 0.999^t) / 0.001: m / c1 / (sqrt(v / ..) + e) = 0.1 sqrt(c2) / c1 * M / (sqrt(V) + e sqrt(c2)).
+        """
+        root = math.sqrt((1 - 0.999**step) / 0.001)
+        return {"rate": 0.001 * 0.1 * root / (1 - 0.9**step), "epsilon": 1e-8 * root}
 
     def update(self, graph, name, shape):
-        """C9: every constant set."""
+        """C9: every constant set. A pass over the embedding is a tenth of the update, and the factors would be two more."""
 
-        def mixed(kept, new, beta, called):
-            parts = [
-                graph.add("Mul", value, graph.constant(np.float32(f))) for value, f in ((kept, beta), (new, 1 - beta))
-            ]
-            return graph.add("Add", *parts, name=called)
+        def decayed(kept, new, beta):
+            return graph.add("Add", graph.add("Mul", kept, graph.constant(np.float32(beta))), new, name=kept + "_new")
 
         gradient = name + "_grad"
-        m = mixed(name + "/m", gradient, 0.9, name + "/m_new")
-        v = mixed(name + "/v", graph.add("Mul", gradient, gradient), 0.999, name + "/v_new")
+        m = decayed(name + "/m", gradient, 0.9)
+        v = decayed(name + "/v", graph.add("Mul", gradient, gradient), 0.999)
         change = graph.add("Div", m, graph.add("Add", graph.add("Sqrt", v), "epsilon"))
         new = graph.add("Sub", name, graph.add("Mul", change, "rate"), name=name + "_new")
         return {name + "/m": m, name + "/v": v, name: new}

@@ -1,0 +1,89 @@
+"""How long a network takes to learn something: the first time at which a learning curve is at a level."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.model import Cell, Curve, Group, Workload
+from reports.statistics import Array
+
+SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
+FEWEST = 3  # points: a curve of its two ends does not say when
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A cell's training seconds and steps until the level, the middle of its repeats; null: some repeat never was there."""
+
+    cell: Cell
+    seconds: float | None
+    steps: float | None
+
+
+@dataclass(frozen=True)
+class TimeTo:
+    """The level of a metric that cells are timed to, and where it comes from."""
+
+    name: str
+    split: str
+    level: float
+    why: str
+    rows: tuple[Reached, ...]
+
+
+def time_to(group: Group, workload: Workload) -> TimeTo | None:
+    """Time to the workload's band where a full run on its data has one; else to the training loss that every cell reached.
+
+    Null where fewer than two cells have a curve that says when.
+    """
+    key = group.key
+    if workload.band and key.preset == "full" and key.data_source == workload.band_data:
+        found = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
+        if found is not None:
+            return found
+    ends = [_end(curve) for entry in group.ranked for curve in _curves(entry.cell, "loss", "train")]
+    finite = [end for end in ends if math.isfinite(end)]
+    if not finite:
+        return None
+    return _timed(group, "loss", "train", max(finite), "which every cell ended at or below")
+
+
+def _curves(cell: Cell, name: str, split: str) -> list[Curve]:
+    found = (curve for repeat in cell.repeats for curve in repeat.curves)
+    return [curve for curve in found if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]
+
+
+def _timed(group: Group, name: str, split: str, level: float, why: str) -> TimeTo | None:
+    rows = []
+    for entry in group.ranked:
+        curves = _curves(entry.cell, name, split)
+        if curves:
+            times = [first(curve, level, falling=name == "loss") for curve in curves]
+            known = [time for time in times if time is not None]
+            middle = np.median(np.array(known), axis=0) if len(known) == len(times) else (None, None)
+            rows.append(Reached(entry.cell, *(None if value is None else float(value) for value in middle)))
+    return TimeTo(name, split, level, why, tuple(rows)) if len(rows) > 1 else None
+
+
+def _end(curve: Curve) -> float:
+    return float(np.nanmedian(curve.values[-SMOOTH:])) if np.isfinite(curve.values[-SMOOTH:]).any() else math.nan
+
+
+def smoothed(values: Array) -> Array:
+    """The running median of the last five values at each point, fewer at the beginning; what is not finite stays so."""
+    padded = np.concatenate([np.full(SMOOTH - 1, np.nan), values])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTH)
+    known = np.isfinite(windows).any(axis=1)
+    out = np.full(len(values), np.nan)
+    out[known] = np.nanmedian(windows[known], axis=1)
+    return out
+
+
+def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] | None:
+    """(training seconds, steps) at the first point where the curve, a training loss smoothed, is at the level or past it."""
+    values = smoothed(curve.values) if curve.split == "train" else curve.values
+    there = np.flatnonzero(values <= level if falling else values >= level)
+    return (float(curve.seconds[there[0]]), float(curve.steps[there[0]])) if len(there) else None

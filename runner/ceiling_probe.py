@@ -1,0 +1,132 @@
+"""Run inside an image, by `python -c`: what this environment can do at best, as one JSON object on standard output.
+
+NumPy's matrix product, one core's arithmetic, a copy of memory; and where the framework's own are known here, its matrix product, copy
+and the time of its smallest operation. Every rate is a list of windows. Python 3.6 syntax; it needs the bench beside it, and NumPy.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+
+WINDOWS = 9
+WINDOW_SECONDS = 0.06
+SIDE = 1024  # of the square matrices
+COPY_BYTES = 64 * 2**20  # well beyond any cache but the largest servers'
+CORE_ITEMS = 4096  # in the first-level cache: arithmetic of one core, no memory
+
+
+def rates(call, work, synchronize=lambda: None):
+    """Work per second of each window, after a first call that is not counted."""
+    call()
+    synchronize()
+    count, found = 1, []
+    while len(found) < WINDOWS:
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        synchronize()
+        seconds = time.perf_counter() - begin
+        if seconds < WINDOW_SECONDS and count < 2**20 and not found:
+            count *= 2
+            continue
+        found.append(work * count / max(seconds, 1e-9))
+    return found
+
+
+def numpy_rates():
+    import numpy
+
+    random = numpy.random.RandomState(1)
+    a = random.rand(SIDE, SIDE).astype(numpy.float32)
+    b, product = a.T.copy(), numpy.empty_like(a)
+    source = numpy.ones(COPY_BYTES // 4, numpy.float32)
+    target = numpy.empty_like(source)
+    x = random.rand(CORE_ITEMS).astype(numpy.float32)
+    y = numpy.empty_like(x)
+    return {
+        "matmul_flops": rates(lambda: numpy.matmul(a, b, out=product), 2.0 * SIDE**3),
+        "copy_bytes": rates(lambda: numpy.copyto(target, source), 2.0 * COPY_BYTES),
+        "core_operations": rates(lambda: numpy.sqrt(x, out=y), float(CORE_ITEMS)),
+    }
+
+
+def torch_calls(device):
+    import torch
+
+    where = torch.device(device)
+    a = torch.rand(SIDE, SIDE, device=where)
+    source = torch.ones(COPY_BYTES // 4, device=where)
+    target, small = torch.empty_like(source), torch.ones(8, device=where)
+    return lambda: torch.mm(a, a), lambda: target.copy_(source), lambda: small + small
+
+
+def jax_calls(device):
+    import jax
+    import jax.numpy
+
+    where = jax.devices("gpu" if device == "cuda" else device)[0]
+    a = jax.device_put(jax.numpy.ones((SIDE, SIDE)), where)
+    source = jax.device_put(jax.numpy.ones(COPY_BYTES // 4), where)
+    small = jax.device_put(jax.numpy.ones(8), where)
+    return (
+        lambda: jax.block_until_ready(jax.numpy.matmul(a, a)),
+        lambda: jax.block_until_ready(source + 1),
+        lambda: jax.block_until_ready(small + small),
+    )
+
+
+def tensorflow_calls(device):
+    import tensorflow
+
+    with tensorflow.device("/GPU:0" if device == "cuda" else "/CPU:0"):
+        a = tensorflow.random.uniform((SIDE, SIDE))
+        source, small = tensorflow.ones(COPY_BYTES // 4), tensorflow.ones(8)
+    return lambda: tensorflow.matmul(a, a), lambda: source + 1, lambda: small + small
+
+
+CALLS = {
+    "torch": torch_calls,
+    "keras_torch": torch_calls,
+    "jax": jax_calls,
+    "keras_jax": jax_calls,
+    "tensorflow": tensorflow_calls,
+    "keras_tensorflow": tensorflow_calls,
+}
+
+
+def framework_rates(name, device, precision):
+    """The framework's own rates, configured as a cell configures it; None where this file does not know its calls."""
+    from bench import environment
+    from bench.setup import Setup
+
+    framework = importlib.import_module("bench.frameworks." + name + ".framework")
+    framework.configure(Setup(device, precision, "default", environment.cpu_count(), 1, True))
+    if name not in CALLS:
+        return None
+    product, copy, small = CALLS[name](device)
+    return {
+        "matmul_flops": rates(product, 2.0 * SIDE**3, framework.synchronize),
+        "copy_bytes": rates(copy, 2.0 * COPY_BYTES, framework.synchronize),
+        "launches": rates(small, 1.0, framework.synchronize),
+    }
+
+
+def is_debug_build():
+    """Whether the interpreter, or the framework where it tells, was built for debugging."""
+    torch = sys.modules.get("torch")
+    return hasattr(sys, "gettotalrefcount") or bool(getattr(getattr(torch, "version", None), "debug", False))
+
+
+def main(name, device, precision):
+    printed = os.dup(1)
+    os.dup2(2, 1)  # what a framework prints must not break the JSON
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    own = framework_rates(name, device, precision)
+    found = {"load": load, "cpus": os.cpu_count(), "numpy": numpy_rates(), "framework": own, "debug": is_debug_build()}
+    os.write(printed, json.dumps(found).encode("utf-8") + b"\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,189 @@
+"""What well-known messages of drivers, engines and frameworks mean, and what mends them.
+
+One table serves `runner doctor`, which meets them when it starts a container, and the rows of cells that failed. The sentences are ours;
+where a message comes from NVIDIA's or Docker's own pages or sources, or was met, is noted beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Known:
+    """A message, by a pattern that is in it."""
+
+    pattern: str
+    means: str
+    fix: str
+
+
+KNOWN = (
+    # the engine, when the container is to be started (Docker's daemon/nvidia_linux.go; met)
+    Known(
+        r"could not select device driver \"\" with capabilities: \[\[gpu",
+        "dockerd found no nvidia-container-runtime-hook on its PATH when it started",
+        "install the NVIDIA Container Toolkit (not Docker from snap), `nvidia-ctk runtime configure --runtime=docker`, restart dockerd",
+    ),
+    Known(
+        r"could not select device driver \"cdi\"",
+        "this Docker Engine has no CDI, or has it switched off",
+        'Docker 28.2 or newer, or "features": {"cdi": true} in daemon.json',
+    ),
+    Known(
+        r"[Uu]nknown (or invalid )?runtime (name|specified).{0,3}nvidia",
+        "the runtime `nvidia` does not stand in daemon.json",
+        "`nvidia-ctk runtime configure --runtime=docker`, then restart dockerd",
+    ),
+    Known(
+        r"unresolvable CDI devices",
+        "the CDI specification is missing or older than the GPUs' present MIG layout",
+        "`systemctl restart nvidia-cdi-refresh` or `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; see `nvidia-ctk cdi list`",
+    ),
+    Known(
+        r"invoking the NVIDIA Container Runtime Hook directly",
+        "the toolkit runs in mode csv or cdi, where the hook is not for direct use",
+        'give GPUs by CDI, or set mode = "legacy" in /etc/nvidia-container-runtime/config.toml',
+    ),
+    # the toolkit's hook
+    Known(
+        r"requirement error: unsatisfied condition: cuda",
+        "the driver is older than the image asks for in NVIDIA_REQUIRE_CUDA",
+        "a newer driver, or an image of an older CUDA; NVIDIA_DISABLE_REQUIRE=1 insists",
+    ),
+    Known(
+        r"[Dd]river/library version mismatch|NVML/RM version mismatch",
+        "the driver was upgraded, and the kernel still runs the old module",
+        "restart the machine, or unload the nvidia modules (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia`) and load them again",
+    ),
+    Known(
+        r"Failed to initialize NVML: Unknown Error",
+        "the container lost its devices: systemd reloaded and took back what the hook had allowed",
+        'start it again; CDI, or "exec-opts": ["native.cgroupdriver=cgroupfs"] in daemon.json, prevents it',
+    ),
+    Known(
+        r"Failed to initialize NVML: Insufficient Permissions",
+        "SELinux keeps the container from the devices",
+        "a policy for containers that use devices, or `--security-opt label=disable`",
+    ),
+    Known(
+        r"nvidia-container-cli: .*(unknown device|device error)",
+        "the GPU or MIG instance is not there by that name any more",
+        "`nvidia-smi -L` tells today's UUIDs; plan again",
+    ),
+    # CUDA, in a cell
+    Known(
+        r"no kernel image is available for execution|no kernel image is available",
+        "the image holds no code for this GPU's compute capability",
+        "another image; max_compute_capability in its image.toml is too high",
+    ),
+    Known(
+        r"CUDA driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorInsufficientDriver",
+        "the driver is too old for the image's CUDA",
+        "a newer driver, or an image of an older CUDA",
+    ),
+    Known(
+        r"unsupported toolchain|CUDA_ERROR_INVALID_PTX|UNSUPPORTED_PTX_VERSION",
+        "the driver cannot compile this image's PTX: it is older than the image's CUDA release",
+        "a newer driver, or an image of an older CUDA",
+    ),
+    Known(
+        r"system not yet initialized|cudaErrorSystemNotReady",
+        "nvidia-fabricmanager does not run, or has another version than the driver (machines with NVSwitch)",
+        "`systemctl start nvidia-fabricmanager`, in the driver's version",
+    ),
+    Known(
+        r"libcuda\.so\.1: cannot open shared object file",
+        "the container was started without a GPU, or without the capability `compute`",
+        "`runner doctor` tells why",
+    ),
+    Known(
+        r"lib(cudnn|nccl|cublas)[\w.]*: cannot open shared object file",
+        "the framework does not find NVIDIA's libraries in the image",
+        "the image's LD_LIBRARY_PATH, or a base image with cuDNN",
+    ),
+    Known(
+        r"CUDA[_ ](error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|OutOfMemoryError",
+        "the GPU's memory did not suffice",
+        "a GPU with more memory; look with `runner gpus` whether somebody else uses it",
+    ),
+    Known(
+        r"uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE",
+        "the GPU's memory is damaged",
+        "take the GPU out of use; `nvidia-smi -q -d ECC,ROW_REMAPPER` tells more",
+    ),
+    Known(
+        r"GPU is lost|fallen off the bus|Unable to determine the device handle",
+        "the GPU answers no more",
+        "restart the machine; when it comes back: power supply, riser, heat",
+    ),
+    # the machine
+    Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
+    Known(
+        r"Illegal instruction|SIGILL",
+        "the framework's build uses instructions that this CPU does not have (AVX in most)",
+        "a newer CPU, or an older build of the framework",
+    ),
+    Known(
+        r"DataLoader worker .* is killed by signal: Bus error|insufficient shared memory",
+        "/dev/shm is too small",
+        "a larger shared memory for the container",
+    ),
+    Known(
+        r"NCCL error|ncclSystemError", "the GPUs did not reach each other", "NCCL_DEBUG=INFO in the image tells more"
+    ),
+    Known(
+        r"Segmentation fault|SIGSEGV",
+        "a framework's native code crashed",
+        "the stack stands in the log; try another version",
+    ),
+)
+
+# The Xid errors that one meets, after NVIDIA's list of them.
+_XIDS = {
+    13: (
+        "a fault in a kernel's memory access or instructions",
+        "most often the program's; try the image on another GPU",
+    ),
+    31: ("a program touched memory that is not its own", "most often the program's; try the image on another GPU"),
+    43: ("a program's fault stopped its channel", "most often the program's"),
+    45: ("the driver ended a program's work after another error", "look at the Xid before it"),
+    48: ("two bits of memory failed at once", "reset the GPU; retire it when it comes again"),
+    63: ("a row of memory was remapped", "reset the GPU when nothing runs on it"),
+    64: ("a row of memory could not be remapped", "reset the GPU; return it when it comes again"),
+    74: ("an error on an NVLink", "look at the bridge or switch, and `nvidia-smi nvlink -e`"),
+    79: ("the GPU has fallen off the bus", "restart the machine; when it comes again: power supply, riser, heat"),
+    94: ("an error of memory that stayed within one program", "start the program again"),
+    95: ("an error of memory that may have reached every program", "reset the GPU"),
+    119: ("the GPU's own processor (GSP) does not answer", "a newer driver; restart the machine"),
+    120: ("the GPU's own processor (GSP) failed", "a newer driver; restart the machine"),
+}
+
+_OF_KIND = {
+    "time-limit": "--timeout gives it longer; the stack at the end of its log tells where it was",
+    "hang": "the stack at the end of its log tells where it stood still",
+    "out-of-memory": "a machine or GPU with more memory, or fewer cells at a time",
+    "wrong-device": "`runner doctor` tells whether the engine gives the GPUs that it is asked for",
+    "gpu-lost": "restart the machine; when it comes again: power supply, riser, heat",
+    "engine": "`runner doctor` looks at the engine",
+    "protocol": "the image prints what is not an event on standard output; see its log",
+}
+
+
+def find(text: str) -> Known | None:
+    """The first known message in a text; None when there is none."""
+    return next((known for known in KNOWN if re.search(known.pattern, text)), None)
+
+
+def hint(kind: str | None, *texts: str | None) -> str | None:
+    """What to do about a failure, by what was said and else by its kind."""
+    known = next((found for text in texts if text and (found := find(text))), None)
+    if known:
+        return f"{known.means}: {known.fix}"
+    return _OF_KIND.get(kind or "")
+
+
+def xid(number: int) -> tuple[str, str]:
+    """(what an Xid means, what to do)."""
+    return _XIDS.get(number, ("an error of the GPU or its driver", "NVIDIA's list of Xid errors tells more"))

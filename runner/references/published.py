@@ -1,0 +1,109 @@
+"""The numbers that the founding documents published: every one with its source and date, every gap kept as a gap.
+
+published.csv holds a row a number. An empty field is something that its source does not say; it is read as None and never filled
+in. These numbers are points without an interval, from other software than today's: they are shown beside a measurement and
+calibrate the model of runner/expectation.py, and give no verdict.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+
+Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+def _gap(value: object) -> object:
+    return None if value == "" else value
+
+
+Gap = BeforeValidator(_gap)
+MaybeText = Annotated[Text | None, Gap]
+
+
+class PublishedError(Exception):
+    """A reference that cannot be used; the message names file, place and fix."""
+
+
+class Published(BaseModel):
+    """One published number. A field that is None is a gap of its source."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Text
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")]
+    workload: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    framework: Text
+    api: MaybeText
+    language: Annotated[Literal["python", "julia", "r"] | None, Gap]
+    gpu: MaybeText
+    gpu_count: Annotated[int | None, Field(ge=0, le=10_000), Gap]  # 0: a CPU
+    cuda: MaybeText
+    cudnn: MaybeText
+    precision: Annotated[Literal["fp64", "fp32", "tf32", "bf16", "fp16"] | None, Gap]
+    data: Annotated[Literal["real", "synthetic"] | None, Gap]
+    metric: Text
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    unit: Text
+    note: MaybeText
+
+    @property
+    def label(self) -> str:
+        """As its source calls it, else framework and interface."""
+        found = re.search(r'label="([^"]+)"', self.note or "")
+        native = self.api in (None, "native")
+        return found[1] if found else self.framework if native else f"{self.framework} ({self.api})"
+
+    @property
+    def seconds(self) -> float | None:
+        """The value in seconds, where it is a time."""
+        return {"s": 1.0, "min": 60.0, "ms": 1e-3}[self.unit] * self.value if self.unit in ("s", "min", "ms") else None
+
+
+@functools.cache
+def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
+    """Every published row, in the file's order. Raises PublishedError."""
+    rows = []
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            if reader.fieldnames != list(Published.model_fields):
+                raise PublishedError(f"{path}: the header is not {','.join(Published.model_fields)}; restore the file")
+            for row in reader:
+                rows.append(Published.model_validate(row))  # noqa: PERF401 - the line's number is needed where one fails
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][:1]) or "the row"
+        raise PublishedError(f"{path}:{reader.line_num}: {field}: {first['msg']}; mend the row") from None
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise PublishedError(f"{path} cannot be read ({error}); restore the file") from None
+    return tuple(rows)
+
+
+# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification).
+ITEMS = {"cnn-cifar10": 10 * 781 * 64, "gru-imdb": 3 * 390 * 64}
+
+
+def training_times(rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None) -> list[Published]:
+    """The rows that give the seconds of a workload's whole training in fp32 on one GPU; `gpus` are the models wanted."""
+    return [
+        row
+        for row in rows
+        if (row.workload, row.metric, row.gpu_count, row.precision) == (workload, "train_time", 1, "fp32")
+        and row.seconds is not None
+        and row.gpu is not None
+        and (gpus is None or row.gpu in gpus)
+    ]
+
+
+def items_per_second(row: Published) -> float | None:
+    """A whole training's items over its seconds: first step and shuffling are inside, evaluation is not."""
+    return ITEMS[row.workload] / row.seconds if row.seconds and row.workload in ITEMS else None

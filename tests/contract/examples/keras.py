@@ -1,0 +1,113 @@
+"""Keras 3's published way: its guides "Writing a training loop from scratch" in TensorFlow, JAX and PyTorch.
+
+As there: a model, a loss on logits, an optimiser of Keras, and each guide's fast train step: under tf.function, jitted and
+stateless, of torch's autograd. Other than there: this benchmark's layers and optimisers, no metric, and mini-batches from NumPy.
+"""
+
+import keras
+import numpy as np
+from keras import layers
+
+
+def cnn():
+    first = keras.config.image_data_format() == "channels_first"
+    return keras.Sequential(
+        [
+            keras.Input((3, 32, 32) if first else (32, 32, 3)),
+            layers.Conv2D(50, 3, padding="same", activation="relu"),
+            layers.Conv2D(50, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.Dropout(0.25),
+            layers.Conv2D(100, 3, padding="same", activation="relu"),
+            layers.Conv2D(100, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(512, activation="relu"),
+            layers.Dropout(0.5),
+            layers.Dense(10),
+        ]
+    )
+
+
+def sentiment():
+    return keras.Sequential(
+        [keras.Input((150,), dtype="int32"), layers.Embedding(30000, 125), layers.GRU(100), layers.Dense(2)]
+    )
+
+
+def on_tensorflow(model, loss_fn, optimizer, x, y):
+    import tensorflow as tf
+
+    @tf.function
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss_value = loss_fn(y, model(x, training=True))
+        grads = tape.gradient(loss_value, model.trainable_weights)
+        optimizer.apply(grads, model.trainable_weights)
+        return loss_value
+
+    return lambda: train_step(tf.constant(x), tf.constant(y))
+
+
+def on_jax(model, loss_fn, optimizer, x, y):
+    import jax
+
+    from bench.frameworks.jax.framework import started
+
+    optimizer.build(model.trainable_variables)
+    groups = (model.trainable_variables, model.non_trainable_variables, optimizer.variables)
+    state = tuple([variable.value for variable in group] for group in groups)
+
+    def compute_loss_and_updates(trainable, non_trainable, x, y):
+        y_pred, non_trainable = model.stateless_call(trainable, non_trainable, x, training=True)
+        return loss_fn(y, y_pred), non_trainable
+
+    grad_fn = jax.value_and_grad(compute_loss_and_updates, has_aux=True)
+
+    @jax.jit
+    def train_step(state, x, y):
+        trainable, non_trainable, moments = state
+        (loss, non_trainable), grads = grad_fn(trainable, non_trainable, x, y)
+        trainable, moments = optimizer.stateless_apply(moments, grads, trainable)
+        return loss, (trainable, non_trainable, moments)
+
+    def step():
+        nonlocal state
+        loss, state = train_step(state, x, y)
+        return started(loss)
+
+    return step
+
+
+def on_torch(model, loss_fn, optimizer, x, y):
+    import torch
+
+    def step():
+        logits = model(torch.from_numpy(x), training=True)
+        loss = loss_fn(torch.from_numpy(y), logits)
+        model.zero_grad()
+        trainable_weights = list(model.trainable_weights)
+        loss.backward()
+        gradients = [v.value.grad for v in trainable_weights]
+        with torch.no_grad():
+            optimizer.apply(gradients, trainable_weights)
+        return loss
+
+    return step
+
+
+def loop(model, optimizer, x, y):
+    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    on = {"tensorflow": on_tensorflow, "jax": on_jax, "torch": on_torch}[keras.backend.backend()]
+    return on(model, loss_fn, optimizer, x, y)
+
+
+def cnn_cifar10(setup, x, y):
+    if keras.config.image_data_format() == "channels_last":
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    return loop(cnn(), keras.optimizers.SGD(learning_rate=0.01, momentum=0.9), x, y)
+
+
+def gru_imdb(setup, x, y):
+    return loop(sentiment(), keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8), x, y)

@@ -1,0 +1,66 @@
+"""ONNX Runtime's published way: "On-Device Training" of its documentation, with training artifacts made from a model in ONNX.
+
+As there: generate_artifacts with CrossEntropyLoss and an optimiser, then in each step module, optimizer.step, lazy_reset_grad. The
+optimisers are those that it has: SGD without momentum, which is less work than the benchmark's, and AdamW. Other than there: the model is
+written in ONNX's operators, the GRU unrolled since its operator has no gradient, and mini-batches come from NumPy.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import numpy_helper
+from onnxruntime.training import artifacts
+from onnxruntime.training.api import CheckpointState, Module, Optimizer
+
+from bench.frameworks.onnxruntime_training import cnn_cifar10 as cnn_adapter
+from bench.frameworks.onnxruntime_training import gru_imdb as gru_adapter
+from bench.frameworks.onnxruntime_training.graph import Graph
+
+
+def forward_model(adapter, shape, kind, classes):
+    """The adapter's own network, with its parameters as initial values, which is what an exporter would write."""
+    graph = Graph()
+    graph.input("x", shape, kind)
+    graph.add("Identity", adapter.network(adapter, graph, True), name="logits")
+    graph.output("logits", (shape[0], classes))
+    random = np.random.RandomState(0)
+    for name, size in adapter.SHAPES.items():
+        graph.constants[name] = numpy_helper.from_array(random.uniform(-0.05, 0.05, size).astype("float32"), name)
+    return graph.model()
+
+
+def loop(setup, adapter, optimizer_type, classes, x, y):
+    y = y.astype("int64")
+    model = forward_model(adapter, x.shape, str(x.dtype), classes)
+    folder = Path(tempfile.mkdtemp())
+    artifacts.generate_artifacts(
+        model,
+        requires_grad=list(adapter.SHAPES),
+        loss=artifacts.LossType.CrossEntropyLoss,
+        optimizer=optimizer_type,
+        artifact_directory=str(folder),
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = setup.threads
+    state = CheckpointState.load_checkpoint(str(folder / "checkpoint"))
+    module = Module(str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"), session_options=options)
+    optimizer = Optimizer(str(folder / "optimizer_model.onnx"), module)
+
+    def step():
+        module.train()
+        loss = module(x, y)
+        optimizer.step()
+        module.lazy_reset_grad()
+        return loss
+
+    return step
+
+
+def cnn_cifar10(setup, x, y):
+    return loop(setup, cnn_adapter.Training, artifacts.OptimType.SGD, 10, x, y)
+
+
+def gru_imdb(setup, x, y):
+    return loop(setup, gru_adapter.Training, artifacts.OptimType.AdamW, 2, x.astype("int64"), y)

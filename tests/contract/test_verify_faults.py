@@ -1,0 +1,99 @@
+"""`runner verify` on real environments: a sound one passes the second time, and each planted fault is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.catalog import PROJECT, load_catalog
+from runner.engines.venv import VenvEngine
+from tests.contract.planted_environments import FAULTS, make
+
+IMAGE = "torch-2.13.0-cpu"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+Verify = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
+    """Verify one of the environments with the CNN in PyTorch; (exit code, what it found)."""
+    image = load_catalog()[IMAGE]
+    engine = VenvEngine()
+    if reason := engine.unfit(image):
+        pytest.skip(f"no environment for {IMAGE}: {reason}")
+    sound = Path(engine.prepare(image, print).command[0])
+    folder = tmp_path_factory.mktemp("verify")
+    pythons = {fault: make(folder / fault, sound, fault) for fault in FAULTS}
+
+    def run(fault: str, *words: str, repeats: int = 3, cpus: set[int] | None = None) -> tuple[int, dict[str, Any]]:
+        command = [
+            sys.executable,
+            "-m",
+            "runner",
+            "verify",
+            "--json",
+            "--gpus",
+            "none",
+            "--python",
+            str(pythons[fault]),
+        ]
+        command += ["--frameworks", "torch", "--workloads", "cnn-cifar10", "--repeats", str(repeats)]
+        command += ["--out", str(folder / "results"), "--references", str(folder / "references"), *words]
+        narrow = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
+        ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=narrow)
+        assert ended.stdout, ended.stderr[-2000:]
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return ended.returncode, found["findings"][0]
+
+    code, first = run("sound", repeats=4)
+    assert (code, first["kind"], first["parity_passed"]) == (2, "no-reference", True)
+    save = [sys.executable, "-m", "runner", "reference", "save", first["run_id"], "--name", "sound"]
+    save += ["--out", str(folder / "results"), "--references", str(folder / "references")]
+    subprocess.run(save, cwd=PROJECT, check=True)
+    return run
+
+
+def names(found: dict[str, Any]) -> set[str]:
+    return {cause["name"] for cause in found["causes"]}
+
+
+def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) -> None:
+    code, found = verify("sound")
+    assert found["kind"] in ("ok", "unsure"), found["reason"]  # unsure where the machine is too busy to tell
+    assert code == (0 if found["kind"] == "ok" else 2)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second thread to take away")
+def test_one_thread_where_two_may_run_is_slow_and_named(verify: Verify) -> None:
+    code, found = verify("one-thread")
+    assert (code, found["kind"]) == (1, "slow")
+    assert "fewer threads" in names(found)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is none to take away")
+def test_one_cpu_taken_away_is_slow_and_named(verify: Verify) -> None:
+    code, found = verify("sound", cpus={min(os.sched_getaffinity(0))})
+    assert (code, found["kind"]) == (1, "slow")
+    assert "fewer CPUs" in names(found)
+
+
+def test_products_that_take_15_percent_longer_are_slow_or_named_as_the_framework_s(verify: Verify) -> None:
+    code, found = verify("slow-product")
+    assert found["kind"] in ("slow", "unsure"), found["reason"]
+    assert code in (1, 2)
+    assert "a slow matrix product" in names(found)
+
+
+def test_another_loss_is_wrong(verify: Verify) -> None:
+    code, found = verify("another-loss", repeats=1)
+    assert (code, found["kind"]) == (1, "wrong")
+    assert "loss" in found["reason"] or "gradient" in found["reason"]

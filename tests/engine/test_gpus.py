@@ -1,0 +1,433 @@
+"""The whole way over GPUs that are not there: the real runner, the real nvidia-ml-py and a real Docker Engine of the tests' own, on
+stand-ins for NVML and for NVIDIA's hook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner import lease, store
+from runner.catalog import PROJECT
+from runner.engines.docker import OWNER_LABEL
+from tests.stand_ins import fleet as stand_in
+from tests.stand_ins.engine import OwnEngine, why_not
+from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+H100, H100_SLICE, L4 = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA L4"
+
+
+@pytest.fixture(scope="module")
+def fleet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fleet") / "fleet"
+
+
+@pytest.fixture(scope="module")
+def own(fleet_file: Path) -> Iterator[OwnEngine]:
+    if reason := why_not():
+        pytest.skip(f"left out, because {reason}")
+    Fleet((FakeGpu(),)).write(fleet_file)
+    with OwnEngine(fleet_file) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def tiny(own: OwnEngine) -> str:
+    return own.make_tiny_image()
+
+
+@pytest.fixture
+def variables(own: OwnEngine, tiny: str, fleet_file: Path, nvml_library: Path, tmp_path: Path) -> dict[str, str]:
+    return stand_in.environment(nvml_library, fleet_file) | {
+        "DOCKER_HOST": own.url,
+        "DLBENCH_TINY": tiny,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        lease.VARIABLE: str(tmp_path / "leases"),
+    }
+
+
+Run = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
+    """Start `runner matrix`; results go to tmp_path/results."""
+    started = []
+
+    def run(*options: str, **more: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.engine.tiny_runner",
+            "matrix",
+            "--out",
+            str(tmp_path / "results"),
+            *options,
+        ]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen(command, cwd=PROJECT, env=variables | more, **pipes)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 300) -> str:
+    """What it printed."""
+    printed, _ = process.communicate(timeout=seconds)
+    return printed
+
+
+def folder(tmp_path: Path) -> Path:
+    (manifest,) = (tmp_path / "results").glob("*/run.json")
+    return manifest.parent
+
+
+def rows(tmp_path: Path) -> pd.DataFrame:
+    return store.read([folder(tmp_path)], "cells")
+
+
+def nothing_is_left(own: OwnEngine, tmp_path: Path) -> None:
+    """No container, no lock, no temporary file."""
+    client = own.client()
+    assert client.containers.list(all=True, filters={"label": OWNER_LABEL}) == []
+    client.close()
+    assert list((tmp_path / "leases").glob("*")) == []
+    assert list((tmp_path / "results").rglob("*.part")) == []
+    assert list((tmp_path / "results").rglob(".*")) == []
+
+
+def test_every_plannable_cell_runs_on_its_own_gpus_and_the_rest_says_why_not(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as somebody:
+        eight_gpus(somebody.pid).write(fleet_file)
+        process = run("--gpus", "all", "--frameworks", "torch", "--repeats", "2", "--devices", "1,2,4")
+        printed = ended(process)
+        somebody.kill()
+    assert process.returncode == 0, printed
+    cells = rows(tmp_path)
+    ran = cells[cells.status != "skipped"]
+    assert set(ran.status) == {"ok"}
+
+    # two workloads and two repeats of: cu118 on L4 only; the others on all; two H100 together, two L4 together
+    count = ran.groupby(["device_model", "devices"]).size().to_dict()
+    assert count == {(H100, 1): 8, (H100, 2): 8, (H100_SLICE, 1): 8, (L4, 1): 12, (L4, 2): 12}
+    slices, used = {uuid_of(8, "MIG"), uuid_of(9, "MIG")}, set()
+    for row in ran.itertuples():
+        assert sorted(row.device_uuids) == sorted(row.given_uuids)
+        assert len(row.given_uuids) == row.devices
+        used |= set(row.given_uuids)
+    assert used <= {*(uuid_of(place) for place in (0, 1, 2, 4, 5, 6)), *slices}
+    assert {uuid_of(7), uuid_of(3)}.isdisjoint(used)
+
+    reasons = cells[cells.status == "skipped"].groupby(["device_model", "devices"]).reason.agg(set).to_dict()
+    assert any("compute capability 9.0" in reason for reason in reasons[H100, 1])
+    assert reasons[L4, 4] == {f"it takes 4 GPUs, and of {L4} there are 3 to use"}
+    assert any("MIG instances cannot work together" in reason for reason in reasons[H100_SLICE, 2])
+    assert f"process {somebody.pid}" in printed
+    nothing_is_left(own, tmp_path)
+
+
+def test_an_old_driver_leaves_out_what_needs_a_newer_one(run: Run, fleet_file: Path, tmp_path: Path) -> None:
+    replace(eight_gpus(0, busy=()), driver="535.104.05").write(fleet_file)
+    printed = ended(run("--gpus", "4,5", "--frameworks", "torch"))
+    cells = rows(tmp_path)
+    assert set(cells[cells.status == "ok"].image) == {"tiny-cu118", "tiny-cu128"}, printed
+    (reason,) = set(cells[cells.image == "tiny-cu130"].reason)
+    assert reason == "the NVIDIA driver is 535.104.05, and the image's CUDA 13.0 needs 580.65.06 or newer"
+
+
+def test_telemetry_of_the_cells_own_gpu_lies_beside_its_samples(run: Run, fleet_file: Path, tmp_path: Path) -> None:
+    hot = FakeGpu(power_watts=250.0, throttle=0x40, celsius=91)
+    Fleet((hot, FakeGpu())).write(fleet_file)
+    ended(run("--each-gpu", "--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128"))
+    cells, telemetry = rows(tmp_path), store.read([folder(tmp_path)], "telemetry")
+    ran = cells[cells.status == "ok"].set_index("device_uuid")
+    assert set(ran.index) == {uuid_of(0), uuid_of(1)}
+    samples = store.read([folder(tmp_path)], "samples").query("stage == 'steady'")
+    for uuid, watts in ((uuid_of(0), 250.0), (uuid_of(1), 60.0)):
+        of_cell = telemetry[telemetry.cell_id == ran.loc[uuid].cell_id]
+        assert set(of_cell.device) == {uuid, "cpu"}
+        seconds = samples[samples.cell_id == ran.loc[uuid].cell_id]
+        assert of_cell.seconds.min() < seconds.begin_seconds.max()
+        assert ran.loc[uuid].mean_power_watts == pytest.approx(watts, rel=0.03)
+        assert ran.loc[uuid].joules_per_item == pytest.approx(ran.loc[uuid].energy_joules / seconds["items"].sum())
+        assert ran.loc[uuid].energy_source == "counter"
+    assert bool(ran.loc[uuid_of(0)].throttled)
+    assert list(ran.loc[uuid_of(0)].throttled_by) == ["hardware thermal slowdown"]
+    assert ran.loc[uuid_of(0)].max_temperature_celsius == 91
+    assert not bool(ran.loc[uuid_of(1)].throttled)
+
+
+def test_a_container_that_got_another_gpu_fails_its_cell(run: Run, fleet_file: Path, tmp_path: Path) -> None:
+    file = Fleet((FakeGpu(), FakeGpu())).write(fleet_file)
+    file.write_text(file.read_text() + f"hook_gives {uuid_of(1)}\n")
+    process = run("--gpus", "0", "--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128")
+    printed = ended(process)
+    assert process.returncode == 1, printed
+    (row,) = rows(tmp_path).query("status == 'failed'").itertuples()
+    assert row.error_kind == "wrong-device"
+    assert row.reason == f"it ran on {uuid_of(1)} and was given {uuid_of(0)}"
+    assert "runner doctor" in row.hint
+
+
+def test_the_hooks_own_refusal_is_the_row_and_has_a_hint(run: Run, fleet_file: Path, tmp_path: Path) -> None:
+    file = Fleet((FakeGpu(),)).write(fleet_file)
+    file.write_text(file.read_text() + "hook_error initialization error: nvml error: driver/library version mismatch\n")
+    ended(run("--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128"))
+    (row,) = rows(tmp_path).query("status == 'failed'").itertuples()
+    assert row.error_kind == "engine"
+    assert "driver/library version mismatch" in row.reason
+    assert "restart the machine" in row.hint
+
+
+@pytest.mark.parametrize(
+    ("seed", "kind", "words", "hint"),
+    [
+        ("66", "crash", "SIGSEGV", "native code crashed"),
+        ("68", "crash", "exit code 1", "no code for this GPU"),
+    ],
+)
+def test_a_cells_failure_is_a_row_with_the_end_of_its_log_and_a_hint(
+    run: Run, fleet_file: Path, tmp_path: Path, seed: str, kind: str, words: str, hint: str
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    ended(run("--seed", seed, "--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128"))
+    (row,) = rows(tmp_path).query("status == 'failed'").itertuples()
+    assert row.error_kind == kind
+    assert words in row.reason
+    assert hint in row.hint
+
+
+def test_a_hanging_cell_is_ended_and_its_stack_is_in_the_row(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    options = ["--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128"]
+    ended(run("--seed", "67", "--timeout", "2", *options))
+    (row,) = rows(tmp_path).query("status == 'failed'").itertuples()
+    assert (row.error_kind, row.reason) == ("time-limit", "it had not ended after 2 s and was stopped")
+    assert 'File "tiny.py", line 7 in wait' in row.log_tail
+    assert "stack" in row.hint
+    nothing_is_left(own, tmp_path)
+
+
+def test_a_lost_gpus_cells_go_to_its_twin(run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path) -> None:
+    two = Fleet((FakeGpu(), FakeGpu()))
+    two.write(fleet_file)
+    process = run("--frameworks", "torch", "--repeats", "4")
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 4, process)
+    two.with_gpu(0, lost=1).write(fleet_file)
+    printed = ended(process)
+    assert process.returncode == 0, printed
+    ran = rows(tmp_path).query("status != 'skipped'")
+    assert set(ran.status) == {"ok"}
+    assert len(ran) == 3 * 2 * 4
+    assert json.loads((folder(tmp_path) / "run.json").read_bytes())["devices_lost"] == [uuid_of(0)]
+    assert len(ran[[uuid_of(1) in row for row in ran.given_uuids]]) > 12
+    nothing_is_left(own, tmp_path)
+
+
+def test_when_every_gpu_is_lost_each_cell_says_so(run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path) -> None:
+    one = Fleet((FakeGpu(),))
+    one.write(fleet_file)
+    process = run("--frameworks", "torch")
+    wait_for(lambda: bool(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))), process)
+    one.with_gpu(0, lost=1).write(fleet_file)
+    printed = ended(process)
+    assert process.returncode == 1, printed
+    ran = rows(tmp_path).query("status != 'skipped'")
+    assert len(ran) == 6
+    assert set(ran.query("status == 'failed'").error_kind) == {"gpu-lost"}
+    nothing_is_left(own, tmp_path)
+
+
+def test_a_second_runner_on_the_same_gpu_is_told_who_has_it(run: Run, fleet_file: Path, tmp_path: Path) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    first = run("--frameworks", "torch", "--repeats", "3")
+    wait_for(lambda: bool(list((tmp_path / "leases").glob("*"))), first)
+    second = run("--frameworks", "torch", "--no-wait")
+    printed = ended(second)
+    assert second.returncode == 2
+    assert f"is held by another runner (process {first.pid}" in printed
+    first.send_signal(signal.SIGINT)
+    ended(first)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    """Containers killed at random, the engine restarted, the disk full, the runner killed; then what is left is run."""
+    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
+    with small_disk(tmp_path / "results") as disk:
+        process = run("--repeats", "6")
+        wait_for(lambda: rows_there(tmp_path) >= 6, process)
+        kill_some_containers(own, 3)
+        own.stop()
+        own.start()
+        wait_for(lambda: rows_there(tmp_path) >= 20, process)
+        disk.fill()
+        printed = ended(process)
+        assert process.returncode == 1, printed
+        assert "what had ended before is kept" in printed
+        disk.free()
+
+        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("cells/*.r*.parquet")}
+        process = run("--resume", folder(tmp_path).name)
+        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 8, process)
+        process.kill()
+        ended(process)
+        process = run("--resume", folder(tmp_path).name)
+        printed = ended(process)
+        assert process.returncode in (0, 1), printed
+
+        ran = rows(tmp_path).query("status != 'skipped'")
+        assert len(ran) == len(set(zip(ran.cell_id, ran.repeat, strict=True))) == 3 * 2 * 2 * 6
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what had ended was run again"
+        failed = ran[ran.status == "failed"]
+        assert set(failed.error_kind) <= {"crash", "engine"}
+        assert len(failed) <= 3, "only the killed containers' cells may have failed"
+        nothing_is_left(own, tmp_path)
+
+
+def rows_there(tmp_path: Path) -> int:
+    return len(list((tmp_path / "results").glob("*/cells/*.r*.parquet")))
+
+
+def kill_some_containers(own: OwnEngine, count: int) -> None:
+    client = own.client()
+    for container in client.containers.list(filters={"label": OWNER_LABEL}, ignore_removed=True)[:count]:
+        with contextlib.suppress(Exception):  # it ended by itself meanwhile
+            container.kill()
+    client.close()
+
+
+class SmallDisk:
+    """A file system of its own that can be filled."""
+
+    def __init__(self, path: Path) -> None:
+        self._ballast = path / "ballast"
+
+    def fill(self) -> None:
+        with open(self._ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[SmallDisk]:
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"left out, because no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_the_runner_takes_three_percent_of_a_core_while_eight_cells_stream(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    import psutil
+
+    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
+    slow = own.make_tiny_image(pace_milliseconds=90)  # 21 s: as many lines a second as a quick cell prints
+    process = run("--repeats", "1", DLBENCH_TINY=slow)
+    streams = tmp_path / "results"
+    wait_for(lambda: sum(path.stat().st_size > 4000 for path in streams.glob("*/events/*.jsonl")) >= 8, process, 120)
+    watched = psutil.Process(process.pid)
+    before, begin = watched.cpu_times(), time.monotonic()
+    time.sleep(5)
+    after, seconds = watched.cpu_times(), time.monotonic() - begin
+    spent = (after.user + after.system - before.user - before.system) / seconds
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    assert spent <= 0.03, f"{100 * spent:.1f} % of a core"
+    nothing_is_left(own, tmp_path)
+
+
+DOCTOR = ("-m", "runner", "doctor", "--image")
+
+
+def doctor(variables: dict[str, str], image: str) -> dict[str, Any]:
+    command = [sys.executable, *DOCTOR, image, "--json"]
+    ended = subprocess.run(command, cwd=PROJECT, env=variables, capture_output=True, text=True)
+    told: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.returncode == (1 if told["failed"] else 0), ended.stderr
+    return {check["name"]: check for check in told["checks"]}
+
+
+def test_doctor_starts_a_container_and_sees_that_all_is_well(
+    variables: dict[str, str], tiny: str, fleet_file: Path, own: OwnEngine, tmp_path: Path
+) -> None:
+    eight_gpus(0, busy=()).write(fleet_file)
+    checks = doctor(variables, tiny)
+    assert checks["container"]["status"] == "ok", checks["container"]
+    assert uuid_of(0) in checks["container"]["saw"]
+    assert uuid_of(9, "MIG") in checks["container"]["saw"]
+    assert checks["MIG"]["saw"].startswith("3:0 ")
+    assert checks["engine"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("line", "saw", "fix"),
+    [
+        (f"hook_gives {uuid_of(5)}", "sees " + uuid_of(5), "nvidia-ctk cdi list"),
+        ("hook_error requirement error: unsatisfied condition: cuda>=13.0", "unsatisfied condition", "a newer driver"),
+    ],
+)
+def test_doctor_tells_what_is_wrong_with_the_container(
+    variables: dict[str, str], tiny: str, fleet_file: Path, line: str, saw: str, fix: str
+) -> None:
+    file = Fleet((FakeGpu(),)).write(fleet_file)
+    file.write_text(f"{file.read_text()}{line}\n")
+    check = doctor(variables, tiny)["container"]
+    assert check["status"] == "fail"
+    assert saw in check["saw"]
+    assert fix in check["fix"]
+
+
+def test_doctor_explains_an_engine_without_the_toolkit(
+    variables: dict[str, str], fleet_file: Path, client: Any, base_image: str
+) -> None:
+    """The machine's own engine: it was started without NVIDIA's hook, or it has a GPU and this test's fleet is not there."""
+    Fleet((FakeGpu(),)).write(fleet_file)
+    plain = {name: value for name, value in variables.items() if name != "DOCKER_HOST"}
+    check = doctor(plain, base_image)["container"]
+    assert check["status"] == "fail"
+    assert "NVIDIA" in check["fix"] or "nvidia" in check["fix"]
+
+
+def test_nothing_of_this_reaches_the_machines_own_engine(own: OwnEngine) -> None:
+    assert own.url != os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")

@@ -1,0 +1,70 @@
+"""The real `runner matrix` with the real Docker engine; only the images are toys: all of them are the one tiny image.
+
+Run as `python -m tests.engine.tiny_runner matrix ...`; DLBENCH_TINY is the tiny image's id. The catalog has images of several CUDA
+releases, so that a fleet of several GPUs runs some and leaves some out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+from runner import matrix
+from runner.catalog import PROJECT, Image
+from runner.engines.base import Prepared
+from runner.engines.docker import DockerEngine
+from runner.engines.host import HostImage
+
+# name -> (oldest driver, least and greatest compute capability)
+IMAGES = {
+    "tiny-cu118": ("450.80.02", "5.0", "8.9"),
+    "tiny-cu128": ("525.60.13", "7.0", "12.0"),
+    "tiny-cu130": ("580.65.06", "7.5", "12.0"),
+}
+
+
+class TinyEngine(DockerEngine):
+    """Docker, with images that need no build."""
+
+    def unfit(self, image: Image) -> str | None:
+        return None
+
+    def cost(self, image: Image) -> int:
+        return 0
+
+    def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
+        return Prepared(image, os.environ["DLBENCH_TINY"], ("/cell",))
+
+
+def images() -> dict[str, Image]:
+    fixed: dict[str, Any] = {
+        "folder": PROJECT,
+        "frameworks": tuple(os.environ.get("DLBENCH_TINY_FRAMEWORKS", "torch,jax").split(",")),
+        "framework_version": "1.0",
+        "python": "3.11",
+        "accelerator": "cuda",
+        "base": "tiny",
+        "precisions": ("fp32", "tf32"),
+        "locked": date(2026, 1, 1),
+        "download_gb": 0.0,
+        "installed_sha256": "0" * 64,
+    }
+    found: dict[str, Image] = {}
+    for name, (driver, low, high) in IMAGES.items():
+        of_image = {"cuda": name[-3:-1] + "." + name[-1], "min_driver": driver}
+        of_image |= {"min_compute_capability": low, "max_compute_capability": high}
+        found[name] = HostImage.model_construct(name=name, **fixed, **of_image)
+    return found
+
+
+def main() -> None:
+    matrix._engine = lambda options, machine: (TinyEngine(), "engine docker: as asked", images())
+    from runner.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""A Docker Engine of the tests' own, with a stand-in for NVIDIA's hook on its PATH, and a tiny image for it.
+
+The engine is a real dockerd beside the machine's own, which knows nothing of it: other folders, other socket, no network. It may be
+restarted; the machine's may not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, compiler
+
+RECORDED = HERE.parent / "unit" / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
+TAG = "dlbench-tiny:test"
+
+
+def why_not() -> str | None:
+    """Why no engine of our own can be had here; None when one can."""
+    if os.getuid() != 0:
+        return "only root can start a Docker Engine"
+    for program in ("dockerd", "containerd", "runc", "nsenter"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    return None if compiler() else "there is no C compiler to make the tiny image with"
+
+
+class OwnEngine:
+    """A dockerd with its own folders, for as long as the block runs."""
+
+    def __init__(self, fleet: Path) -> None:
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="dlb-", dir="/tmp")
+        )  # short: a socket's path has 108 characters at most
+        self.url = f"unix://{self.folder}/docker.sock"
+        self._fleet = fleet
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> OwnEngine:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        here = self.folder
+        command = ["dockerd", "--data-root", f"{here}/data", "--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
+        command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        variables = {**os.environ, "PATH": f"{HERE / 'hook'}:{os.environ['PATH']}", FLEET_VARIABLE: str(self._fleet)}
+        with open(here / "log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+        end = time.monotonic() + 60
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"dockerd did not start:\n{(here / 'log').read_text()[-2000:]}")
+            time.sleep(0.1)
+
+    def answers(self) -> bool:
+        import docker
+
+        try:
+            client = docker.DockerClient(self.url, version="auto", timeout=5)
+        except docker.errors.DockerException:
+            return False
+        client.close()
+        return True
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def client(self) -> Any:
+        import docker
+
+        return docker.DockerClient(self.url, version="auto")
+
+    def make_tiny_image(self, pace_milliseconds: int = 2) -> str:
+        """The image's id. A megabyte: one static program and its stream."""
+        lines = len(stream(1).splitlines())
+        program = self.folder / "cell"
+        flags = ["-static", "-O1", "-Wall", "-Wextra", "-Werror", f"-DPACE_MILLISECONDS={pace_milliseconds}"]
+        subprocess.run([str(compiler()), *flags, "-o", str(program), str(HERE / "cell.c")], check=True)
+        files = {
+            "cell": program.read_bytes(),
+            "usr/bin/nvidia-smi": program.read_bytes(),
+            "stream.jsonl": stream(lines * pace_milliseconds / 1000),
+        }
+        client = self.client()
+        try:
+            client.api.import_image_from_data(_tar(files), repository=TAG.split(":")[0], tag=TAG.split(":")[1])
+            return str(client.images.get(TAG).id)
+        finally:
+            client.close()
+
+
+def stream(seconds: float) -> bytes:
+    """A recorded stream at such a pace that it lasts so long; the cell fills in what it is asked for and what it sees."""
+    events = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    scale = seconds / events[-1]["t"]
+    for event in events:
+        for name in ("t", "begin", "seconds"):
+            if isinstance(event.get(name), float):
+                event[name] *= scale
+        if event["event"] == "environment":
+            event |= {"framework": "@FRAMEWORK@", "device": "@DEVICE@"}
+            event["clock"]["unix_at_zero"] = "@ZERO@"
+    return "".join(json.dumps(event) + "\n" for event in events).encode()
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for folder in ("tmp", "cache", "data", "usr", "usr/bin", "dev", "proc", "sys"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            archive.addfile(entry)
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,0 +1,172 @@
+"""Versions, precisions and devices set against one another, over stored runs whose levels are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reports
+from reports import across, curves, findings, summary, tables
+from reports.across import Across
+from reports.model import Curve, Group, Tables
+from runner.store import RunStore
+from tests.fixtures import synthetic
+
+GPU = "NVIDIA H200"
+# image: CUDA, cuDNN, framework, factor on the level
+LADDER = {
+    "torch-2.8.0-cu124": ("12.4", "9.1.0", "2.8.0", 1.30),
+    "torch-2.9.1-cu126": ("12.6", "9.5.1", "2.9.1", 1.08),
+    "torch-2.9.1-cu128-old": ("12.8", "9.5.1", "2.9.1", 1.00),
+    "torch-2.9.1-cu128": ("12.8", "9.10.2", "2.9.1", 1.00),
+}
+
+
+def add(folder: Path, image: str, factor: float, draw: int, **told: Any) -> None:
+    """Store three repeats of a CNN cell of another image, precision or device in a run that is already there."""
+    columns = {
+        "image": image,
+        **{name: told[name] for name in ("precision", "device_model", "device_kind") if name in told},
+    }
+    entry = {**synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10"), **columns}
+    cell_id = synthetic.digest(json.dumps(entry, sort_keys=True))[:16]
+    for repeat in (1, 2, 3):
+        rows = synthetic.ended({**entry, "image": "torch-2.13.0-cpu"}, repeat, 40, factor, draw)
+        rows["cells"][0].update({**columns, **told})
+        RunStore(folder).write_repeat(cell_id, repeat, rows)
+
+
+def ladder(folder: Path) -> Path:
+    synthetic.make_run(folder, repeats=3)
+    for draw, (image, (cuda, cudnn, version, factor)) in enumerate(LADDER.items(), start=1):
+        told = {"cuda_version": cuda, "cudnn_version": cudnn, "framework_version": version}
+        add(folder, image, factor, draw, device_kind="cuda", device_model=GPU, **told)
+    return folder
+
+
+def group(data: Tables, device: str) -> Group:
+    (found,) = [one for one in data.groups if one.key.device_model == device and one.key.workload == "cnn-cifar10"]
+    return found
+
+
+def effects(found: Across | None) -> dict[str, tuple[str, bool]]:
+    assert found is not None
+    return {effect.of: (effect.contrast.verdict, effect.apart) for effect in found.effects}
+
+
+def test_the_effects_of_cuda_and_cudnn_are_told_apart_where_the_cells_allow_it(tmp_path: Path) -> None:
+    data = tables.load([ladder(tmp_path / "run")])
+    found = effects(across.versions(group(data, GPU)))
+    assert found == {
+        "CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1": ("real", True),
+        "cuDNN 9.5.1 → 9.10.2, with CUDA 12.8 and PyTorch 2.9.1": ("noise", True),
+        "CUDA 12.4 → 12.6, cuDNN 9.1.0 → 9.5.1 and PyTorch 2.8.0 → 2.9.1": ("real", False),
+    }
+
+
+def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) -> None:
+    (said,) = findings.changes(tables.load([ladder(tmp_path / "run")]))
+    assert said.startswith(
+        "CNN on CIFAR-10, training, NVIDIA H200: CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1"
+    )
+    assert "less time" in said
+
+
+def test_one_version_has_no_ladder(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
+    assert [across.versions(one) for one in data.groups] == [None, None]
+    assert findings.changes(data) == ()
+
+
+def test_versions_are_ordered_as_numbers() -> None:
+    rungs = [("12.10", "9", "2.9"), ("12.9", "9", "2.9"), ("12.9", "9", "2.10")]
+    assert sorted(rungs, key=across._ordered) == [rungs[1], rungs[2], rungs[0]]
+
+
+def test_precisions_are_held_against_fp32_in_the_same_image(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    add(folder, "torch-2.13.0-cpu", 0.6, 1, precision="bf16")
+    data = tables.load([folder])
+    (found,) = across.precisions(data.workloads[0])
+    assert effects(found) == {"fp32 → bf16": ("real", True)}
+    assert across.precisions(data.workloads[1]) == ()
+
+
+def test_devices_are_held_against_the_one_that_most_cells_ran_on(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    add(folder, "torch-2.13.0-cpu", 0.5, 1, device_model="Another Processor")
+    (found,) = across.devices(tables.load([folder]).workloads[0])
+    assert list(effects(found)) == [f"{synthetic.CPU} → Another Processor"]
+    ratio = found.effects[0].contrast.ratio
+    assert ratio is not None
+    assert ratio.value == pytest.approx(0.5, rel=0.03)
+
+
+def test_time_to_a_loss_is_to_one_that_every_cell_reached(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
+    found = curves.time_to(data.groups[0], data.workloads[0])
+    assert found is not None
+    assert (found.name, found.split) == ("loss", "train")
+    assert all(row.seconds is not None and row.seconds > 0 for row in found.rows)
+    # All follow the same curve over steps, so the faster step is there first.
+    assert next(row.cell.framework for row in sorted(found.rows, key=lambda row: row.seconds or 0)) == "torch"
+
+
+def test_a_single_lucky_batch_is_no_level_reached() -> None:
+    values = [3.0, 3.0, 3.0, 0.1, 3.0, 3.0, 1.0, 1.0, 1.0, 1.0]
+    steps = list(range(len(values)))
+    curve = Curve("loss", "train", 1, *(np.array(one, dtype=float) for one in (steps, steps, values)))
+    assert curves.first(curve, 1.0, falling=True) == (7.0, 7.0)  # not 3, where one batch alone was
+    assert curves.first(curve, 0.05, falling=True) is None
+
+
+def test_the_page_shows_the_ladder_costs_and_times(tmp_path: Path) -> None:
+    reports.render([ladder(tmp_path / "run")], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    for words in ("Across versions on this device", "What a version changed", "Host memory", "Time to training loss"):
+        assert words in page, words
+    assert "Joules" not in page
+    assert 'id="history"' not in page
+
+
+def test_several_runs_have_a_section_on_what_moved(tmp_path: Path) -> None:
+    slow = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.1}
+    runs = [
+        synthetic.make_run(tmp_path / "a", repeats=3),
+        synthetic.make_run(tmp_path / "b", repeats=3, draw=1, slower=slow, everywhere={"driver_version": "580.1"}),
+    ]
+    reports.render(runs, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    section = page[page.index('<section id="history"') : page.index('<section id="parity"')]
+    assert "5 comparisons over 2 runs: 1 moved" in section
+    assert "real: takes" in section
+    assert "nothing recorded changed" in section
+
+
+def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path) -> None:
+    row = {"joules_per_item": 0.25, "mean_power_watts": 612.0, "throttled": True, "throttle_reasons": ["heat"]}
+    assert tables._costs([row, {**row, "joules_per_item": 0.35}]) == {"joules_per_item": 0.3, "mean_power_watts": 612.0}
+    assert tables._throttled([row, {}]) == ("heat",)
+    assert tables._throttled([{**row, "throttled": False}]) == ()
+
+
+def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_path: Path) -> None:
+    text = summary.markdown(tables.load([ladder(tmp_path / "run")]))
+    assert "**PyTorch 2.13.0 is fastest.**" in text or "cannot be told apart" in text
+    assert "| torch-2.9.1-cu128 |" in text
+    assert "- CNN on CIFAR-10, training, NVIDIA H200: CUDA 12.6 → 12.8" in text
+    assert "Not ranked: tensorflow-2.21.0-cpu (failed)." in text
+
+
+def test_markup_in_the_summary_stays_text(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>|`x` [a](javascript:1) \u202e\x1b[31m"
+    folder = synthetic.make_run(tmp_path / "run", changes={"image": hostile, "device_model": hostile})
+    text = summary.markdown(tables.load([folder]))
+    assert "<script>" not in text
+    assert "](javascript" not in text.replace("\\](javascript", "").replace("\\]", "")
+    assert "\x1b" not in text
+    assert "\u202e" not in text

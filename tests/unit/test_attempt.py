@@ -1,0 +1,220 @@
+"""One attempt at a cell: the watchdog's verdicts, an engine that goes and comes back, a GPU that has to cool; in real processes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import store, telemetry
+from runner.attempt import Attempt, Limits, Site
+from runner.catalog import load_catalog
+from runner.dispatch import Job
+from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
+from runner.engines.local import LocalRunning, start_process
+from runner.hardware import Cpu, Gpu, Machine
+from runner.plan import Cell
+from runner.schedule import Matrix, Outcome
+
+RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
+CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+SLOT = Slot("cpu", (), (), None)
+PATIENT = Limits(60, 60)
+REPLAY = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
+HANG = "import time\nprint(end='', flush=True)\ndef stands_still(): time.sleep(60)\nstands_still()"
+
+
+class Engine:
+    """Runs one script in a real process; it may go away for a while."""
+
+    name = "host"
+
+    def __init__(self, script: str, recorded: Path) -> None:
+        self.script, self.recorded = script, recorded
+        self.gone_for = 0
+        self.starts = 0
+        self.sweeps = 0
+
+    def unavailable(self) -> str | None:
+        self.gone_for -= 1
+        return "no Docker Engine answers" if self.gone_for >= 0 else None
+
+    def prepare(self, image: Any, say: Callable[[str], None]) -> Prepared:
+        return Prepared(image, "sha256:0", (sys.executable, "-c", self.script, str(self.recorded)))
+
+    def start(
+        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+    ) -> LocalRunning:
+        self.starts += 1
+        if self.gone_for > 0:
+            raise EngineGoneError("the connection was refused")
+        return start_process(prepared, [], slot, label, data, cache)
+
+    def sweep(self) -> int:
+        self.sweeps += 1
+        return 0
+
+
+class Observer:
+    def preparing(self, image: str, line: str) -> None: ...
+
+    def started(self, job: Job) -> None: ...
+
+    def told(self, job: Job, event: Any) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+@pytest.fixture
+def monitor() -> Iterator[telemetry.Monitor]:
+    with telemetry.Monitor() as monitor:
+        yield monitor
+
+
+@pytest.fixture
+def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+
+    def site(script: str, limits: Limits = PATIENT) -> Site:
+        recorded = tmp_path / "recorded"
+        recorded.write_text(RECORDED)
+        engine: Any = Engine(script, recorded)
+        return Site(engine, store.RunStore(tmp_path / "run"), limits, None, tmp_path / "cache", monitor)
+
+    return site
+
+
+def watched(attempt: Attempt, prepared: Prepared) -> Any:
+    """Run an attempt with its watchdog beside it, as the matrix does."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(attempt.run(prepared)))
+    thread.start()
+    while thread.is_alive():
+        attempt.watch(time.monotonic())
+        time.sleep(0.05)
+    return found[0]
+
+
+def row_of(tmp_path: Path) -> dict[str, Any]:
+    (row,) = store.read([tmp_path / "run"], "cells").to_dict("records")
+    return dict(row)
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind", "words"),
+    [
+        (Limits(1, 60), "time-limit", "it had not ended after 1 s"),
+        (Limits(60, 1), "hang", "it had said nothing for 1 s"),
+    ],
+)
+def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
+    site: Callable[..., Site], tmp_path: Path, limits: Limits, kind: str, words: str
+) -> None:
+    here = site(HANG, limits)
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    begin = time.monotonic()
+    status, reason, _ = watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 20
+    row = row_of(tmp_path)
+    assert (status, row["error_kind"]) == ("failed", kind)
+    assert words in reason
+    assert "in stands_still" in row["log_tail"]
+    assert "stack" in row["hint"]
+
+
+def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., Site], tmp_path: Path) -> None:
+    here = site(f"import time; time.sleep(1.5); {REPLAY}")
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
+    rows = store.read([tmp_path / "run"], "telemetry")
+    assert set(rows.device) == {"cpu"}
+    assert rows.memory_bytes.max() > 1 << 20
+    assert store.read([tmp_path / "run"], "cells").hint.isna().all()
+
+
+def matrix(site: Site, seconds: float = 1.0) -> Matrix:
+    machine = Machine(Cpu("CPU", (0,), 1 << 30), (), None)
+    return Matrix(site, machine, Observer(), lambda cell: seconds)
+
+
+def prepared(here: Site) -> dict[str, Prepared]:
+    image = load_catalog()[CELL.image]
+    return {CELL.image: here.engine.prepare(image, print)}
+
+
+def test_an_engine_that_goes_and_comes_back_costs_no_cell(site: Callable[..., Site], tmp_path: Path) -> None:
+    here = site(REPLAY)
+    here.engine.gone_for = 3  # type: ignore[attr-defined]
+    running = matrix(here)
+    running.run_jobs([Job(CELL, 1), Job(replace(CELL, seed=2), 1)], prepared(here))
+    assert [outcome.status for outcome in running.outcomes] == ["ok", "ok"]
+    assert here.engine.starts == 3  # type: ignore[attr-defined]
+    assert here.engine.sweeps == 1  # type: ignore[attr-defined]
+
+
+def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(site: Callable[..., Site], tmp_path: Path) -> None:
+    here = site(REPLAY)
+    engine: Any = here.engine
+
+    def start(*_: Any) -> LocalRunning:
+        engine.starts += 1
+        engine.gone_for = 1
+        raise EngineGoneError("the connection was refused")
+
+    engine.start = start
+    running = matrix(here)
+    running.run_jobs([Job(CELL, 1)], prepared(here))
+    assert [outcome.status for outcome in running.outcomes] == ["failed"]
+    assert engine.starts == 3
+    assert row_of(tmp_path)["error_kind"] == "engine"
+
+
+def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
+    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.schedule._ENGINE_SECONDS", 0.5)
+    here = site(REPLAY)
+    here.engine.gone_for = 10**6  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
+        matrix(here).run_jobs([Job(CELL, 1)], prepared(here))
+    assert store.read([tmp_path / "run"], "cells").empty
+
+
+class Thermometer:
+    """A GPU that has cooled after being asked so often."""
+
+    def __init__(self, celsius: Sequence[float]) -> None:
+        self._celsius = list(celsius)
+
+    def temperature(self, board: str) -> float:
+        return self._celsius.pop(0) if len(self._celsius) > 1 else self._celsius[0]
+
+
+def test_a_gpu_is_let_cool_before_its_next_cell(site: Callable[..., Site]) -> None:
+    gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
+    thermometer: Any = Thermometer([40, 80, 60, 42])
+    running = matrix(site(REPLAY))
+    running.machine = Machine(Cpu("CPU", (0,), 1 << 30), (gpu,), None)
+    running.cool_down = thermometer
+    begin = time.monotonic()
+    running.run_jobs([], {})  # remembers 40 as the temperature at the start
+    running._cool(["GPU-0"])
+    assert 1.5 < time.monotonic() - begin < 10
+    assert thermometer.temperature("GPU-0") == 42
+
+
+def test_a_cell_killed_by_a_signal_that_nobody_explains_is_a_crash(site: Callable[..., Site], tmp_path: Path) -> None:
+    here = site("import os; os.kill(os.getpid(), 11)")
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
+    row = row_of(tmp_path)
+    assert row["error_kind"] == "crash"
+    assert "SIGSEGV" in row["reason"]
+    assert "Segmentation fault" in row["log_tail"], "faulthandler wrote the stack"
+    assert "native code" in row["hint"]

@@ -1,0 +1,109 @@
+"""Causes: each fault's facts name it with evidence and fix, and a healthy cell names none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.causes import Case, causes
+from runner.ceilings import Ceilings
+from runner.references.telemetry import Telemetry, summarise
+from tests.unit.test_references import facts
+
+
+def ceilings(own: float = 1.0, numpy: float = 1.0, core: float = 1.0, copy: float = 1.0, **changes: Any) -> Ceilings:
+    """Ceilings of a healthy machine, times a share each."""
+    rates = {"matmul_flops": [6e10 * numpy] * 3, "copy_bytes": [2e10 * copy] * 3, "core_operations": [1e9 * core] * 3}
+    framework = {"matmul_flops": [6e10 * own] * 3, "copy_bytes": [2e10] * 3, "launches": [5e5] * 3}
+    fixed = {"load": 0.1, "cpus": 16, "debug": False, "numpy": rates, "framework": framework}
+    return Ceilings.model_validate(fixed | changes)
+
+
+CPU = facts(
+    device_kind="cpu", device_model="Some CPU", compute_capability=None, cuda_version=None, cudnn_version=None,
+    settings={"threads": 16, "mkldnn": True}, device={},
+)  # fmt: skip
+HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings())
+HEALTHY_GPU = Case(
+    facts(), ceilings(), facts(), ceilings(), machine_gpus=8,
+    telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.5}),
+    reference_telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.48}),
+)  # fmt: skip
+
+
+def with_facts(case: Case, **changes: Any) -> Case:
+    return replace(case, facts=case.facts.model_copy(update=changes))
+
+
+TF32_REFERENCE = facts(settings={"tf32_cudnn": True, "threads": 16})
+
+FAULTS: dict[str, tuple[str, Case]] = {
+    "one thread": ("fewer threads", with_facts(HEALTHY_CPU, settings={"threads": 1, "mkldnn": True})),
+    "one thread, no reference": ("fewer threads", replace(with_facts(HEALTHY_CPU, settings={"threads": 1}), reference=None)),
+    "affinity": ("fewer CPUs", with_facts(HEALTHY_CPU, cpu_count=1, settings={"threads": 1, "mkldnn": True})),
+    "clock of the CPU": ("a slower core", replace(HEALTHY_CPU, ceilings=ceilings(0.7, 0.7, 0.7))),
+    "memory": ("slower memory", replace(HEALTHY_CPU, ceilings=ceilings(copy=0.6))),
+    "slow product": ("a slow matrix product", replace(HEALTHY_CPU, ceilings=ceilings(own=0.85))),
+    "slow product on a GPU": ("a slow matrix product", replace(HEALTHY_GPU, ceilings=ceilings(own=0.85))),
+    "no oneDNN": ("mkldnn is off", with_facts(HEALTHY_CPU, settings={"threads": 16, "mkldnn": False})),
+    "busy": ("a busy machine", replace(HEALTHY_CPU, ceilings=ceilings(load=12.0))),
+    "debug": ("a debug build", replace(HEALTHY_CPU, ceilings=ceilings(debug=True))),
+    "debug by name": ("a debug build", with_facts(HEALTHY_CPU, framework_version="2.9.1+debug")),
+    "heat midway": ("it slowed down midway", replace(HEALTHY_CPU, shift_ratio=1.2)),
+    "CPU build on a GPU machine": ("CPU-only build", replace(with_facts(HEALTHY_CPU, framework_version="2.13.0+cpu"), machine_gpus=4)),
+    "CPU build that refuses": (
+        "CPU-only build",
+        Case(facts(framework_version=None), failure="but torch 2.9 (CUDA None) finds none", error_kind="unsupported"),
+    ),
+    "no GPU found": ("the framework finds no GPU", Case(facts(), failure="it finds none", error_kind="unsupported")),
+    "tf32 off": ("TF32 is off", replace(HEALTHY_GPU, reference=TF32_REFERENCE)),
+    "tf32 asked for": ("TF32 is off", with_facts(HEALTHY_GPU, precision="tf32")),
+    "no cuDNN": ("no cuDNN", with_facts(HEALTHY_GPU, cudnn_version="none")),
+    "old CUDA": ("a CUDA older than the GPU", with_facts(HEALTHY_GPU, cuda_version="11.2")),
+    "x4": ("a narrow PCIe link", with_facts(HEALTHY_GPU, device={"pcie_width": 16, "pcie_width_now": 4})),
+    "power limit": ("a lower power limit", with_facts(HEALTHY_GPU, device={"power_limit_watts": 500.0})),
+    "power": ("throttled by power", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power": 0.9}))),
+    "heat": ("throttled by heat", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"heat": 0.4}))),
+    "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_megahertz=1410))),
+    "busy GPU": ("a busy GPU", with_facts(HEALTHY_GPU, device={"foreign_processes": 2})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_with_its_evidence_and_its_fix(fault: str) -> None:
+    name, case = FAULTS[fault]
+    found = {cause.name: cause for cause in causes(case)}
+    assert name in found
+    assert len(found[name].evidence) > 20
+    assert found[name].fix
+
+
+@pytest.mark.parametrize("case", [HEALTHY_CPU, HEALTHY_GPU, Case(CPU), Case(facts())])
+def test_a_healthy_cell_has_no_cause(case: Case) -> None:
+    assert causes(case) == []
+
+
+def test_a_machine_that_is_slower_as_a_whole_does_not_blame_the_framework() -> None:
+    names = [cause.name for cause in causes(replace(HEALTHY_CPU, ceilings=ceilings(0.6, 0.6, 0.6)))]
+    assert "a slow matrix product" not in names
+    assert "a slower core" in names
+
+
+def test_the_evidence_carries_the_figures() -> None:
+    cause = next(c for c in causes(FAULTS["slow product"][1]) if c.name == "a slow matrix product")
+    assert "85 %" in cause.evidence
+    assert "NumPy's 100 %" in cause.evidence
+
+
+def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> None:
+    rows = [
+        {"device": "GPU-1", "seconds": s, "sm_megahertz": 1000.0 + s, "throttle_reasons": 0x20 if s > 8 else 0x1}
+        for s in range(12)
+    ]
+    rows += [{"device": "cpu", "seconds": 5.0, "cpu_seconds": 1.0}]
+    found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)])
+    assert found == Telemetry(sm_megahertz=1006.0, throttled={"heat": 2 / 9})
+    assert summarise(rows, []) is None
+    assert summarise([], [(0.0, 1.0)]) is None

@@ -1,0 +1,246 @@
+"""Doctor's checks one by one, on scenes of machines that are well and ill; the engine's part of them is in tests/engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import doctor, hints
+from runner.catalog import PROJECT
+from runner.doctor import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.hardware import Gpu, Process
+from tests.stand_ins.fleet import FakeGpu, Fleet, environment
+
+GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)
+WELL = Scene((GPU,), None, (), "580.1", None, "no Docker Engine answers", {}, None, None)
+ENGINE = {"ServerVersion": "28.2.2", "CgroupDriver": "cgroupfs", "Runtimes": {"runc": {}}}
+
+
+class Client:
+    """An engine of which only the checks without a container are asked."""
+
+    def __init__(self, said: bytes | Exception = b"") -> None:
+        self._said = said
+        self.asked: dict[str, Any] = {}
+
+    @property
+    def containers(self) -> Client:
+        return self
+
+    def run(self, image: str, **options: Any) -> bytes:
+        self.asked = options
+        if isinstance(self._said, Exception):
+            raise self._said
+        return self._said
+
+
+def the(found: Iterator[Check]) -> Check:
+    (check,) = found
+    return check
+
+
+def test_a_machine_without_a_driver_is_warned_about_and_not_failed() -> None:
+    why = "there is no NVIDIA driver on this machine"
+    check = the(doctor.driver(replace(WELL, gpus=(), why_no_gpu=why, module=None)))
+    assert check.status == WARN
+    assert "no NVIDIA kernel module is loaded" in check.saw
+    assert "modprobe" in check.fix
+
+
+def test_a_driver_that_does_not_answer_fails_with_what_it_means() -> None:
+    why = "the NVIDIA driver does not answer (Driver/library version mismatch)"
+    check = the(doctor.driver(replace(WELL, gpus=(), why_no_gpu=why)))
+    assert check.status == FAIL
+    assert "the kernel still runs the old module" in check.means
+    assert "restart the machine" in check.fix
+
+
+def test_library_and_kernel_module_of_two_versions_fail() -> None:
+    assert the(doctor.driver(WELL)).status == OK
+    check = the(doctor.driver(replace(WELL, module="570.2")))
+    assert (check.status, "kernel module 570.2" in check.saw) == (FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"persistence": False}, "persistence mode is off"),
+        ({"pcie_width": 16, "pcie_width_now": 4}, "uses 4 of its 16 PCIe lanes"),
+        ({"processes": (Process(7, "python", "someone", 1 << 30),)}, "python (process 7 of someone"),
+    ],
+)
+def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str) -> None:
+    check = the(doctor.gpus(replace(WELL, gpus=(replace(GPU, **changes),))))
+    assert (check.name, check.status) == ("GPU 0", WARN)
+    assert words in check.saw
+    assert check.means
+    assert check.fix
+
+
+def test_a_gpu_that_is_well_is_said_to_be() -> None:
+    check = the(doctor.gpus(WELL))
+    assert (check.status, check.saw) == (OK, "NVIDIA L4, 24 GiB, free")
+
+
+def test_a_gpu_off_the_bus_fails() -> None:
+    broken = replace(WELL, gpus=(), refused=("GPU 1 answers with an error (GPU is lost); it needs a reset",))
+    check = the(doctor.gpus(broken))
+    assert check.status == FAIL
+    assert "restart the machine" in check.fix
+
+
+def test_an_engine_under_systemds_groups_may_lose_its_gpus_unless_it_has_cdi() -> None:
+    under = replace(WELL, client=Client(), info=ENGINE | {"CgroupDriver": "systemd"})
+    check = the(doctor.cgroups(under))
+    assert check.status == WARN
+    assert "daemon-reload" in check.means
+    named = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=GPU-a"}]}
+    assert the(doctor.cgroups(replace(under, info=under.info | named))).status == OK
+
+
+def test_cdi_names_that_lack_a_gpu_are_told() -> None:
+    def look(*names: str) -> Check:
+        named = [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in names]
+        return the(doctor.cdi(replace(WELL, client=Client(), info=ENGINE | {"DiscoveredDevices": named})))
+
+    assert look("GPU-a", "all").status == OK
+    check = look("0", "all")
+    assert check.status == WARN
+    assert "GPU-a" in check.saw
+    assert "nvidia-ctk cdi generate" in check.fix
+
+
+def started(said: bytes | Exception, *gpus: Gpu) -> Check:
+    seen = replace(WELL, gpus=gpus or (GPU,), client=Client(said), info=ENGINE, image="tiny")
+    return the(doctor.container(seen))
+
+
+def test_the_container_must_see_just_the_gpus_it_was_given() -> None:
+    assert started(b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n").status == OK
+    check = started(b"GPU 0: NVIDIA L4 (UUID: GPU-b)\n")
+    assert check.status == FAIL
+    assert "was given GPU-a and sees GPU-b" in check.saw
+
+
+def test_a_cut_gpu_that_is_listed_above_its_instances_is_none_too_many() -> None:
+    part = replace(GPU, uuid="MIG-1", board="GPU-a", instance=0)
+    said = b"GPU 0: NVIDIA H100 (UUID: GPU-a)\n  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n"
+    assert started(said, part).status == OK
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ('could not select device driver "" with capabilities: [[gpu]]', "install the NVIDIA Container Toolkit"),
+        ("unresolvable CDI devices nvidia.com/gpu=GPU-a", "nvidia-cdi-refresh"),
+        ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0", "a newer driver"),
+        ("Unknown runtime specified nvidia", "nvidia-ctk runtime configure"),
+        ("something new", "journalctl -u docker"),
+    ],
+)
+def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
+    check = started(RuntimeError(said))
+    assert (check.status, check.saw) == (FAIL, said)
+    assert fix in check.fix
+
+
+def test_a_container_that_could_not_be_started_is_not_passed_over() -> None:
+    assert the(doctor.container(WELL)).status == LEFT_OUT
+    assert the(doctor.container(replace(WELL, client=Client(), image=None))).status == WARN
+
+
+def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:9/simple")
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    check = the(doctor.pip_index(WELL))
+    assert check.status == WARN
+    assert check.saw.startswith("http://127.0.0.1 cannot be reached")
+    assert "secret" not in str(check)
+
+
+def test_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "_ROOM_BYTES", 1 << 60)
+    assert the(doctor.disk(WELL)).status == WARN
+    monkeypatch.setattr(doctor, "_ROOM_BYTES", 1)
+    assert the(doctor.disk(WELL)).status == OK
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def command(nvml_library: Path, tmp_path: Path) -> Command:
+    def command(fleet: Fleet, *options: str) -> subprocess.CompletedProcess[str]:
+        variables = environment(nvml_library, fleet.write(tmp_path / "fleet"))
+        variables |= {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+        arguments = [sys.executable, "-m", "runner", "doctor", *options]
+        return subprocess.run(arguments, cwd=PROJECT, env=variables, capture_output=True, text=True)
+
+    return command
+
+
+def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(command: Command) -> None:
+    ended = command(Fleet((FakeGpu(persistence=0),)), "--json")
+    assert ended.returncode == 1, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["failed"] == ["engine"]
+    by_name = {check["name"]: check for check in told["checks"]}
+    assert by_name["driver"]["status"] == "ok"
+    assert by_name["GPU 0"]["status"] == "warn"
+    assert by_name["container"]["status"] == "left out"
+
+
+def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_mend_it(command: Command) -> None:
+    shown = command(Fleet((FakeGpu(),), init_error=18)).stdout
+    assert "fail     driver: the NVIDIA driver does not answer (RM has detected an NVML/RM version mismatch.)" in shown
+    assert "means: the driver was upgraded" in shown
+    assert "fix: restart the machine" in shown
+    assert "failed: driver" in shown
+
+
+# -- the table of messages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+            "max_compute_capability",
+        ),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "more memory"),
+        ("jax: RESOURCE_EXHAUSTED: Out of memory while trying to allocate", "more memory"),
+        ("the provided PTX was compiled with an unsupported toolchain.", "older CUDA"),
+        ("OSError: libcudnn.so.8: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
+        ("OSError: [Errno 28] No space left on device", "--resume"),
+        ("its process ended with exit code 132 (SIGILL) before its `end`", "AVX"),
+        ("Failed to initialize NVML: Unknown Error", "cgroupfs"),
+        ("CUDA error 802: system not yet initialized", "nvidia-fabricmanager"),
+    ],
+)
+def test_a_known_message_has_advice(text: str, words: str) -> None:
+    assert words in str(hints.hint("crash", text))
+
+
+def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
+    assert "--timeout" in str(hints.hint("time-limit", "what is this"))
+    assert hints.hint("crash", "what is this") is None
+    assert hints.xid(79)[0] == "the GPU has fallen off the bus"
+    assert hints.xid(9999)[0]
+
+
+def test_every_pattern_is_a_regular_expression_and_every_entry_says_all_three() -> None:
+    for known in hints.KNOWN:
+        assert hints.find("nothing that is known here") is None
+        assert known.pattern
+        assert known.means
+        assert known.fix

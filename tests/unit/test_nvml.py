@@ -1,0 +1,130 @@
+"""What the runner learns of GPUs, with the real nvidia-ml-py on a stand-in library that presents any fleet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.catalog import PROJECT
+from runner.gpus import ranges
+from runner.hardware import HardwareError, detect
+from runner.nvml import NVLINK
+from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
+
+Show = Callable[[Fleet], None]
+
+
+def test_a_gpu_is_told_with_all_that_planning_needs(fleet: Show) -> None:
+    cpus = f"0-{max(os.sched_getaffinity(0))}"
+    fleet(Fleet((FakeGpu(numa=1, cpus=cpus, pcie_generation=5, pcie_width_now=8, ecc=0, used_bytes=1 << 30),)))
+    (gpu,) = detect("all").gpus
+    assert (gpu.index, gpu.uuid, gpu.model, gpu.compute_capability) == (0, uuid_of(0), "NVIDIA L4", "8.9")
+    assert (gpu.memory_bytes, gpu.free_bytes) == (23 << 30, 22 << 30)
+    assert (gpu.driver, gpu.cuda_driver) == ("580.82.07", "13.0")
+    assert (gpu.numa_node, gpu.cpus) == (1, detect("none").cpu.cpus)
+    assert (gpu.pci, gpu.pcie_generation, gpu.pcie_width, gpu.pcie_width_now) == ("00000000:01:00.0", 5, 16, 8)
+    assert (gpu.ecc, gpu.persistence, gpu.power_limit_watts) == (False, True, 72.0)
+
+
+def test_what_a_gpu_does_not_support_is_left_open(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(ecc=None, persistence=None, power_limit_watts=None),)))
+    (gpu,) = detect("all").gpus
+    assert (gpu.ecc, gpu.persistence, gpu.power_limit_watts, gpu.mig) == (None, None, None, False)
+
+
+def test_mig_instances_stand_in_the_place_of_their_gpu(fleet: Show) -> None:
+    fleet(eight_gpus(os.getpid(), busy=()))
+    gpus = detect("all").gpus
+    assert [gpu.name for gpu in gpus] == ["0", "1", "2", "3:0", "3:1", "4", "5", "6", "7"]
+    first, second = gpus[3], gpus[4]
+    assert first.uuid.startswith("MIG-")
+    assert first.uuid != second.uuid
+    assert first.board == second.board == uuid_of(3)
+    assert first.model == "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+    assert first.memory_bytes == 40 << 30
+    assert [gpu.name for gpu in detect("3:1,4").gpus] == ["3:1", "4"]
+    with pytest.raises(HardwareError, match="'3' names more than one GPU"):
+        detect("3")
+
+
+def test_a_gpu_that_mig_has_cut_into_nothing_is_refused_with_what_to_do(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(mig=1),)))
+    machine = detect("all")
+    assert machine.gpus == ()
+    assert "MIG is on and it is cut into no instance" in str(machine.why_no_gpu)
+
+
+def test_a_gpu_that_somebody_uses_is_refused_and_its_user_named(fleet: Show) -> None:
+    fleet(eight_gpus(os.getpid()))
+    machine = detect("all")
+    assert "7" not in {gpu.name for gpu in machine.gpus}
+    (refused,) = machine.refused
+    assert f"process {os.getpid()} of " in refused.reason
+    assert "2.1 GB" in refused.reason
+    assert "--share" in refused.reason
+    assert "7" in {gpu.name for gpu in detect("all", share=True).gpus}
+
+
+def test_a_machine_whose_only_gpu_is_in_use_says_so(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(processes=f"{os.getpid()}:1"),)))
+    assert "is in use by" in str(detect("all").why_no_gpu)
+
+
+def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(fleet: Show) -> None:
+    two = Fleet((FakeGpu(), FakeGpu()))
+    fleet(two)
+    assert len(detect("all").gpus) == 2
+    fleet(two.with_gpu(0, lost=1))
+    machine = detect("all")
+    assert [gpu.name for gpu in machine.gpus] == ["1"]
+    assert [each.reason for each in machine.refused] == ["GPU 0 answers with an error (GPU is lost); it needs a reset"]
+
+
+def test_nvlink_is_nearer_than_any_bus(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(island="a"), FakeGpu(island="a"), FakeGpu(), FakeGpu(numa=1))))
+    near = dict(detect("all").gpus[0].near)
+    assert near[uuid_of(1)] == NVLINK > near[uuid_of(2)] > near[uuid_of(3)]
+
+
+@pytest.mark.parametrize(("error", "clause"), [(9, "Driver Not Loaded"), (18, "version mismatch")])
+def test_a_driver_that_does_not_answer_is_told_in_a_clause(fleet: Show, error: int, clause: str) -> None:
+    fleet(replace(Fleet((FakeGpu(),)), init_error=error))
+    machine = detect("all")
+    assert machine.gpus == ()
+    assert clause in str(machine.why_no_gpu)
+
+
+def runner_gpus(library: Path, file: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "runner", "gpus", *options]
+    variables = environment(library, file) | {"COLUMNS": "250"}
+    return subprocess.run(command, cwd=PROJECT, env=variables, capture_output=True, text=True, check=True).stdout
+
+
+def test_runner_gpus_shows_a_table_and_what_joins_them(nvml_library: Path, tmp_path: Path) -> None:
+    file = eight_gpus(os.getpid()).with_gpu(4, pcie_width_now=4).write(tmp_path / "fleet")
+    shown = runner_gpus(nvml_library, file)
+    assert uuid_of(0) in shown
+    assert f"process {os.getpid()}" in shown
+    assert "driver 580.82.07, which runs CUDA up to 13.0" in shown
+    assert "GPU 0 is joined by NVLink to 1, 2" in shown
+    assert "GPU 4 (NVIDIA L4) uses 4 of its 16 PCIe lanes" in shown
+
+
+def test_runner_gpus_tells_a_script_the_same(nvml_library: Path, tmp_path: Path) -> None:
+    told: dict[str, Any] = json.loads(runner_gpus(nvml_library, eight_gpus(1).write(tmp_path / "fleet"), "--json"))
+    assert [gpu["uuid"] for gpu in told["gpus"]][:3] == [uuid_of(0), uuid_of(1), uuid_of(2)]
+    assert told["gpus"][-1]["processes"][0]["pid"] == 1
+    assert (told["refused"], told["why_none"]) == ([], None)
+
+
+def test_numbers_are_written_as_linux_writes_sets() -> None:
+    assert ranges((0, 1, 2, 8, 10, 11)) == "0-2,8,10-11"
+    assert ranges(()) == ""

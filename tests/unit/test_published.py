@@ -1,0 +1,75 @@
+"""The published numbers: all of them load, a gap stays a gap, and a broken row is named by file, line and field."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from runner.references.published import (
+    PUBLISHED,
+    Published,
+    PublishedError,
+    items_per_second,
+    load_published,
+    training_times,
+)
+
+
+def test_every_row_of_the_file_loads_and_says_what_the_file_says() -> None:
+    with open(PUBLISHED, newline="") as file:
+        raw = list(csv.DictReader(file))
+    rows = load_published()
+    assert len(rows) == len(raw) == 526
+    for row, texts in zip(rows, raw, strict=True):
+        for name, text in texts.items():
+            value = getattr(row, name)
+            assert (value is None) == (text == ""), name
+            if text:
+                assert float(text) == value if name in ("value", "gpu_count") else text == value
+
+
+def test_gaps_are_there_and_none_is_filled() -> None:
+    gaps = Counter(name for row in load_published() for name in Published.model_fields if getattr(row, name) is None)
+    assert gaps["cuda"] == gaps["cudnn"] == 287
+    assert gaps["gpu"] == 7
+    assert gaps["value"] == gaps["source"] == gaps["date"] == 0
+
+
+def test_the_three_gpus_of_the_documents_are_there() -> None:
+    assert {row.gpu for row in training_times(load_published(), "cnn-cifar10")} >= {"K80", "P100", "V100"}
+    assert {row.gpu for row in training_times(load_published(), "gru-imdb")} >= {"K80", "P100", "V100"}
+
+
+def test_a_training_time_becomes_the_rate_of_its_whole_run() -> None:
+    caffe2 = next(row for row in training_times(load_published(), "cnn-cifar10", ["K80"]) if row.label == "Caffe2")
+    assert caffe2.seconds == 148
+    assert items_per_second(caffe2) == pytest.approx(499_840 / 148)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("value", "fast"), ("value", "nan"), ("value", ""), ("gpu_count", "-1"), ("date", "2018"), ("unit", ""),
+     ("precision", "fp31"), ("note", "a\x1b[31mb"), ("workload", "../x")],
+)  # fmt: skip
+def test_a_row_that_cannot_be_is_named_by_file_line_and_field(field: str, wrong: str, tmp_path: Path) -> None:
+    with open(PUBLISHED, newline="") as file:
+        rows = list(csv.DictReader(file))[:3]
+    rows[1][field] = wrong
+    path = tmp_path / "broken.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(Published.model_fields))
+        writer.writeheader()
+        writer.writerows(rows)
+    with pytest.raises(PublishedError, match=rf"broken\.csv:3: {field}: "):
+        load_published(path)
+
+
+def test_a_missing_file_or_another_header_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PublishedError, match="cannot be read"):
+        load_published(tmp_path / "none.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(PublishedError, match="header"):
+        load_published(tmp_path / "other.csv")

@@ -1,0 +1,283 @@
+"""References measured with this project: samples in, the same samples out, nothing changed unseen; and which one fits which cell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.references import saved
+from runner.references.facts import Facts
+from runner.references.measured import read_runs, reference_of
+from runner.references.rules import IDENTITY, choose
+from runner.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
+from runner.references.telemetry import Telemetry
+from runner.store import StoreError
+from tests.fixtures.synthetic import FAILED, LEVELS, make_run
+
+GPU: dict[str, Any] = {
+    "workload": "cnn-cifar10",
+    "framework": "torch",
+    "mode": "default",
+    "precision": "fp32",
+    "preset": "quick",
+    "batch": 64,
+    "devices": 1,
+    "device_kind": "cuda",
+    "variant": "",
+    "device_model": "NVIDIA H200",
+    "compute_capability": "9.0",
+    "device_memory_bytes": 150 * 10**9,
+    "cpu_model": "Some CPU",
+    "cpu_count": 16,
+    "machine_cpus": 16,
+    "device": {"power_limit_watts": 700.0, "ecc": True},
+    "framework_version": "2.9.1",
+    "python_version": "3.11.7",
+    "cuda_version": "12.8",
+    "cudnn_version": "9.10.2",
+    "driver_version": "570.1",
+    "data_source": "generated",
+    "bench_sha256": "a" * 64,
+    "settings": {"tf32_cudnn": False, "threads": 16},
+    "image": "torch-2.9.1-cu128",
+    "engine": "docker",
+    "lock_sha256": "b" * 64,
+}
+
+
+def facts(**changes: Any) -> Facts:
+    return Facts.model_validate(GPU | changes)
+
+
+def saved_cell(seconds: float = 0.01, **changes: Any) -> SavedCell:
+    windows = tuple(float(s) for s in seconds * np.linspace(0.99, 1.01, 12))
+    return SavedCell(facts=facts(**changes), repeats=(windows, windows))
+
+
+def reference(name: str = "lab", created: str = "2026-11-20T00:00:00+00:00", **changes: Any) -> Reference:
+    return make(name, created, "run-1", "0.1.0", [saved_cell(**changes)])
+
+
+def test_a_run_becomes_a_reference_of_its_cells_that_ended_well_and_comes_back_whole(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "20261120-230512-abcd", repeats=3)
+    made = reference_of(run, "lab-cpu", "0.1.0")
+    assert len(made.cells) == len(LEVELS) - 1
+    assert (FAILED[1], "tensorflow") not in {(cell.facts.workload, cell.facts.framework) for cell in made.cells}
+    shelf = Shelf([tmp_path / "shelf"])
+    path = shelf.put(made)
+    assert read(path) == made
+    assert shelf.find("lab-cpu") == shelf.find(str(path)) == made
+    measured = next(m for m in read_runs([run]) if m.cell.framework == "jax" and m.cell.key.workload == "gru-imdb")
+    kept = next(c for c in made.cells if c.facts == measured.facts)
+    assert [list(repeat) for repeat in kept.repeats] == [list(repeat) for repeat in measured.repeats]
+    assert len(kept.repeats) == 3
+
+
+def test_a_cell_that_failed_parity_is_in_no_reference(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", changes={"parity_passed": False})
+    assert len(reference_of(run, "x", "0.1.0").cells) == len(LEVELS) - 2
+
+
+def test_the_same_reference_has_the_same_hash_in_whatever_order_its_cells_come() -> None:
+    cells = [saved_cell(), saved_cell(workload="gru-imdb"), saved_cell(framework="jax")]
+    hashes = {make("a", "2026-11-20T00:00:00+00:00", "r", "0", order).sha256 for order in (cells, cells[::-1])}
+    assert len(hashes) == 1
+
+
+def changed(path: Path, edit: Any) -> None:
+    """Rewrite a reference's table or metadata behind its back."""
+    table = pq.read_table(path)
+    pq.write_table(edit(table), path)
+
+
+def manifest_edit(table: Any, **changes: Any) -> Any:
+    metadata = dict(table.schema.metadata)
+    manifest = json.loads(metadata[b"dlbench_reference"])
+    metadata[b"dlbench_reference"] = json.dumps(manifest | changes, sort_keys=True, separators=(",", ":")).encode()
+    return table.replace_schema_metadata(metadata)
+
+
+def infinite(table: Any) -> Any:
+    """The manifest's cells with a setting that no JSON has."""
+    cells = json.loads(table.schema.metadata[b"dlbench_reference"])["cells"]
+    cells[0]["facts"]["settings"] = {"x": float("inf")}
+    return cells
+
+
+def faster(table: Any) -> Any:
+    at = table.schema.get_field_index("step_seconds")
+    values = table.column(at).to_numpy() * 0.5
+    return table.set_column(at, "step_seconds", [values])
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (faster, "not those it was saved with"),
+        (lambda t: manifest_edit(t, name="other"), "not those it was saved with"),
+        (lambda t: manifest_edit(t, cells=[]), "rows of no cell"),
+        (lambda t: manifest_edit(t, format=99), "format 99"),
+        (lambda t: manifest_edit(t, cells=infinite(t)), "settings"),
+        (lambda t: manifest_edit(t, name="../x"), "name"),
+        (lambda t: t.slice(1), "not in their place"),
+        (lambda t: t.replace_schema_metadata({}), "no manifest"),
+        (lambda t: t.drop_columns(["window"]), "columns"),
+        (lambda t: t.replace_schema_metadata({b"dlbench_reference": b"[1"}), "manifest is broken"),
+    ],
+)
+def test_a_file_that_was_changed_is_refused_and_named(edit: Any, told: str, tmp_path: Path) -> None:
+    path = Shelf([tmp_path]).put(reference())
+    changed(path, edit)
+    with pytest.raises(SavedError, match=told) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_what_is_no_parquet_or_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.reference.parquet"
+    path.write_bytes(b"no parquet at all")
+    with pytest.raises(SavedError, match="cannot be read as Parquet"):
+        read(path)
+    path.write_bytes(to_bytes(reference()))
+    monkeypatch.setattr(saved, "MAX_BYTES", 100)
+    with pytest.raises(SavedError, match="larger than 100"):
+        read(path)
+
+
+def test_samples_that_no_clock_gives_make_no_reference() -> None:
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="repeats"):
+            SavedCell(facts=facts(), repeats=((wrong,) * 8,))
+    with pytest.raises(ValueError, match="fewer than 6 windows"):
+        SavedCell(facts=facts(), repeats=((0.1,) * 5,))
+
+
+def test_another_reference_of_the_same_name_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    shelf = Shelf([tmp_path])
+    shelf.put(reference())
+    shelf.put(reference())
+    with pytest.raises(SavedError, match="--replace"):
+        shelf.put(reference(seconds=0.02))
+    shelf.put(reference(seconds=0.02), replace=True)
+    assert read(tmp_path / "lab.reference.parquet").cells[0].repeats[0][0] == pytest.approx(0.02, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "Lab", "a/b", "-x", "a" * 101, "x\n"])
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(SavedError, match="--name"):
+        make(name, "2026-11-20T00:00:00+00:00", "r", "0", [saved_cell()])
+
+
+OTHER = {
+    "workload": "gru-imdb",
+    "framework": "jax",
+    "variant": "one-bias",
+    "mode": "compile",
+    "precision": "tf32",
+    "preset": "standard",
+    "batch": 128,
+    "devices": 2,
+    "device_kind": "cpu",
+}
+
+
+@pytest.mark.parametrize("name", IDENTITY)
+def test_nothing_is_compared_across_computations_presets_or_parity_states(name: str) -> None:
+    choice = choose(facts(), [reference(**{name: OTHER[name]})])
+    assert choice.cell is None
+    assert choice.why
+
+
+def test_a_reference_of_another_preset_is_named_as_that() -> None:
+    assert "another preset: standard (not quick)" in choose(facts(), [reference(preset="standard")]).why
+
+
+def test_the_same_gpu_fits_and_another_is_only_named() -> None:
+    h200 = reference()
+    h100 = reference("h100", device_model="NVIDIA H100", device_memory_bytes=80 * 10**9)
+    k80 = reference("k80", device_model="Tesla K80", compute_capability="3.7", device_memory_bytes=12 * 10**9)
+    found = choose(facts(), [k80, h100, h200])
+    assert found.reference == h200
+    assert found.nearest is None
+    without = choose(facts(), [k80, h100])
+    assert without.cell is None
+    assert without.nearest == "NVIDIA H100 (reference h100)"
+
+
+def test_a_part_of_a_gpu_is_another_device() -> None:
+    part = choose(facts(device_memory_bytes=18 * 10**9), [reference()])
+    assert part.cell is None
+    assert part.nearest == "NVIDIA H200 (reference lab)"
+
+
+def test_the_reference_that_differs_least_is_taken_and_of_equals_the_newest() -> None:
+    old = reference("old", "2026-01-01T00:00:00+00:00")
+    new = reference("new", "2026-06-01T00:00:00+00:00")
+    other = reference("other", "2026-11-01T00:00:00+00:00", cuda_version="13.2")
+    assert choose(facts(), [old, new, other]).reference == new
+    assert choose(facts(), [other]).excuses[0].name == "cuda_version"
+
+
+def test_a_smaller_machine_with_the_same_cpu_is_another_device() -> None:
+    large = reference(device_kind="cpu", device_model="Some CPU", machine_cpus=64)
+    small = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=2), [large])
+    assert small.cell is None
+    untold = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=None), [large])
+    assert untold.reference == large
+
+
+def test_a_reference_with_the_same_fault_is_not_preferred() -> None:
+    sound = reference("sound", "2026-06-01T00:00:00+00:00")
+    spoilt = reference("spoilt", "2026-01-01T00:00:00+00:00", settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1)
+    assert choose(facts(settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1), [spoilt, sound]).reference == sound
+
+
+def test_choices_excuse_a_gap_and_states_do_not() -> None:
+    found = choose(
+        facts(driver_version="580.2", settings={"tf32_cudnn": True, "threads": 1}, cpu_count=1, device={"ecc": False}),
+        [reference()],
+    )
+    assert {each.name for each in found.excuses} == {"driver_version", "ecc"}
+    assert {each.name for each in found.conditions} == {"tf32_cudnn", "threads", "cpu_count"}
+
+
+def test_what_one_side_does_not_tell_is_no_difference() -> None:
+    found = choose(facts(cuda_version=None, cpu_count=None, settings={}, device={}), [reference()])
+    assert found.excuses == found.conditions == ()
+
+
+@given(st.permutations(range(6)), st.integers(0, 5))
+def test_the_order_of_the_references_does_not_matter(order: list[int], cuda: int) -> None:
+    shelf = [reference(f"r{at}", f"2026-01-0{1 + at // 2}T00:00:00+00:00", cuda_version=f"12.{at}") for at in range(6)]
+    asked = facts(cuda_version=f"12.{cuda}")
+    assert choose(asked, [shelf[at] for at in order]) == choose(asked, shelf)
+    assert choose(asked, shelf).excuses == ()
+
+
+def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    cell = next(one.cell for one in read_runs([run]) if one.repeats)
+    seconds = [6.0 + at / 10 for at in range(400)]
+    columns = {
+        "device": ["GPU-1"] * 400,
+        "seconds": seconds,
+        "sm_megahertz": [1980.0] * 400,
+        "throttle_reasons": [4] * 400,
+    }
+    (run / "telemetry").mkdir()
+    pq.write_table(pa.table(columns), run / "telemetry" / f"{cell.cell_id}.r1.parquet")
+    shelf = Shelf([tmp_path / "shelf"])
+    kept = read(shelf.put(reference_of(run, "lab", "0.1.0"))).cells
+    told = [one.telemetry for one in kept if one.telemetry]
+    assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power": 1.0})]
+    (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
+    with pytest.raises(StoreError, match="telemetry"):
+        read_runs([run])

@@ -1,0 +1,66 @@
+"""How the report grows: its time beside what pandas takes for the same files, its memory, its size.
+
+The suite holds it at 100 cells of 1 000 samples. `python -m tests.unit.test_report_scale CELLS WINDOWS FOLDER` measures it at any
+other scale and leaves the page in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+
+import reports
+from tests.fixtures import large
+
+PROJECT = Path(__file__).resolve().parents[2]
+MEBIBYTE = 2**20
+
+
+def pandas_seconds(folder: Path) -> float:
+    """Seconds that pandas takes to read every table of a run and to group the long ones as the report must."""
+    begin = time.perf_counter()
+    for table in ("cells", "samples", "metrics", "parity"):
+        parts = [pd.read_parquet(path) for path in sorted((folder / table).glob("*.parquet"))]
+        frame = pd.concat(parts, ignore_index=True)
+        if table in ("samples", "metrics"):
+            frame.groupby(["run_id", "cell_id", "repeat"])[frame.columns[-1]].median()
+    return time.perf_counter() - begin
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Both times in seconds and the page's size, and this process's peak memory, in MiB; meant for a process of its own."""
+    import resource
+
+    reports.render([folder], folder / "warm.html")  # what is loaded once does not grow with the run
+    begin = time.process_time(), time.perf_counter()
+    reports.render([folder], folder / "report.html")
+    mine = time.perf_counter() - begin[1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    theirs = pandas_seconds(folder)
+    size = (folder / "report.html").stat().st_size / MEBIBYTE
+    return {"report": mine, "pandas": theirs, "ratio": mine / theirs, "peak_mib": peak, "page_mib": size}
+
+
+def test_the_report_on_100_cells_and_100_000_samples_takes_what_pandas_takes_three_times_at_most(
+    tmp_path: Path,
+) -> None:
+    folder = large.make_run(tmp_path / "run", 100, 1000)
+    command = [sys.executable, "-m", "tests.unit.test_report_scale", str(folder)]
+    found = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    told = json.loads(found.stdout)
+    # The page itself, Plotly in it, is a fixed 0.7 s that a hundred cells do not carry.
+    assert told["report"] <= 3 * told["pandas"] + 1.5, told
+    assert told["peak_mib"] <= 600, told
+    assert told["page_mib"] <= 9, told
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[-1])
+    if len(sys.argv) == 4:
+        large.make_run(where, int(sys.argv[1]), int(sys.argv[2]))
+    print(json.dumps(measure(where)))

@@ -1,0 +1,210 @@
+"""What telemetry makes of devices: samples on the cell's clock, energy, throttling; the GPUs are the NVML stand-in's."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import nvml, telemetry
+from runner.engines.base import Slot
+from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
+
+Show = Callable[[Fleet], object]
+SLOT = Slot("cuda", (uuid_of(0),), (0,), None)
+
+
+@dataclass
+class Cell:
+    number: int | None = None
+
+    def pid(self) -> int | None:
+        return self.number
+
+
+def watch(boards: list[str], seconds: float, cell: Cell | None = None) -> telemetry.Recording:
+    with telemetry.Monitor() as monitor:
+        recording = monitor.begin(SLOT, boards, cell or Cell())
+        time.sleep(seconds)
+        monitor.end(recording)
+    return recording
+
+
+def samples(begin: float, seconds: float, items: int = 100) -> list[dict[str, Any]]:
+    return [{"stage": "steady", "begin_seconds": begin, "seconds": seconds, "items": items}]
+
+
+def gpu_rows(times: list[float], **columns: Any) -> list[dict[str, Any]]:
+    return [
+        {"device": "GPU-0", "seconds": at, **{k: v(at) if callable(v) else v for k, v in columns.items()}}
+        for at in times
+    ]
+
+
+def test_a_gpu_is_sampled_ten_times_a_second_with_all_that_it_tells(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(memory_celsius=61, pcie_sent_bytes=7, throttle=0x4, used_bytes=5 << 30),)))
+    rows = watch([uuid_of(0)], 1.55).rows
+    assert 11 <= len(rows) <= 17
+    row = rows[0]
+    assert row["power_watts"] == pytest.approx(60)
+    assert (row["temperature_celsius"], row["memory_temperature_celsius"]) == (45, 61)
+    assert (row["sm_megahertz"], row["memory_megahertz"]) == (2040, 6251)
+    assert (row["throttle_reasons"], row["utilisation_percent"]) == (4, 97)
+    assert (row["memory_bytes"], row["pcie_sent_bytes"], row["pcie_received_bytes"]) == (5 << 30, 7, None)
+
+
+def test_the_energy_counter_and_the_integral_of_power_agree(fleet: Show) -> None:
+    waving = FakeGpu(power_watts=300.0, wave_watts=150.0)
+    fleet(Fleet((waving,)))
+    recording = watch([uuid_of(0)], 2.6)
+    rows = telemetry.on_the_cells_clock(recording.rows, recording.rows[0]["unix"])
+    counter, source = telemetry.energy(rows, 0.2, 2.3)
+    without = [{**row, "energy_joules": None} for row in rows]
+    integral, other = telemetry.energy(without, 0.2, 2.3)
+    assert (source, other) == ("counter", "power")
+    assert counter is not None
+    assert integral is not None
+    assert integral == pytest.approx(counter, rel=0.03)
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told(fleet: Show) -> None:
+    two = Fleet((FakeGpu(), FakeGpu()))
+    fleet(two)
+    with telemetry.Monitor() as monitor:
+        lost = monitor.begin(SLOT, [uuid_of(0)], Cell())
+        well = monitor.begin(SLOT, [uuid_of(1)], Cell())
+        time.sleep(0.3)
+        fleet(two.with_gpu(0, lost=1))
+        time.sleep(0.4)
+        monitor.end(lost)
+        monitor.end(well)
+    assert lost.lost == uuid_of(0)
+    assert lost.rows
+    assert well.lost is None
+
+
+def test_the_drivers_critical_errors_go_to_the_cell_on_that_gpu(fleet: Show) -> None:
+    two = Fleet((FakeGpu(), FakeGpu()))
+    fleet(two)
+    with telemetry.Monitor() as monitor:
+        first, second = (monitor.begin(SLOT, [uuid_of(at)], Cell()) for at in (0, 1))
+        time.sleep(0.3)
+        fleet(Fleet(two.gpus, xids=((1, 31),)))
+        time.sleep(0.4)
+        monitor.end(first)
+        monitor.end(second)
+    assert first.xids == []
+    assert second.xids == [(uuid_of(1), 31)]
+
+
+def test_the_cpu_time_and_memory_of_a_process_and_its_children_are_seen() -> None:
+    script = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(50_000_000)\\nwhile True: pass'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        rows = watch([], 3.2, Cell(process.pid)).rows
+        subprocess.run(["pkill", "-P", str(process.pid)], check=True)
+    assert {row["device"] for row in rows} == {"cpu"}
+    assert rows[-1]["cpu_seconds"] > rows[0]["cpu_seconds"] + 0.3
+    assert rows[-1]["memory_bytes"] > 50_000_000
+
+
+def test_nothing_is_sampled_and_no_time_spent_while_no_cell_runs(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(),)))
+    with telemetry.Monitor():
+        before = time.process_time()
+        time.sleep(1)
+        assert time.process_time() - before < 0.02
+
+
+def test_eight_gpus_with_eight_cells_cost_less_than_three_percent_of_a_core(fleet: Show) -> None:
+    fleet(Fleet(tuple(FakeGpu() for _ in range(8))))
+    with telemetry.Monitor() as monitor:
+        running = [monitor.begin(SLOT, [uuid_of(at)], Cell()) for at in range(8)]
+        time.sleep(0.5)
+        before = time.process_time()
+        time.sleep(3)
+        spent = (time.process_time() - before) / 3
+        for recording in running:
+            monitor.end(recording)
+    assert all(len(recording.rows) > 20 for recording in running)
+    assert spent < 0.03, f"{100 * spent:.1f} % of a core"
+
+
+def test_a_machine_without_a_driver_has_no_gpu_rows() -> None:
+    assert telemetry.GpuSampler(None).sample("GPU-0") is None
+    assert telemetry.GpuSampler(None).temperature("GPU-0") is None
+
+
+def test_temperatures_can_be_asked_for_alone(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(celsius=71),)))
+    with nvml.session() as library:
+        assert telemetry.GpuSampler(library).temperature(uuid_of(0)) == 71
+
+
+@given(
+    watts=st.floats(1, 1000),
+    begin=st.floats(0.5, 3),
+    seconds=st.floats(0.5, 5),
+    offset=st.floats(0, 0.1),
+)
+def test_energy_is_that_of_the_steady_windows_alone(watts: float, begin: float, seconds: float, offset: float) -> None:
+    times = [offset + 0.1 * step for step in range(100)]
+    by_counter = gpu_rows(times, energy_joules=lambda at: 1e6 + watts * at, power_watts=0.0)
+    by_power = gpu_rows(times, power_watts=watts)
+    for rows, source in ((by_counter, "counter"), (by_power, "power")):
+        found = telemetry.summary(rows, samples(begin, seconds))
+        assert found["energy_joules"] == pytest.approx(watts * seconds, rel=1e-6)
+        assert found["joules_per_item"] == pytest.approx(watts * seconds / 100, rel=1e-6)
+        assert found["mean_power_watts"] == pytest.approx(watts, rel=1e-6)
+        assert found["energy_source"] == source
+
+
+def test_power_that_changes_is_integrated_not_averaged() -> None:
+    times = [0.0, 1.0, 1.1, 1.2, 3.0]
+    joules, _ = telemetry.energy(gpu_rows(times, power_watts=lambda at: 100 * at), 0.0, 3.0)
+    assert joules == pytest.approx(450)
+
+
+def test_energy_of_which_a_part_was_not_seen_is_not_told() -> None:
+    rows = gpu_rows([1.0, 1.1, 1.2], power_watts=50.0)
+    assert telemetry.energy(rows, 0.2, 1.2) == (None, "none")
+    assert telemetry.summary(rows, samples(0.2, 1.0))["joules_per_item"] is None
+    assert telemetry.summary([], samples(0, 1)) == {}
+
+
+def test_several_gpus_spend_together() -> None:
+    rows = gpu_rows([0.0, 1.0, 2.0], power_watts=100.0)
+    both = rows + [{**row, "device": "GPU-1", "power_watts": 50.0} for row in rows]
+    assert telemetry.summary(both, samples(0, 2, items=10))["joules_per_item"] == pytest.approx(30)
+
+
+@pytest.mark.parametrize(
+    ("bits", "throttled", "names"),
+    [
+        (0x0, False, []),
+        (0x1 | 0x2, False, []),  # idle, clocks that somebody set
+        (0x4, False, ["power cap"]),
+        (0x4 | 0x40, True, ["power cap", "hardware thermal slowdown"]),
+        (0x80, True, ["power brake"]),
+    ],
+)
+def test_a_cell_is_marked_when_its_gpu_slowed_down(bits: int, throttled: bool, names: list[str]) -> None:
+    rows = gpu_rows([0.0, 1.0, 2.0, 3.0], power_watts=1.0, throttle_reasons=lambda at: bits if at == 1.0 else 0)
+    found = telemetry.summary(rows, samples(0.5, 2))
+    assert (found["throttled"], found["throttled_by"]) == (throttled, names)
+    assert telemetry.summary(rows, samples(1.5, 1.5))["throttled"] is False, "it was before the steady windows"
+
+
+def test_a_gpu_that_does_not_tell_of_throttling_is_not_said_to_have_kept_its_clocks() -> None:
+    found = telemetry.summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
+    assert (found["throttled"], found["throttled_by"]) == (None, None)
+    assert not math.isnan(found["energy_joules"])

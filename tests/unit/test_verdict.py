@@ -1,0 +1,164 @@
+"""The verdict: what an interval beside a margin means, how often it errs, and that the same inputs always give the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports.statistics import Array
+from runner.verdict import FAIL, MARGINS, PASS, PRIOR_BETWEEN, Kind, Ratio, excused, exit_code, judge, ratio
+
+KINDS: tuple[Kind, ...] = ("ok", "slow", "fast", "unsure", "not-comparable", "no-reference", "wrong", "failed")
+MARGIN = MARGINS["cpu"]
+
+
+def runs(
+    random: np.random.Generator, count: int, level: float = 0.1, between: float = 0.02, within: float = 0.02
+) -> list[Array]:
+    """The windows of some repeats: every repeat at a level of its own."""
+    return [
+        level * np.exp(random.normal(0, between)) * np.exp(random.normal(0, within, 30)) for _ in range(count)
+    ]  # fmt: skip
+
+
+def share(kind: Kind, true_ratio: float, between: float, repeats: Sequence[int] = (3, 5), times: int = 400) -> float:
+    """How often a verdict is given when the ratio is truly this."""
+    random = np.random.default_rng(7)
+    found = [
+        judge(
+            ratio(
+                runs(random, repeats[0], 0.1 * true_ratio, between), runs(random, repeats[1], 0.1, between), "cpu"
+            ),
+            MARGIN,
+        )
+        for _ in range(times)
+    ]  # fmt: skip
+    return found.count(kind) / times
+
+
+def test_a_healthy_repeat_passes_in_19_of_20_where_runs_differ_as_the_prior_says() -> None:
+    assert share("ok", 1.0, PRIOR_BETWEEN["cpu"]) >= 0.95
+
+
+def test_a_cell_at_the_margin_itself_is_called_slow_or_ok_in_one_of_20_at_most() -> None:
+    sampled = 3 * math.sqrt(0.05 * 0.95 / 400)  # three standard errors of 400 trials
+    assert share("slow", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
+    assert share("ok", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
+
+
+def test_a_sixth_slower_is_found_slow_and_a_sixth_faster_fast() -> None:
+    assert share("slow", 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
+    assert share("fast", 1 / 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
+
+
+def test_runs_that_differ_much_make_it_unsure_instead_of_wrong() -> None:
+    assert share("slow", 1.0, 0.1) <= 0.05
+    assert share("unsure", 1.0, 0.1) >= 0.5
+
+
+def test_windows_that_scatter_without_end_do_not_pass_on_one_repeat() -> None:
+    random = np.random.default_rng(3)
+    one = [0.1 * np.exp(random.normal(0, 0.5, 12))]
+    other = [0.1 * np.exp(random.normal(0, 0.5, 12))]
+    assert judge(ratio(one, other, "cpu"), MARGIN) == "unsure"
+
+
+def test_one_repeat_counts_the_variation_that_it_cannot_show() -> None:
+    quiet = [np.full(30, 0.1)]
+    alone = ratio(quiet, quiet, "cpu")
+    many = ratio(quiet * 9, quiet * 9, "cpu")
+    assert alone.value == many.value == 1.0
+    assert alone.between == pytest.approx(PRIOR_BETWEEN["cpu"])
+    assert alone.high > 1.03 > many.high > 1.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 5), st.floats(0.5, 2.0), st.floats(1e-6, 10.0), st.integers(0, 99))
+def test_it_is_the_same_every_time_in_every_unit_and_turned_round(
+    above: int, below: int, level: float, unit: float, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    measured, reference = runs(random, above, level), runs(random, below, 1.0)
+    found = ratio(measured, reference, "cpu")
+    assert ratio(measured, reference, "cpu") == found
+    scaled = ratio([unit * m for m in measured], [unit * r for r in reference], "cpu")
+    assert scaled.value == pytest.approx(found.value)
+    assert scaled.low == pytest.approx(found.low, rel=1e-6)
+    turned = ratio(reference, measured, "cpu")
+    assert turned.value == pytest.approx(1 / found.value)
+    assert (turned.low, turned.high) == (
+        pytest.approx(1 / found.high, rel=0.02),
+        pytest.approx(1 / found.low, rel=0.02),
+    )
+    assert found.low < found.value < found.high
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0.01, 0.5))
+def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
+    middle: float, reach: float, margin: float
+) -> None:
+    def of(centre: float) -> Kind:
+        ends = (math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
+        return judge(Ratio(*ends, 0.02, 6, 3, 3), margin)
+
+    opposite: dict[Kind, Kind] = {"slow": "fast", "fast": "slow", "ok": "ok", "unsure": "unsure"}
+    assert of(-middle) == opposite[of(middle)]
+    if of(middle) == "ok":
+        assert abs(middle) < math.log1p(margin)
+
+
+def test_a_difference_of_choice_takes_a_gap_away_and_leaves_ok() -> None:
+    assert excused("ok", True) == "ok"
+    assert {excused(kind, True) for kind in ("slow", "fast", "unsure")} == {"not-comparable"}  # type: ignore[arg-type]
+    assert all(excused(kind, True) == kind for kind in ("wrong", "failed", "no-reference"))
+    assert all(excused(kind, False) == kind for kind in KINDS)
+
+
+def test_the_exit_code_is_1_for_any_failure_2_for_any_doubt_and_0_for_all_passed() -> None:
+    for kinds in product(KINDS, repeat=2):
+        expected = 1 if FAIL & set(kinds) else 0 if set(kinds) <= PASS else 2
+        assert exit_code(kinds) == expected
+    assert exit_code([]) == 2
+
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+
+
+def recorded(path: Path) -> tuple[Array, float]:
+    """Seconds a step of the steady windows that a real image printed, and the noise that it told of itself at its end."""
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    steady = [e["seconds"] / e["steps"] for e in events if e["event"] == "sample" and e["stage"] == "steady"]
+    return np.array(steady), next(e["noise"] for e in events if e["event"] == "end")
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_simulated_from_recorded_windows_a_quiet_machine_passes_in_38_of_40_and_a_noisy_one_is_never_slow(
+    path: Path,
+) -> None:
+    """Simulated, not repeated: real windows resampled, each repeat at a level of its own of the prior's spread."""
+    windows, noise = recorded(path)
+    random = np.random.default_rng(4)
+
+    def repeats(count: int, level: float = 1.0) -> list[Array]:
+        levels = level * np.exp(random.normal(0, PRIOR_BETWEEN["cpu"], count))
+        return [one * random.choice(windows, len(windows)) for one in levels]
+
+    healthy = [judge(ratio(repeats(3), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    slowed = [judge(ratio(repeats(3, 1.15), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    assert healthy.count("slow") <= 2
+    assert slowed.count("ok") <= 2
+    if noise <= 0.025:  # the others were recorded beside other work, and say so
+        assert healthy.count("ok") >= 38
+        assert slowed.count("slow") >= 36
+
+
+def test_at_least_half_of_the_recordings_are_quiet_enough_to_say_something() -> None:
+    assert sum(recorded(path)[1] <= 0.025 for path in RECORDED) >= len(RECORDED) / 2

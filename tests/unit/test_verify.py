@@ -1,0 +1,347 @@
+"""`runner verify` over stored runs and over toy cells: every verdict, its causes, its formats, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from runner import verify_output
+from runner.catalog import PROJECT
+from runner.cli import app
+from runner.references.measured import ceilings_path, reference_of
+from runner.references.saved import Reference, SavedError
+from runner.verify import Finding, Verification, as_json, assess, with_fleets
+from tests.fixtures import synthetic
+from tests.fixtures.synthetic import LEVELS, make_run
+from tests.unit.test_causes import ceilings
+
+TORCH_CNN = ("torch-2.13.0-cpu", "cnn-cifar10")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """A reference from five repeats of the synthetic run."""
+    return reference_of(make_run(tmp_path_factory.mktemp("lab") / "run", repeats=5), "lab", "0.1.0")
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three more repeats of the same machine."""
+    return make_run(tmp_path_factory.mktemp("again") / "run", repeats=3)
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, ratio: float, place: tuple[str, str] = TORCH_CNN) -> None:
+    monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * ratio)
+
+
+def found_of(found: Verification, framework: str, workload: str) -> Finding:
+    return next(f for f in found.findings if (f.facts.framework, f.facts.workload) == (framework, workload))
+
+
+def torch_cnn(found: Verification) -> Finding:
+    return found_of(found, "torch", "cnn-cifar10")
+
+
+def test_a_second_run_of_the_same_machine_is_ok(again: Path, lab: Reference) -> None:
+    found = torch_cnn(assess([again], [lab]))
+    assert found.kind == "ok"
+    assert found.reference == "lab"
+    assert found.ratio is not None
+    assert found.ratio.low < 1 < found.ratio.high
+    assert found.causes == ()
+
+
+@pytest.mark.parametrize(("ratio", "kind"), [(1.15, "slow"), (0.85, "fast"), (1.08, "unsure")])
+def test_a_run_at_another_level_gets_the_verdict_of_that_level(
+    ratio: float, kind: str, tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, ratio)
+    found = torch_cnn(assess([make_run(tmp_path / "again", repeats=3)], [lab]))
+    assert found.kind == kind
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(ratio, rel=0.02)
+
+
+def test_a_wider_margin_calls_the_same_run_ok(tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed(monkeypatch, 1.15)
+    run = make_run(tmp_path / "again", repeats=3)
+    assert torch_cnn(assess([run], [lab], margin=0.3)).kind == "ok"
+
+
+def test_a_slow_run_on_fewer_threads_names_them(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, 1.8)
+    usual = synthetic.environment
+
+    def one_thread(entry: dict[str, Any]) -> dict[str, Any]:
+        told = usual(entry)
+        return told | {"settings": told["settings"] | {"threads": 1}}
+
+    monkeypatch.setattr(synthetic, "environment", one_thread)
+    found = torch_cnn(assess([make_run(tmp_path / "again", repeats=3)], [lab]))
+    assert found.kind == "slow"
+    assert [cause.name for cause in found.causes] == ["fewer threads"]
+    assert "1 thread, where 2" in found.causes[0].evidence
+
+
+def test_a_slow_run_with_another_framework_version_is_not_comparable_and_says_which(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, 1.3)
+    run = make_run(tmp_path / "again", repeats=3, changes={"framework_version": "2.9.1"})
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == "not-comparable"
+    assert "framework_version 2.9.1 (reference 2.13.0)" in found.reason
+
+
+def test_an_equal_run_with_another_framework_version_is_ok_and_says_which(tmp_path: Path, lab: Reference) -> None:
+    run = make_run(tmp_path / "again", repeats=3, changes={"framework_version": "2.9.1"})
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == "ok"
+    assert "framework_version 2.9.1" in found.reason
+
+
+def test_a_cell_that_computes_something_else_is_wrong_whatever_its_speed(tmp_path: Path, lab: Reference) -> None:
+    changes = {
+        "status": "failed",
+        "error_kind": "parity",
+        "parity_passed": False,
+        "reason": "it computes something else: gradient",
+    }
+    found = assess([make_run(tmp_path / "again", repeats=3, changes=changes)], [lab])
+    assert torch_cnn(found).kind == "wrong"
+    assert torch_cnn(found).ratio is None
+    assert "gradient" in torch_cnn(found).reason
+    assert found.exit_code == 1
+
+
+def test_a_cell_that_ended_before_it_told_anything_is_failed_and_judged_beside_the_others(
+    tmp_path: Path, lab: Reference
+) -> None:
+    found = assess([again], [lab])
+    failed = found_of(found, "tensorflow", "gru-imdb")
+    assert failed.kind == "failed"
+    assert "memory" in failed.reason
+    assert found.exit_code == 1
+
+
+def test_without_a_reference_there_is_no_verdict_but_an_expectation_that_is_called_a_model(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", repeats=3)
+    path = ceilings_path(run, "torch-2.13.0-cpu", "torch", "cpu")
+    path.parent.mkdir()
+    path.write_text(ceilings().model_dump_json())
+    found = torch_cnn(assess([run], []))
+    assert found.kind == "no-reference"
+    assert found.parity_passed is True
+    assert found.expectation is not None
+    assert "a model" in found.expectation.model
+    without = found_of(assess([run], []), "jax", "gru-imdb")
+    assert without.expectation is None
+
+
+def test_too_few_windows_are_no_verdict_and_no_reference(tmp_path: Path, lab: Reference) -> None:
+    run = make_run(tmp_path / "few", windows=4)
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == "unsure"
+    assert "no repeat has 6 windows" in found.reason
+    with pytest.raises(SavedError, match="no cell"):
+        reference_of(run, "few", "0.1.0")
+
+
+def test_parity_that_was_not_checked_is_no_verdict(tmp_path: Path, lab: Reference) -> None:
+    found = torch_cnn(assess([make_run(tmp_path / "unchecked", changes={"parity_passed": None})], [lab]))
+    assert found.kind == "unsure"
+    assert "parity was not checked" in found.reason
+
+
+def test_another_device_is_named_and_not_compared_with(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", repeats=3, changes={"device_model": "Another Processor"})
+    found = torch_cnn(assess([run], [lab]))
+    assert found.kind == "no-reference"
+    assert found.nearest == f"{synthetic.CPU} (reference lab)"
+
+
+def test_the_same_runs_and_references_give_the_same_text_twice(again: Path, lab: Reference) -> None:
+    twice = [json.dumps(as_json(assess([again], [lab])), allow_nan=False) for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+def gpu_run(folder: Path, number: int, monkeypatch: pytest.MonkeyPatch, ratio: float = 1.0) -> Path:
+    with monkeypatch.context() as patch:
+        patch.setitem(synthetic.LEVELS, TORCH_CNN, LEVELS[TORCH_CNN] * ratio)
+        changes = {"device_uuids": [f"GPU-{number:04}"], "device_kind": "cuda", "device_model": "NVIDIA H200"}
+        return make_run(folder / f"gpu-{number}", changes=changes)
+
+
+def test_the_weak_gpu_among_eight_is_found_without_any_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = [1.0, 1.004, 0.997, 1.2, 1.002, 0.995, 1.001, 1.003]
+    runs = [gpu_run(tmp_path, at, monkeypatch, ratio) for at, ratio in enumerate(levels)]
+    found = with_fleets(assess(runs, []))
+    assert [one.device_model for one in found.fleets] == ["NVIDIA H200"]
+    assert [slow.device for slow in found.fleets[0].fleet.slow] == ["GPU-0003"]
+    assert found.exit_code == 1
+    assert any("GPU-0003 takes" in line for line in verify_output.details(found))
+
+
+def test_alike_gpus_without_a_reference_pass_but_for_the_cells_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [gpu_run(tmp_path, at, monkeypatch, 1 + at / 1000) for at in range(6)]
+    found = with_fleets(assess(runs, []))
+    assert found.fleets[0].fleet.slow == ()
+    ended = tuple(finding for finding in found.findings if finding.device_uuid)
+    assert Verification(ended, found.fleets).exit_code == 0
+    assert Verification(ended).exit_code == 2
+
+
+HOSTILE = "x</testcase><script>\x1b[31m|`*[click](evil)*\x00\u202e"
+
+
+def test_what_a_cell_says_cannot_break_any_format(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run", changes={"status": "failed", "error_kind": "crash", "reason": HOSTILE, "image": HOSTILE}
+    )
+    found = assess([run], [])
+    tree = ET.fromstring(verify_output.junit(found))
+    assert len(tree) == len(found.findings) == int(tree.attrib["tests"])
+    text = verify_output.markdown(found)
+    assert "<script" not in text
+    assert "\x1b" not in text + "".join(verify_output.details(found))
+    assert "\\[click\\]" in text
+    tables = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {line.replace("\\|", "").count("|") for line in tables} == {len(verify_output.HEADINGS) + 1}
+    json.dumps(as_json(found), allow_nan=False)
+
+
+def test_an_environment_event_of_somebody_else_s_making_is_read_as_far_as_it_fits(tmp_path: Path) -> None:
+    strange = {
+        "host": {"cpu_count": "two", "cpu_model": 7},
+        "device": [],
+        "settings": {"threads": [1], "x": 1e999, "y": "z" * 999},
+    }
+    run = make_run(tmp_path / "run", changes={"environment_json": json.dumps(strange)})
+    facts = torch_cnn(assess([run], [])).facts
+    assert (facts.cpu_count, facts.cpu_model, facts.device_memory_bytes) == (None, "7", None)
+    assert set(facts.settings) == {"y"}
+    assert len(str(facts.settings["y"])) == 300
+
+
+def test_junit_tells_failures_and_doubts_apart(tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed(monkeypatch, 1.3)
+    tree = ET.fromstring(verify_output.junit(assess([make_run(tmp_path / "again", repeats=3)], [lab])))
+    assert (tree.attrib["failures"], tree.attrib["skipped"]) == ("2", "1")  # slow and failed; the unsteady one
+    slow = next(case for case in tree if "torch cnn" in case.attrib["name"])
+    assert [child.tag for child in slow] == ["failure"]
+
+
+# --- the command --------------------------------------------------------------------------------------------------------------
+
+
+def run_command(*words: str, references: Path) -> Any:
+    return CliRunner().invoke(app, list(words), env={"DLBENCH_REFERENCES": str(references), "COLUMNS": "200"})
+
+
+def test_save_list_show_diff_export_import_and_verify_work_together(tmp_path: Path) -> None:
+    make_run(tmp_path / "results" / "first", repeats=5)
+    make_run(tmp_path / "results" / "second", repeats=3)
+    shelf, other, out = tmp_path / "shelf", tmp_path / "other", ("--out", str(tmp_path / "results"))
+    assert run_command("reference", "save", "first", "--name", "lab", *out, references=shelf).exit_code == 0
+    listed = json.loads(run_command("reference", "list", "--json", references=shelf).stdout)
+    assert [row["name"] for row in listed] == ["published", "lab"]
+    assert listed[0]["cells"] == 526
+    file = str(tmp_path / "lab.parquet")
+    assert run_command("reference", "export", "lab", "-o", file, references=shelf).exit_code == 0
+    assert run_command("reference", "import", file, references=other).exit_code == 0
+    shown = json.loads(run_command("reference", "show", "lab", "--json", references=other).stdout)
+    assert len(shown) == len(LEVELS) - 1
+    assert all(row["low"] < row["ms a step"] < row["high"] for row in shown)
+    diff = json.loads(run_command("reference", "diff", "lab", file, "--json", references=shelf).stdout)
+    assert {row["ratio"] for row in diff} == {1.0}
+    judged = run_command("verify", "--run", "second", "--json", *out, references=other)
+    assert judged.exit_code == 1  # the synthetic run has a failed cell
+    assert {f["kind"] for f in json.loads(judged.stdout)["findings"]} == {"ok", "unsure", "failed"}
+
+
+def test_this_machine_stands_beside_k80_p100_and_v100(tmp_path: Path) -> None:
+    make_run(tmp_path / "mine", repeats=2)
+    shown = run_command("reference", "show", "published", "--run", str(tmp_path / "mine"), references=tmp_path / "none")
+    assert shown.exit_code == 0
+    assert all(
+        word in shown.stdout for word in ("K80", "P100", "V100", synthetic.CPU, "torch cnn-cifar10", "cntk native")
+    )
+
+
+def test_the_command_writes_junit_and_markdown(tmp_path: Path) -> None:
+    make_run(tmp_path / "mine")
+    paths = tmp_path / "junit.xml", tmp_path / "summary.md"
+    ended = run_command(
+        "verify", "--run", str(tmp_path / "mine"), "--junit", str(paths[0]), "--markdown", str(paths[1]), references=tmp_path / "no"
+    )  # fmt: skip
+    assert ended.exit_code == 1
+    assert ET.parse(paths[0]).getroot().tag == "testsuite"
+    assert paths[1].read_text().startswith("### Verification: FAIL")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("verify", "--run", "nowhere"), ("verify", "--preset", "long"), ("verify", "--reference", "none", "--run", "x"),
+     ("verify", "--python", "/nowhere/python"), ("reference", "show", "none"), ("reference", "save", "nowhere", "--name", "x"),
+     ("reference", "import", "nowhere.parquet"), ("verify", "--image", "no-such-image")],
+)  # fmt: skip
+def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(words: tuple[str, ...], tmp_path: Path) -> None:
+    ended = run_command(*words, references=tmp_path)
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("runner: ")
+    assert "Traceback" not in ended.output
+
+
+def test_a_broken_reference_is_named_and_stops_the_verdict(tmp_path: Path) -> None:
+    (tmp_path / "bad.reference.parquet").write_bytes(b"PAR1 no")
+    make_run(tmp_path / "mine")
+    ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path)
+    assert ended.exit_code == 2
+    assert "bad.reference.parquet" in ended.stderr
+
+
+def toys(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The real command over toy cells that replay a recorded stream, in real processes."""
+    environment = os.environ | {
+        "DLBENCH_TOY_SECONDS": "0.05",
+        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "DLBENCH_REFERENCES": str(tmp_path / "references"),
+    }
+    command = [sys.executable, "-m", "tests.unit.toy_runner", *words]
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path) -> None:
+    (tmp_path / "started").touch()
+    here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--json")
+    first = toys(tmp_path, "verify", *here)
+    assert first.returncode == 2, first.stderr
+    assert "ceilings are not known" in first.stderr  # this interpreter has no torch: the probe says so, and cells go on
+    told = json.loads(first.stdout)
+    assert {finding["kind"] for finding in told["findings"]} == {"no-reference"}
+    assert {finding["measured"]["repeats"] for finding in told["findings"]} == {3}
+    run = told["findings"][0]["run_id"]
+    saved = toys(tmp_path, "reference", "save", run, "--name", "toys", "--out", str(tmp_path / "results"))
+    assert saved.returncode == 0, saved.stderr
+    second = toys(tmp_path, "verify", *here)
+    assert second.returncode == 0, second.stderr
+    assert {finding["kind"] for finding in json.loads(second.stdout)["findings"]} == {"ok"}
