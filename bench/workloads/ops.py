@@ -175,7 +175,10 @@ OPERATIONS = collections.OrderedDict(
         ("dense_x5", _dense(5)),
         ("conv1d", _convolution(1, (8, 16, 64), (16, 64, 128), (32, 128, 256), (64, 256, 512), (64, 512, 2048))),
         ("conv2d", _convolution(2, (2, 8, 16), (8, 16, 32), (16, 32, 32), (16, 64, 56), (32, 128, 56), (64, 256, 56))),
-        ("conv2d_transposed", _transposed_convolution((2, 8, 16), (8, 32, 16), (16, 64, 28), (32, 128, 56), (64, 256, 56))),
+        (
+            "conv2d_transposed",
+            _transposed_convolution((2, 8, 16), (8, 32, 16), (16, 64, 28), (32, 128, 56), (64, 256, 56)),
+        ),
         ("lstm", _recurrent(4, _lstm)),
         ("lstm_cell", _recurrent(4, _lstm)),  # the same, by a person's own cell in a loop
         ("gru", _recurrent(3, _gru)),
@@ -259,7 +262,7 @@ def draw_inputs(operation, size, random):
         value = random.uniform(-1.0, 1.0, shape)
         if name[0] in "wu" and len(shape) > 1:
             value /= np.sqrt(max(1.0, np.prod(shape[1:]) / 3.0))
-        if operation is OPERATIONS["div"] and name == "b":
+        if operation is OPERATIONS.get("div") and name == "b":
             value = 1.25 + 0.75 * value
         found[name] = value
     return found
