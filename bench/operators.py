@@ -56,7 +56,7 @@ class OperatorsCell(Cell):
         random = np.random.RandomState(20210927)
         p = ops.draw_inputs(operation, size, random)
         (run,) = operators.runs(name, direction, [p])
-        values = [np.asarray(value, dtype=np.float64) for value in operators.values(run())]
+        values = [np.asarray(value, dtype=np.float64) for value in operators.values(name, direction, run())]
         if direction != ops.GRADIENT:
             return parity.relative_error(values[0], operation.compute(p)), bound
         expected = [ops.slope(operation, p, key, random) for key in p]

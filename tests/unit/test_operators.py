@@ -33,7 +33,7 @@ class Operators:
             return [lambda p=p: tuple(off * value for value in gradients(known, p)) for p in buffers]
         return [lambda p=p: off * known.compute(p) for p in buffers]
 
-    def values(self, result: Any) -> Any:
+    def values(self, operation: str, direction: str, result: Any) -> Any:
         return result if isinstance(result, tuple) else (result,)
 
 

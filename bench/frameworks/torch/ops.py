@@ -107,7 +107,8 @@ class Operators:
             return [self._gradient(function, tensors) for tensors in inputs]
         return [functools.partial(function, *tensors) for tensors in inputs]
 
-    def values(self, result):
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         return [value.detach().double().cpu().numpy() for value in (result if isinstance(result, tuple) else (result,))]
 
     def _gradient(self, function, tensors):
