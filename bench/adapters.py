@@ -6,7 +6,7 @@ from bench import frameworks, workloads
 from bench.errors import Unsupported
 
 # a workload's task -> the class that its adapter has
-CLASSES = {"train": "Training", "infer": "Inference"}
+CLASSES = {"train": "Training", "infer": "Inference", "operators": "Operators"}
 
 
 def load_framework(name):
@@ -26,7 +26,7 @@ def check_mode(name, mode):
 
 
 def load_adapter(framework, workload):
-    """The adapter class of a workload in a framework: Training or Inference, as the workload's task is."""
+    """The adapter class of a workload in a framework: as the workload's task is, Training, Inference or Operators."""
     path = "bench.frameworks.%s.%s" % (framework, workload.replace("-", "_"))
     try:
         return getattr(importlib.import_module(path), CLASSES[workloads.declaration(workload)["task"]])

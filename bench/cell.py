@@ -15,8 +15,8 @@ from bench.setup import Setup
 class Cell(object):
     """Runs one cell and tells it through `emitter`. `options` are the parsed arguments of `python -m bench run`.
 
-    A task is a subclass: `load_data()` returns what its other two methods use, `parameters(data, random)` name -> float32 array, and
-    `measure(framework, adapter, data, random)` tells the plan, the samples and the metrics. `random` is the cell's own, from its seed.
+    A task is a subclass: `load_data()` returns what its other methods use, `fill(adapter, data, random)` gives the adapter its parameters,
+    and `measure(framework, adapter, data, random)` tells the plan, the samples and the metrics. `random` is the cell's, from its seed.
     """
 
     def __init__(self, options, emitter):
@@ -61,7 +61,7 @@ class Cell(object):
         with self.phase("build"):
             adapter = adapter_class(self.setup(True))
             random = np.random.RandomState(o.seed)
-            adapter.load(self.parameters(data, random))
+            self.fill(adapter, data, random)
         if hasattr(adapter, "compile"):
             with self.phase("compile"):
                 adapter.compile()
@@ -72,15 +72,18 @@ class Cell(object):
 
     def check_parity(self, adapter):
         for result in parity.check(self.options.workload, adapter, self.options.precision):
-            self.emit(
-                "parity",
-                quantity=result.quantity,
-                tensor=result.tensor,
-                error=result.error if math.isfinite(result.error) else None,
-                bound=result.bound,
-                passed=result.passed,
-                variant=self.variant,
-            )
+            self.tell_parity(result)
+
+    def tell_parity(self, result):
+        self.emit(
+            "parity",
+            quantity=result.quantity,
+            tensor=result.tensor,
+            error=result.error if math.isfinite(result.error) else None,
+            bound=result.bound,
+            passed=result.passed,
+            variant=self.variant,
+        )
 
     def tell_sample(self, sample):
         self.emit(
@@ -90,7 +93,7 @@ class Cell(object):
             begin=sample.begin - self.emitter.zero,
             seconds=sample.seconds,
             steps=sample.steps,
-            items=sample.steps * self.workload.BATCH,
+            items=sample.steps * self.declared["batch"],
         )
 
     def tell_plan(self, windows, steps_per_window, seconds, short):
@@ -98,7 +101,7 @@ class Cell(object):
             "plan",
             windows=max(1, int(math.ceil(windows))),
             steps_per_window=steps_per_window,
-            items_per_step=self.workload.BATCH,
+            items_per_step=self.declared["batch"],
             seconds=seconds,
             short=short,
         )

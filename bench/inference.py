@@ -37,8 +37,8 @@ class InferenceCell(Cell):
         self.emit("data", name=name, source="generated", sha256=digest.hexdigest(), train_items=0, test_items=items)
         return Inputs(batches, parameters)
 
-    def parameters(self, data, random):
-        return data.parameters or canonical.draw_parameters(self.workload, random, True, self.variant)
+    def fill(self, inference, data, random):
+        inference.load(data.parameters or canonical.draw_parameters(self.workload, random, True, self.variant))
 
     def measure(self, framework, inference, data, random):
         batches = [(inference.inputs(images), None) for images in data.batches]

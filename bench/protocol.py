@@ -129,6 +129,20 @@ EVENTS = {
         "steps": _count,
         "items": _count,
     },
+    # one measured window of one operation at one size
+    "operation": {
+        "operation": _text,
+        "direction": _one_of("forward", "gradient", "step", "copy"),
+        "size": _text,  # its numbers as the workload orders them, joined by x
+        "mop": _non_negative,  # million floating-point operations in one run
+        "bytes": _count,  # the least that one run reads and writes
+        "buffers": _count,  # so many sets of inputs took turns
+        "index": _count,
+        "begin": _non_negative,  # on the clock of `t`
+        "seconds": _non_negative,
+        "runs": _count,
+    },
+    "left-out": {"what": _text, "reason": _text},
     "metric": {
         "name": _text,
         "split": _one_of("train", "test"),
@@ -137,7 +151,7 @@ EVENTS = {
         "value": _optional(_number),  # null: it was not finite
     },
     "parity": {
-        "quantity": _one_of("logits", "loss", "gradient", "parameter", "features"),
+        "quantity": _one_of("logits", "loss", "gradient", "parameter", "features", "operation"),
         "tensor": _text,
         "error": _optional(_non_negative),  # relative, in the 2-norm; null: not finite
         "bound": _non_negative,

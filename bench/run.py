@@ -6,11 +6,12 @@ import traceback
 from bench import environment, workloads
 from bench.errors import BenchError
 from bench.inference import InferenceCell
+from bench.operators import OperatorsCell
 from bench.protocol import MAX_STRING
 from bench.training import TrainingCell
 
 # a workload's task -> what measures it
-TASKS = {"train": TrainingCell, "infer": InferenceCell}
+TASKS = {"train": TrainingCell, "infer": InferenceCell, "operators": OperatorsCell}
 
 
 def error_kind(error, framework):

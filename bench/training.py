@@ -39,8 +39,8 @@ class TrainingCell(Cell):
         )
         return loaded
 
-    def parameters(self, data, random):
-        return canonical.draw_parameters(self.workload, random, False, self.variant)
+    def fill(self, training, data, random):
+        training.load(canonical.draw_parameters(self.workload, random, False, self.variant))
 
     def measure(self, framework, training, data, random):
         batch = self.workload.BATCH

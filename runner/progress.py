@@ -112,7 +112,7 @@ class LiveObserver:
             self.progress.update(task, note=event["name"])
         elif event["event"] == "plan":
             self.progress.update(task, total=event["windows"])
-        elif event["event"] == "sample" and event["stage"] == "steady":
+        elif event["event"] == "operation" or (event["event"] == "sample" and event["stage"] == "steady"):
             self.progress.advance(task)
 
     def ended(self, outcome: Outcome) -> None:

@@ -49,6 +49,8 @@ class Recorder:
         self.torn: str | None = None  # half a line at the end: a breach, unless the process died of something else
         self.row: dict[str, Any] = {}
         self.samples: list[dict[str, Any]] = []
+        self.operations: list[dict[str, Any]] = []
+        self.left_out: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self.parity: list[dict[str, Any]] = []
         self.error: dict[str, Any] | None = None
@@ -90,7 +92,7 @@ class Recorder:
             return
         self._file.write(line + b"\n")
         self._file.flush()
-        getattr(self, "_on_" + event["event"])(event)
+        getattr(self, "_on_" + event["event"].replace("-", "_"))(event)
         if self._observe:
             self._observe(event)
 
@@ -136,6 +138,13 @@ class Recorder:
             }
         )
 
+    def _on_operation(self, event: dict[str, Any]) -> None:
+        columns = ("operation", "direction", "size", "mop", "bytes", "buffers", "index", "seconds", "runs")
+        self.operations.append({column: event[column] for column in columns} | {"begin_seconds": event["begin"]})
+
+    def _on_left_out(self, event: dict[str, Any]) -> None:
+        self.left_out.append({"what": event["what"], "reason": event["reason"]})
+
     def _on_metric(self, event: dict[str, Any]) -> None:
         row = {column: event[column] for column in ("name", "split", "step", "value")}
         self.metrics.append(row | {"train_seconds": event["seconds"]})
@@ -160,7 +169,14 @@ class Recorder:
         passed = all(row["passed"] for row in self.parity) if self.parity else None
         row = asdict(cell) | self.row | columns
         row |= {"status": status, "error_kind": kind, "reason": reason, "parity_passed": passed}
-        return {"cells": [row], "samples": self.samples, "metrics": self.metrics, "parity": self.parity}
+        return {
+            "cells": [row],
+            "samples": self.samples,
+            "operations": self.operations,
+            "left_out": self.left_out,
+            "metrics": self.metrics,
+            "parity": self.parity,
+        }
 
 
 def _fits_store(event: dict[str, Any], line: bytes) -> None:
@@ -255,6 +271,6 @@ def _parity(recorder: Recorder) -> tuple[str, str] | None:
 
 
 def _nothing_measured(recorder: Recorder) -> tuple[str, str] | None:
-    if any(sample["stage"] == "steady" for sample in recorder.samples):
+    if recorder.operations or any(sample["stage"] == "steady" for sample in recorder.samples):
         return None
     return "protocol", "it ended without one steady window"

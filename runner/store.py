@@ -111,6 +111,24 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("steps", "int32"),
         ("items", "int64"),
     ],
+    "operations": [
+        *_KEYS,
+        ("operation", "string"),
+        ("direction", "string"),  # forward | gradient | step | copy
+        ("size", "string"),
+        ("mop", "double"),  # million floating-point operations in one run
+        ("bytes", "int64"),  # the least that one run reads and writes
+        ("buffers", "int32"),  # so many sets of inputs took turns
+        ("index", "int32"),
+        ("begin_seconds", "double"),
+        ("seconds", "double"),
+        ("runs", "int64"),
+    ],
+    "left_out": [
+        *_KEYS,
+        ("what", "string"),  # a point or an operation that the cell did not measure
+        ("reason", "string"),
+    ],
     "metrics": [
         *_KEYS,
         ("name", "string"),
@@ -121,7 +139,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
     ],
     "parity": [
         *_KEYS,
-        ("quantity", "string"),  # logits | loss | gradient | parameter | features
+        ("quantity", "string"),  # logits | loss | gradient | parameter | features | operation
         ("tensor", "string"),
         ("error", "double"),  # relative, 2-norm; null: not finite
         ("bound", "double"),

@@ -31,6 +31,7 @@ class Preset(_Frozen):
     train_items: int = Field(ge=0)
     test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
+    most_mop: float | None = Field(default=None, gt=0)  # operators: points above so many million operations are not measured
 
 
 class Metric(_Frozen):
@@ -47,7 +48,7 @@ class Workload(_Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
-    task: Literal["train", "infer"]
+    task: Literal["train", "infer", "operators"]
     data: str
     items: str
     batch: int = Field(gt=0)

@@ -182,7 +182,7 @@ def test_a_cell_measures_windows_of_images_and_a_whole_run_is_one_pass_after_ano
     }
     data = cell.load_data()
     adapter = Mean()
-    adapter.load(cell.parameters(data, np.random.RandomState(1)))
+    cell.fill(adapter, data, np.random.RandomState(1))
     assert set(adapter.loaded) == {spec.name for spec in RESNET.PARAMETERS}
     cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, data, None)
     samples = [event for event in emitter.events if event["event"] == "sample"]

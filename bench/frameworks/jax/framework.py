@@ -24,6 +24,7 @@ _pending = None
 def configure(setup):
     """Platform, threads and precision, before the backend starts."""
     jax.config.update("jax_disable_jit", setup.mode == "no-jit")
+    jax.config.update("jax_enable_x64", setup.precision == "fp64")  # without it every float64 becomes a float32
     os.environ["NPROC"] = str(setup.threads)  # how many threads XLA's CPU client starts
     jax.config.update("jax_platforms", setup.device)
     # The default lets matmul and convolution use tf32 on Ampere and later: set it, and read it back in settings().

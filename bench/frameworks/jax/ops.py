@@ -1,0 +1,156 @@
+"""Single operations in JAX: each a pure function under jit, its gradient by jax.grad, optimisers by Optax with donated state.
+
+Idiomatic here: a recurrent layer is a scan; the fused form takes the inputs' products of all positions out of it, in one product
+(JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only), a person's own cell computes them inside.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax, nn
+
+from bench.errors import Unsupported
+from bench.frameworks.jax.framework import started
+from bench.workloads import ops
+
+DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def dense(x, *parameters):
+    for w, b in zip(parameters[::2], parameters[1::2]):
+        x = x @ w.T + b
+    return x
+
+
+def convolution(x, w, b):
+    spatial = "HW"[: x.ndim - 2]
+    numbers = ("NC" + spatial, "OI" + spatial, "NC" + spatial)
+    y = lax.conv_general_dilated(x, w, (1,) * len(spatial), [(1, 1)] * len(spatial), dimension_numbers=numbers)
+    return y + b.reshape((-1,) + (1,) * len(spatial))
+
+
+def transposed_convolution(x, w, b):
+    # transpose_kernel: w is that of the convolution whose gradient this is, (in, out) as it lies, turned by 180 degrees
+    numbers = ("NCHW", "OIHW", "NCHW")
+    y = lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=numbers, transpose_kernel=True)
+    return y + b[:, None, None]
+
+
+def lstm_step(state, gates):
+    h, c = state
+    i, f, g, o = jnp.split(gates, 4, axis=1)
+    c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+    return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def lstm(x, w, u, b, c):
+    start = jnp.zeros((len(x), u.shape[1]), x.dtype)
+    products = (x @ w.T + b + c).swapaxes(0, 1)
+    return lax.scan(lambda state, p: (lstm_step(state, p + state[0] @ u.T), None), (start, start), products)[0][0]
+
+
+def lstm_cell(x, w, u, b, c):
+    start = jnp.zeros((len(x), u.shape[1]), x.dtype)
+
+    def cell(state, x_t):
+        return lstm_step(state, x_t @ w.T + b + state[0] @ u.T + c), None
+
+    return lax.scan(cell, (start, start), x.swapaxes(0, 1))[0][0]
+
+
+def gru_step(h, of_input, of_state):
+    r, z, n = jnp.split(of_input, 3, axis=1)
+    h_r, h_z, h_n = jnp.split(of_state, 3, axis=1)
+    r, z = nn.sigmoid(r + h_r), nn.sigmoid(z + h_z)
+    return (1 - z) * jnp.tanh(n + r * h_n) + z * h
+
+
+def gru(x, w, u, b, c):
+    start = jnp.zeros((len(x), u.shape[1]), x.dtype)
+    products = (x @ w.T + b).swapaxes(0, 1)
+    return lax.scan(lambda h, p: (gru_step(h, p, h @ u.T + c), None), start, products)[0]
+
+
+def gru_cell(x, w, u, b, c):
+    start = jnp.zeros((len(x), u.shape[1]), x.dtype)
+    return lax.scan(lambda h, x_t: (gru_step(h, x_t @ w.T + b, h @ u.T + c), None), start, x.swapaxes(0, 1))[0]
+
+
+FUNCTIONS = {
+    "add": jnp.add,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "matmul": jnp.matmul,
+    "matmul_flat": jnp.matmul,
+    "matmul_thin": jnp.matmul,
+    "dense": dense,
+    "dense_x5": dense,
+    "conv1d": convolution,
+    "conv2d": convolution,
+    "conv2d_transposed": transposed_convolution,
+    "lstm": lstm,
+    "lstm_cell": lstm_cell,
+    "gru": gru,
+    "gru_cell": gru_cell,
+}
+
+OPTIMIZERS = {
+    "sgd": optax.sgd(ops.RATE),
+    "momentum": optax.sgd(ops.RATE, momentum=ops.MOMENTUM),
+    "adam": optax.adam(ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
+}
+
+
+class Operators:
+    def __init__(self, setup):
+        self.dtype = DTYPES[setup.precision]
+        # On a CPU a call returns before its work is done, and calls that need nothing of each other may run side by side.
+        self.wait = jax.block_until_ready if setup.device == "cpu" else started
+
+    def runs(self, operation, direction, buffers):
+        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        if direction == ops.COPY:
+            return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        inputs = [[jnp.asarray(value, self.dtype) for value in p.values()] for p in buffers]
+        if direction == ops.STEP:
+            return [self._step(OPTIMIZERS[operation], *arrays) for arrays in inputs]
+        function = FUNCTIONS[operation]
+        if direction == ops.GRADIENT:
+            function = jax.grad(
+                lambda *arrays: FUNCTIONS[operation](*arrays).sum(), argnums=tuple(range(len(inputs[0])))
+            )
+        function = jax.jit(function)
+        return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
+
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        return [
+            jax.device_get(value).astype("float64") for value in (result if isinstance(result, tuple) else (result,))
+        ]
+
+    def _step(self, optimizer, w, g):
+        state = optimizer.init(w)
+
+        @functools.partial(jax.jit, donate_argnums=(0, 1))
+        def update(w, state, g):
+            updates, state = optimizer.update(g, state, w)
+            return optax.apply_updates(w, updates), state
+
+        def run():
+            nonlocal w, state
+            w, state = update(w, state, g)
+            return self.wait(w)
+
+        return run
+
+    def _copy(self, operation, x):
+        device = jax.devices()[0]
+        if device.platform == "cpu":
+            raise Unsupported("the host's memory is the device's: there is nothing to copy")
+        if operation == "h2d":
+            return lambda: self.wait(jax.device_put(x, device))
+        if operation == "d2h":
+            raise Unsupported("a JAX array keeps what was read of it: the second copy to the host copies nothing")
+        raise Unsupported("JAX pins memory by itself and offers no choice")

@@ -1,0 +1,138 @@
+"""Single operations in PyTorch, each as a person would call it; layers (dense, recurrent) are modules, compiled in mode compile.
+
+Idiomatic here: inputs that want no gradient record none; torch.autograd.grad gives the gradients without an accumulation;
+optimisers are torch.optim's, fused where there is a fused kernel; copies overlap only from and to pinned memory.
+"""
+
+import functools
+
+import torch
+import torch.nn.functional as F
+
+from bench.errors import Unsupported
+from bench.frameworks.torch.framework import compiled, torch_device
+from bench.workloads import ops
+
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+def dense(x, *parameters):
+    for w, b in zip(parameters[::2], parameters[1::2]):
+        x = F.linear(x, w, b)
+    return x
+
+
+def recurrent(kind):
+    """The fused kernel on stacked gates. The layer is called by its function, so that its weights are inputs like any other's."""
+
+    def run(x, w, u, b, c):
+        state = x.new_zeros(1, x.shape[0], u.shape[1])
+        state = (state, state) if kind is torch.lstm else state
+        # biases, one layer, no dropout, training where gradients are wanted: they need what it keeps, one direction, batch first
+        return kind(x, state, (w, u, b, c), True, 1, 0.0, x.requires_grad, False, True)[1][0]
+
+    return run
+
+
+def lstm_cell(x, w, u, b, c):
+    units = u.shape[1]
+    h = state = x.new_zeros(x.shape[0], units)
+    for x_t in x.unbind(1):
+        gates = F.linear(x_t, w, b) + F.linear(h, u, c)
+        i, f, g, o = gates.chunk(4, 1)
+        state = torch.sigmoid(f) * state + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(state)
+    return h
+
+
+def gru_cell(x, w, u, b, c):
+    h = x.new_zeros(x.shape[0], u.shape[1])
+    for x_t in x.unbind(1):
+        r, z, n = F.linear(x_t, w, b).chunk(3, 1)
+        h_r, h_z, h_n = F.linear(h, u, c).chunk(3, 1)
+        r, z = torch.sigmoid(r + h_r), torch.sigmoid(z + h_z)
+        n = torch.tanh(n + r * h_n)
+        h = (1 - z) * n + z * h
+    return h
+
+
+FUNCTIONS = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "div": torch.div,
+    "matmul": torch.matmul,
+    "matmul_flat": torch.matmul,
+    "matmul_thin": torch.matmul,
+    "dense": dense,
+    "dense_x5": dense,
+    "conv1d": functools.partial(F.conv1d, padding=1),
+    "conv2d": functools.partial(F.conv2d, padding=1),
+    "conv2d_transposed": functools.partial(F.conv_transpose2d, stride=2),
+    "lstm": recurrent(torch.lstm),
+    "lstm_cell": lstm_cell,
+    "gru": recurrent(torch.gru),
+    "gru_cell": gru_cell,
+}
+
+OPTIMIZERS = {
+    "sgd": functools.partial(torch.optim.SGD, lr=ops.RATE),
+    "momentum": functools.partial(torch.optim.SGD, lr=ops.RATE, momentum=ops.MOMENTUM),
+    "adam": functools.partial(torch.optim.Adam, lr=ops.RATE, betas=(ops.BETA1, ops.BETA2), eps=ops.EPSILON),
+}
+
+
+class Operators:
+    def __init__(self, setup):
+        self.setup = setup
+        self.device = torch_device(setup)
+        self.dtype = DTYPES[setup.precision]
+
+    def runs(self, operation, direction, buffers):
+        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        if direction == ops.COPY:
+            return [self._copy(operation, buffer["x"]) for buffer in buffers]
+        inputs = [[torch.from_numpy(value).to(self.device, self.dtype) for value in p.values()] for p in buffers]
+        if direction == ops.STEP:
+            return [self._step(OPTIMIZERS[operation], *tensors) for tensors in inputs]
+        function = FUNCTIONS[operation]
+        if operation not in ("lstm", "gru"):  # fused kernels already: TorchDynamo leaves them alone
+            function = compiled(self.setup, function)
+        if direction == ops.GRADIENT:
+            return [self._gradient(function, tensors) for tensors in inputs]
+        return [functools.partial(function, *tensors) for tensors in inputs]
+
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        return [value.detach().double().cpu().numpy() for value in (result if isinstance(result, tuple) else (result,))]
+
+    def _gradient(self, function, tensors):
+        for tensor in tensors:
+            tensor.requires_grad_()
+        return lambda: torch.autograd.grad(function(*tensors).sum(), tensors)
+
+    def _step(self, make, w, g):
+        w.grad = g
+        optimizer = make([w])
+
+        def run():
+            optimizer.step()
+            return w
+
+        return run
+
+    def _copy(self, operation, x):
+        if self.device.type == "cpu":
+            raise Unsupported("the host's memory is the device's: there is nothing to copy")
+        host = torch.from_numpy(x.astype("float32"))
+        if operation.endswith("_pinned"):
+            host = host.pin_memory()
+        device = torch.empty_like(host, device=self.device)
+        if operation.startswith("h2d"):
+            return lambda: device.copy_(host, non_blocking=True)
+        return lambda: host.copy_(device, non_blocking=True)

@@ -1,0 +1,280 @@
+"""Curves of single operations over their size (dl_bench, 2021, and its author's list of what was still wanted).
+
+An operation is measured forward, and with the gradient of the sum of its output by every input where it has one. Work is counted as
+floating-point operations: one an element of an elementwise result, 2 m n k for a product of matrices (dl_bench counts 2 m n (k - 1):
+convert when comparing); with the gradient three times the forward work for products, since each of the two factors' gradients is a
+product of the same size. Traffic is the least there can be: every input read once, every result written once.
+"""
+
+import collections
+
+import numpy as np
+
+from bench import reference
+
+# dl_bench's classes, by million operations in one run; it states MEDIUM only, the other bounds are ours.
+CLASSES = (("SMALL", 0), ("MEDIUM", 20), ("LARGE", 1000), ("VERY_LARGE", 100000))
+
+FORWARD, GRADIENT, STEP, COPY = "forward", "gradient", "step", "copy"
+
+# One operation. sizes: the ladder, each a tuple of whole numbers; inputs(*size): name -> shape; result(*size): its shape;
+# compute(p): the result in NumPy from name -> array; mop(*size): million operations forward; terms(*size): length of its longest sum;
+# factor: what the gradient multiplies the work by.
+Operation = collections.namedtuple("Operation", "sizes inputs result compute mop terms factor")
+
+
+def _shapes(*pairs):
+    return collections.OrderedDict(pairs)
+
+
+def _elementwise(compute, factor):
+    """Two square matrices of side n."""
+    return Operation(
+        sizes=tuple((n,) for n in (32, 128, 512, 1024, 2048, 4096, 8192, 16384)),
+        inputs=lambda n: _shapes(("a", (n, n)), ("b", (n, n))),
+        result=lambda n: (n, n),
+        compute=lambda p: compute(p["a"], p["b"]),
+        mop=lambda n: n * n / 1e6,
+        terms=lambda n: 1,
+        factor=factor,
+    )
+
+
+def _matmul(*sizes):
+    """(m, k) times (k, n)."""
+    return Operation(
+        sizes=sizes,
+        inputs=lambda m, k, n: _shapes(("a", (m, k)), ("b", (k, n))),
+        result=lambda m, k, n: (m, n),
+        compute=lambda p: p["a"].dot(p["b"]),
+        mop=lambda m, k, n: 2.0 * m * k * n / 1e6,
+        terms=lambda m, k, n: k,
+        factor=3.0,
+    )
+
+
+def _dense(layers):
+    """`layers` dense layers in a row, (batch, n) -> (batch, n), weights (out, in)."""
+
+    def inputs(batch, n):
+        found = [("x", (batch, n))]
+        for index in range(layers):
+            found += [("w%d" % index, (n, n)), ("b%d" % index, (n,))]
+        return _shapes(*found)
+
+    def compute(p):
+        x = p["x"]
+        for index in range(layers):
+            x = x.dot(p["w%d" % index].T) + p["b%d" % index]
+        return x
+
+    return Operation(
+        sizes=tuple((64, n) for n in (64, 256, 512, 1024, 2048, 4096, 8192)),
+        inputs=inputs,
+        result=lambda batch, n: (batch, n),
+        compute=compute,
+        mop=lambda batch, n: layers * (2.0 * n + 1) * batch * n / 1e6,
+        terms=lambda batch, n: layers * n,
+        factor=3.0,
+    )
+
+
+def _convolution(dimensions, *sizes):
+    """Kernel 3, padding 1, stride 1. Sizes are (batch, channels in and out, length of a side)."""
+
+    def compute(p):
+        x, w = p["x"], p["w"]
+        if dimensions == 1:  # as a picture of one row, under a kernel whose other rows are zero
+            x, w = x[:, :, None], np.pad(w[:, :, None], ((0, 0), (0, 0), (1, 1), (0, 0)), mode="constant")
+        y, _ = reference.conv2d(x, w, p["b"], 1, reference.Exact())
+        return y[:, :, 0] if dimensions == 1 else y
+
+    def result(batch, channels, side):
+        return (batch, channels) + (side,) * dimensions
+
+    return Operation(
+        sizes=sizes,
+        inputs=lambda batch, channels, side: _shapes(
+            ("x", result(batch, channels, side)), ("w", (channels, channels) + (3,) * dimensions), ("b", (channels,))
+        ),
+        result=result,
+        compute=compute,
+        mop=lambda batch, channels, side: 2.0 * batch * channels**2 * side**dimensions * 3**dimensions / 1e6,
+        terms=lambda batch, channels, side: channels * 3**dimensions,
+        factor=3.0,
+    )
+
+
+def _transposed_convolution(*sizes):
+    """Kernel 2, stride 2, no padding: each input makes 2 x 2 outputs of its own. w is (in, out, 2, 2)."""
+
+    def compute(p):
+        blocks = np.einsum("nchw,coij->nohiwj", p["x"], p["w"])
+        n, o, h, _, w, _ = blocks.shape
+        return blocks.reshape(n, o, 2 * h, 2 * w) + p["b"][:, None, None]
+
+    return Operation(
+        sizes=sizes,
+        inputs=lambda batch, channels, side: _shapes(
+            ("x", (batch, channels, side, side)), ("w", (channels, channels, 2, 2)), ("b", (channels,))
+        ),
+        result=lambda batch, channels, side: (batch, channels, 2 * side, 2 * side),
+        compute=compute,
+        mop=lambda batch, channels, side: 2.0 * batch * channels**2 * side**2 * 4 / 1e6,
+        terms=lambda batch, channels, side: channels,
+        factor=3.0,
+    )
+
+
+def _recurrent(gates, compute):
+    """From a zero state over `steps` positions to the last state. Gates are stacked: LSTM i, f, g, o, GRU r, z, n."""
+    return Operation(
+        sizes=((8, 8, 32), (16, 32, 64), (32, 64, 128), (64, 150, 128), (64, 150, 512), (128, 256, 1024)),
+        inputs=lambda batch, steps, units: _shapes(
+            ("x", (batch, steps, units)),
+            ("w", (gates * units, units)),
+            ("u", (gates * units, units)),
+            ("b", (gates * units,)),
+            ("c", (gates * units,)),
+        ),
+        result=lambda batch, steps, units: (batch, units),
+        compute=compute,
+        mop=lambda batch, steps, units: 4.0 * steps * batch * gates * units**2 / 1e6,
+        terms=lambda batch, steps, units: steps * units,
+        factor=3.0,
+    )
+
+
+def _gru(p):
+    h, _ = reference.gru(p["x"].transpose(1, 0, 2), p["w"], p["b"], p["u"], p["c"], reference.Exact())
+    return h
+
+
+def _lstm(p):
+    units = p["u"].shape[1]
+    h = c = np.zeros((len(p["x"]), units))
+    for x in p["x"].transpose(1, 0, 2):
+        gates = x.dot(p["w"].T) + p["b"] + h.dot(p["u"].T) + p["c"]
+        i, f, g, o = (gates[:, index * units : (index + 1) * units] for index in range(4))
+        c = reference.sigmoid(f) * c + reference.sigmoid(i) * np.tanh(g)
+        h = reference.sigmoid(o) * np.tanh(c)
+    return h
+
+
+_SQUARES = (32, 64, 128, 256, 400, 512, 800, 1024, 2048, 4096, 8192, 16384)
+
+OPERATIONS = collections.OrderedDict(
+    [
+        ("add", _elementwise(lambda a, b: a + b, 1.0)),
+        ("mul", _elementwise(lambda a, b: a * b, 3.0)),
+        ("div", _elementwise(lambda a, b: a / b, 5.0)),
+        ("matmul", _matmul(*[(n, n, n) for n in _SQUARES])),
+        ("matmul_flat", _matmul(*[(n, 64, n) for n in (64, 256, 1024, 4096, 16384)])),
+        ("matmul_thin", _matmul(*[(64, n, 64) for n in (64, 256, 1024, 4096, 16384, 65536)])),
+        ("dense", _dense(1)),
+        ("dense_x5", _dense(5)),
+        ("conv1d", _convolution(1, (8, 16, 64), (16, 64, 128), (32, 128, 256), (64, 256, 512), (64, 512, 2048))),
+        ("conv2d", _convolution(2, (2, 8, 16), (8, 16, 32), (16, 32, 32), (16, 64, 56), (32, 128, 56), (64, 256, 56))),
+        (
+            "conv2d_transposed",
+            _transposed_convolution((2, 8, 16), (8, 32, 16), (16, 64, 28), (32, 128, 56), (64, 256, 56)),
+        ),
+        ("lstm", _recurrent(4, _lstm)),
+        ("lstm_cell", _recurrent(4, _lstm)),  # the same, by a person's own cell in a loop
+        ("gru", _recurrent(3, _gru)),
+        ("gru_cell", _recurrent(3, _gru)),
+    ]
+)
+
+RATE, MOMENTUM, BETA1, BETA2, EPSILON = 0.01, 0.9, 0.9, 0.999, 1e-8
+
+
+def _optimizer(make, operations):
+    """One step of a flat parameter w by a gradient g, from a state of zeros. operations: how many an element."""
+
+    def compute(p):
+        found = {"w": p["w"]}
+        make().update(found, {"w": p["g"]}, reference.Exact())
+        return found["w"]
+
+    return Operation(
+        sizes=tuple((1 << power,) for power in (10, 14, 18, 21, 24, 27)),
+        inputs=lambda n: _shapes(("w", (n,)), ("g", (n,))),
+        result=lambda n: (n,),
+        compute=compute,
+        mop=lambda n: operations * n / 1e6,
+        terms=lambda n: 1,
+        factor=None,
+    )
+
+
+OPTIMIZERS = collections.OrderedDict(
+    [
+        ("sgd", _optimizer(lambda: reference.Momentum(RATE, 0.0), 2)),
+        ("momentum", _optimizer(lambda: reference.Momentum(RATE, MOMENTUM), 4)),
+        ("adam", _optimizer(lambda: reference.Adam(RATE, BETA1, BETA2, EPSILON), 12)),
+    ]
+)
+# arrays of the parameter's size that a step reads or writes at least: parameter twice, gradient, each moment twice
+_STEP_ARRAYS = {"sgd": 3, "momentum": 5, "adam": 7}
+
+# Between host and device; the size is in bytes. Pinned memory is locked, so that the device may read it by itself.
+COPIES = ("h2d", "h2d_pinned", "d2h", "d2h_pinned")
+COPY_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
+
+# What a run stands for. size: tuple; mop: million operations; terms: of its longest sum; bytes: the least traffic.
+Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
+
+
+def points(itemsize, most_mop):
+    """Every point of at most `most_mop` million operations, operation by operation, each from small to large."""
+    found = []
+    for name, operation in OPERATIONS.items():
+        for direction in (FORWARD, GRADIENT):
+            found += [_point(name, operation, direction, size, itemsize) for size in operation.sizes]
+    for name, operation in OPTIMIZERS.items():
+        for (n,) in operation.sizes:
+            found.append(Point(name, STEP, (n,), operation.mop(n), 1, _STEP_ARRAYS[name] * n * itemsize))
+    found = [point for point in found if point.mop <= most_mop]
+    for name in COPIES:
+        found += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
+    return found
+
+
+def _point(name, operation, direction, size, itemsize):
+    read = sum(_count(shape) for shape in operation.inputs(*size).values())
+    written = _count(operation.result(*size)) + (read if direction == GRADIENT else 0)
+    mop = operation.mop(*size) * (operation.factor if direction == GRADIENT else 1.0)
+    return Point(name, direction, size, mop, operation.terms(*size), (read + written) * itemsize)
+
+
+def _count(shape):
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def draw_inputs(operation, size, random):
+    """name -> float64 array, in the order of operation.inputs.
+
+    Weights are scaled so that results stay near 1, whatever the size; divisors keep away from zero.
+    """
+    found = collections.OrderedDict()
+    for name, shape in operation.inputs(*size).items():
+        value = random.uniform(-1.0, 1.0, shape)
+        if name[0] in "wu" and len(shape) > 1:
+            value /= np.sqrt(max(1.0, np.prod(shape[1:]) / 3.0))
+        if operation is OPERATIONS.get("div") and name == "b":
+            value = 1.25 + 0.75 * value
+        found[name] = value
+    return found
+
+
+SLOPE_STEP = 1e-5
+SLOPE_ERROR = 1e-7  # of central differences in float64 with that step, relative; measured over all operations (a test)
+
+
+def slope(operation, p, name, random):
+    """(a random direction of input `name`, the derivative along it of the sum of the result), by central differences in float64."""
+    direction = random.standard_normal(p[name].shape)
+    step = SLOPE_STEP / np.linalg.norm(direction)
+    sides = [operation.compute(dict(p, **{name: p[name] + sign * step * direction})).sum() for sign in (1, -1)]
+    return direction, (sides[0] - sides[1]) / (2 * step)
