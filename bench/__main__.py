@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from bench import curve, environment, frameworks, parity, workloads
+from bench import curve, environment, frameworks, operators, parity, workloads
 from bench.adapters import check_mode, load_adapter, load_framework
 from bench.protocol import Emitter
 from bench.run import run
@@ -58,7 +58,10 @@ def check_adapter(options):
     framework.configure(setup)
     adapter_class = load_adapter(options.framework, options.workload)
     adapter = adapter_class(setup)
-    results = parity.check(options.workload, adapter, options.precision)
+    if hasattr(adapter, "runs"):
+        results = operators.check(adapter, options.precision)
+    else:
+        results = parity.check(options.workload, adapter, options.precision)
     if hasattr(adapter, "step"):
         results.append(parity.check_prediction(options.workload, adapter, options.precision))
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]

@@ -276,7 +276,7 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
 def _adapter_reason(framework: str, workload: Workload, adapters: Collection[tuple[str, str]]) -> str | None:
     if (framework, workload.module) in adapters:
         return None
-    return f"{framework} has no adapter for {workload.name} yet"
+    return f"its framework has no adapter for {workload.name} yet"
 
 
 def _mode_reason(framework: str, mode: str, modes: Collection[str]) -> str | None:

@@ -31,7 +31,9 @@ class Preset(_Frozen):
     train_items: int = Field(ge=0)
     test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
-    most_mop: float | None = Field(default=None, gt=0)  # operators: points above so many million operations are not measured
+    most_mop: float | None = Field(
+        default=None, gt=0
+    )  # operators: points above so many million operations are not measured
 
 
 class Metric(_Frozen):

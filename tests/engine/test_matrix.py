@@ -24,7 +24,7 @@ from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine
 from .conftest import CPU_IMAGES
 
 # the others' parity is tests/contract's
-THREE = ("--frameworks", "jax,tensorflow,torch")
+THREE = ("--frameworks", "jax,tensorflow,torch", "--workloads", "cnn-cifar10,gru-imdb")
 CELLS = {(name, workload) for name in CPU_IMAGES for workload in ("cnn-cifar10", "gru-imdb")}
 FIRST_CELL_SECONDS = 600  # with cold caches the images are built first
 

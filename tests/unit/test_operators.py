@@ -154,27 +154,24 @@ def test_the_error_of_a_slope_by_differences_is_below_what_the_bound_allows_for_
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_forward_results_of_the_reference_pass(precision: str) -> None:
-    made, _ = cell(precision)
     for name, operation in {**ops.OPERATIONS, **ops.OPTIMIZERS}.items():
         direction = ops.STEP if name in ops.OPTIMIZERS else ops.FORWARD
-        error, bound = made.error(Operators(), name, operation, direction)
+        error, bound = operators.error_of(Operators(), name, operation, direction, precision)
         assert error <= bound, name
 
 
 @pytest.mark.parametrize("name", ["add", "matmul", "gru", "adam"])
 def test_a_result_that_is_off_by_a_thousandth_fails(name: str) -> None:
-    made, _ = cell()
     operation = ops.OPERATIONS.get(name) or ops.OPTIMIZERS[name]
     direction = ops.STEP if name in ops.OPTIMIZERS else ops.FORWARD
-    error, bound = made.error(Operators(wrong=name), name, operation, direction)
+    error, bound = operators.error_of(Operators(wrong=name), name, operation, direction, "fp32")
     assert error > 100 * bound
 
 
 @pytest.mark.parametrize(("wrong", "passed"), [("", True), ("mul", False)])
 def test_gradients_are_held_against_slopes(wrong: str, passed: bool) -> None:
-    made, _ = cell()
     tiny = ops.OPERATIONS["mul"]._replace(sizes=((4,),))
-    error, bound = made.error(Operators(wrong=wrong), "mul", tiny, ops.GRADIENT)
+    error, bound = operators.error_of(Operators(wrong=wrong), "mul", tiny, ops.GRADIENT, "fp32")
     assert (error <= bound) is passed
 
 
