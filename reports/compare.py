@@ -140,6 +140,8 @@ def compare(tables: Tables, a: str, b: str, by: str | None = None, margin: float
 
     Without `by`, the first of run, image, gpu and cuda that knows both words is meant.
     """
+    if a == b:
+        raise CompareError(f"both sides are {a!r}; name two")
     kind = _kind(tables.cells, a, b, by)
     left_cells, right_cells = (_cells(kind, tables.cells, word) for word in (a, b))
     left, right = _matched(kind, left_cells, right_cells)

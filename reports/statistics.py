@@ -347,7 +347,7 @@ def spanning(ratio: Estimate, above: Sequence[float], below: Sequence[float]) ->
 def p_value(ratio: Estimate) -> float | None:
     """The chance of a ratio at least so far from 1, were the truth 1; null where repeats do not say what chance is.
 
-    An interval that was widened over several levels answers for the level nearest to 1.
+    The ratio's interval is one of 95 %. One that was widened over several levels answers for the level nearest to 1.
     """
     if not ratio.error or ratio.freedom is None or ratio.low is None or ratio.high is None:
         return None

@@ -144,6 +144,7 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
         (("x", "y"), "nothing that both 'x' and 'y' name; these runs hold run: "),
         (("monday", "tuesday", "--by", "gpus"), "there is no 'gpus'; there are run, image, gpu and cuda"),
         (("monday", "tuesday", "--csv", "--json"), "give one of them"),
+        (("monday", "monday"), "both sides are 'monday'"),
         (("monday", "tuesday", "--by", "image"), "these runs hold image: "),
     ],
 )
