@@ -89,7 +89,11 @@ class OwnEngine:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(how)
-            self._process.wait(60)
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def client(self) -> Any:
