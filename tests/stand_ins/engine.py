@@ -64,7 +64,18 @@ class OwnEngine:
 
     def start(self) -> None:
         here = self.folder
-        command = ["dockerd", "--data-root", f"{here}/data", "--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
+        # in a network of its own: an engine without a bridge would remove the bridge of the machine's own engine
+        command = [
+            "unshare",
+            "--net",
+            "dockerd",
+            "--data-root",
+            f"{here}/data",
+            "--exec-root",
+            f"{here}/exec",
+            "--pidfile",
+            f"{here}/pid",
+        ]
         command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
         with open(here / "log", "ab") as log:
@@ -89,7 +100,11 @@ class OwnEngine:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(how)
-            self._process.wait(60)
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def client(self) -> Any:
