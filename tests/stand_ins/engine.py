@@ -65,17 +65,8 @@ class OwnEngine:
     def start(self) -> None:
         here = self.folder
         # in a network of its own: an engine without a bridge would remove the bridge of the machine's own engine
-        command = [
-            "unshare",
-            "--net",
-            "dockerd",
-            "--data-root",
-            f"{here}/data",
-            "--exec-root",
-            f"{here}/exec",
-            "--pidfile",
-            f"{here}/pid",
-        ]
+        command = ["unshare", "--net", "dockerd", "--data-root", f"{here}/data"]
+        command += ["--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
         command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
         with open(here / "log", "ab") as log:
