@@ -12,7 +12,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib import resources
 
 from reports.statistics import Estimate
@@ -120,9 +120,10 @@ def between(estimate: Estimate | None, factor: float = 1.0) -> str:
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
-def listing(parts: Sequence[str]) -> str:
+def listing(parts: Iterable[str]) -> str:
     """`a`, `a and b`, or `a, b and c`."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+    *most, last = list(parts) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def plural(count: int, word: str) -> str:

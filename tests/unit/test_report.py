@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import plotly.graph_objects
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import reports
 from reports import charts, text
-from runner.store import RunStore, StoreError
+from runner.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
 SCRIPT = "<script>window.hacked=1</script>"
@@ -89,6 +91,34 @@ def test_the_page_answers_says_where_and_shows_what_failed_and_was_left_out(tmp_
         synthetic.digest("bench"),
     ):
         assert part in words, part
+
+
+@pytest.mark.parametrize("images", [["jax-0.10.2-cpu"], ["jax-0.10.2-cpu", "torch-2.13.0-cpu"]])
+def test_a_declared_variant_is_said_with_its_reason(tmp_path: Path, images: list[str]) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    for image in images:
+        cell_id = synthetic.cell(image, "gru-imdb")["id"]
+        for path in folder.glob(f"*/{cell_id}.r1.parquet"):
+            table = store_table(path, path.parent.name)
+            for row in table:
+                if path.parent.name == "parity":
+                    row["variant"] = "one-bias"
+                if path.parent.name == "cells":
+                    told = json.loads(row["environment_json"])
+                    told["settings"] |= {"variant": "one-bias", "variant_reason": "this layer has one bias"}
+                    row["environment_json"] = json.dumps(told)
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table, schema=arrow_schema(path.parent.name)), path)
+    output = tmp_path / "report.html"
+    reports.render([folder], output)
+    words = Page(output.read_text("utf-8")).text
+    assert f"{'computes' if len(images) == 1 else 'compute'} the variant one-bias instead" in words
+    assert "this layer has one bias" in words
+
+
+def store_table(path: Path, table: str) -> list[dict[str, Any]]:
+    """A table's rows as they lie."""
+    found: list[dict[str, Any]] = pyarrow.parquet.read_table(path, schema=arrow_schema(table)).to_pylist()
+    return found
 
 
 def test_the_page_asks_no_server_for_anything(tmp_path: Path) -> None:
