@@ -60,7 +60,10 @@ def source(workload: str, framework: str) -> Source:
     if shared and "\nclass " not in text:
         path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
         text = path.read_text(encoding="utf-8")
-    title = str(json.loads((folder / "framework.json").read_text(encoding="utf-8"))["title"])
+    declared = json.loads((folder / "framework.json").read_text(encoding="utf-8"))
+    title = (
+        f"{declared['title']} (untested: {declared['untested']})" if "untested" in declared else str(declared["title"])
+    )
     language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
     return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
 

@@ -350,7 +350,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
     path = resources.files("bench") / "workloads" / f"{name}.json"
     if "/" not in name and "\\" not in name and "\0" not in name and len(name) < 100 and path.is_file():
         spec = json.loads(path.read_text("utf-8"))
-    metric = spec.get("metric", {})
+    metric = spec.get("metric") or {}
     band = metric.get("band")
     return Workload(
         anchor=anchor,

@@ -1,7 +1,8 @@
 """Build an image of the catalog with the Docker Engine.
 
-Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. The
-builder's own cache makes a second build short; when the tag of all inputs is there, no build is started at all.
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that; between
+them images/Dockerfile.julia where the framework is Julia's. The builder's own cache makes a second build short; when the
+tag of all inputs is there, no build is started at all.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ class Recipe:
         return f"dlbench/base:{_sha256(self.base, _read_digest(PROJECT / 'Dockerfile.base'))[:12]}"
 
     @property
+    def julia_tag(self) -> str:
+        """The tag of those layers with Julia and the image's packages."""
+        files = [_read_digest(path) for path in (PROJECT / "images" / "Dockerfile.julia", *self.image.julia_paths)]
+        return f"dlbench/julia:{_sha256(self.base_tag, self.image.julia, *files)[:12]}"
+
+    @property
     def tag(self) -> str:
         """The tag of the image with exactly these inputs."""
         content = _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, self.bench_sha256)
@@ -97,7 +104,8 @@ def recipe(image: Image, base_image: str | None = None) -> Recipe:
     """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
     template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
     base = template.replace("{python}", image.python) if template else image.base_reference
-    dockerfiles = _sha256(_read_digest(PROJECT / "Dockerfile.base"), _read_digest(PROJECT / "images" / "Dockerfile"))
+    steps = ["Dockerfile.base", "images/Dockerfile", *(["images/Dockerfile.julia"] if image.julia else [])]
+    dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))
     return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
 
 
@@ -166,6 +174,7 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
     log.title(f"{image.name}: common layers on {wanted.base}")
     _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": wanted.base}, {})
 
+    before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
     bench = PROJECT / "bench"
     files = [
         (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
@@ -173,7 +182,7 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
     ]
     context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
     arguments = {
-        "BASE": wanted.base_tag,
+        "BASE": before,
         "IMAGE": image.name,
         "EXTRA_INDEX": image.extra_index or "",
         "DEBIAN": " ".join(sorted(image.debian)),
@@ -183,6 +192,17 @@ def _build_both(client: DockerClient, wanted: Recipe, log: _Log) -> str:
         arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
     return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id))
+
+
+def _build_julia(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    """Julia and the image's packages on the common layers; returns the tag."""
+    image = wanted.image
+    name = "images/Dockerfile.julia"
+    files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
+    log.title(f"{image.name}: {image.julia} and its packages")
+    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
+    _run_build(client, log, _archive(files), name, wanted.julia_tag, arguments, {})
+    return wanted.julia_tag
 
 
 def installed_files(image: Image) -> list[Path]:

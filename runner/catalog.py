@@ -71,6 +71,10 @@ class Image(BaseModel):
     # Debian package -> the program, shared library or file (a path) by which one sees that it is there; "" where
     # an environment outside a container does without, and a mode is missing then
     debian: dict[DebianPackage, str] = Field(default_factory=dict, examples=['{ "g++" = "g++" }'])
+    # the image that Julia is copied from, with its digest where that is known; the folder then holds Project.toml
+    julia: str | None = Field(
+        None, pattern=r"^julia:\d+\.\d+\.\d+-\w+(@sha256:[0-9a-f]{64})?$", examples=['"julia:1.10.10-bookworm"']
+    )
     # why this image was never run; it is planned only when it is named
     untested: str | None = Field(None, examples=['"no Julia can be had where this was written"'])
     notes: str = ""
@@ -115,14 +119,20 @@ class Image(BaseModel):
         return self.folder / "finish.sh"
 
     @property
+    def julia_paths(self) -> tuple[Path, ...]:
+        """What Julia's package manager installs: Project.toml, and Manifest.toml where a machine with Julia made it."""
+        return tuple(path for path in (self.folder / "Project.toml", self.folder / "Manifest.toml") if path.is_file())
+
+    @property
     def lock_sha256(self) -> str:
         """sha256 (hex) of the lock file; where there is more that is installed, of that as well."""
         found = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
-        more = [path for path in (self.sources_path, self.finish_path) if path.is_file()]
-        if not more and not self.debian:
+        more = [path for path in (self.sources_path, self.finish_path, *self.julia_paths) if path.is_file()]
+        names = [*sorted(self.debian), *([self.julia] if self.julia else [])]
+        if not more and not names:
             return found[0]
         found += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
-        return hashlib.sha256("\n".join([*found, *sorted(self.debian)]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([*found, *names]).encode()).hexdigest()
 
     @property
     def download_bytes(self) -> int:
@@ -250,6 +260,9 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     if locks and image and bool(image.source_builds) != image.sources_path.is_file():
         fix = f"`runner images lock {folder.name}` makes it" if image.source_builds else "remove the file"
         problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
+    if image and bool(image.julia) != bool(image.julia_paths):
+        fix = "write the packages that it pins there" if image.julia else "remove the file, or name Julia's image"
+        problems.append(f"{path}: julia: it and Project.toml do not go together; {fix}")
     if problems or image is None:
         raise CatalogError("\n".join(problems))
     return image

@@ -174,7 +174,8 @@ def images_list(as_json: Json = False) -> None:
     from rich.table import Table
 
     table = Table(
-        "image", "frameworks", "version", "Python", "CUDA", "cuDNN", "driver ≥", "capability", "fetch", "base pinned"
+        *("image", "frameworks", "version", "Python", "CUDA", "cuDNN", "driver ≥"),
+        *("capability", "fetch", "base pinned", "untested"),
     )
     for image in catalog.values():
         low, high = image.min_compute_capability, image.max_compute_capability
@@ -189,13 +190,16 @@ def images_list(as_json: Json = False) -> None:
             f"{low} to {high}" if low else "-",
             f"{image.download_gb:.2f} GB",
             "yes" if image.base_digest else "no digest yet",
+            image.untested or "",
         )
     Console().print(table)
 
 
 @images_app.command("build")
 def images_build(
-    names: Annotated[list[str] | None, typer.Argument(help="Image names or patterns; default: all CPU images.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Image names or patterns; default: all tested CPU images.")
+    ] = None,
     base_image: Annotated[
         str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
     ] = None,
@@ -207,6 +211,7 @@ def images_build(
 
     try:
         chosen = select_images(load_catalog(), names or ["*-cpu"])
+        chosen = [image for image in chosen if names or image.untested is None]
         engine = DockerEngine(base_image)
         if reason := engine.unavailable():
             raise EngineError(reason)

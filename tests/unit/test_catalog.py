@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from datetime import date
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def load(folder: Path) -> dict[str, Image]:
     return load_catalog(folder, FRAMEWORKS)
 
 
+def julia_project(image: Image) -> dict[str, dict[str, str]]:
+    return tomllib.loads((image.folder / "Project.toml").read_text())
+
+
 @pytest.fixture(scope="module")
 def catalog() -> dict[str, Image]:
     return load_catalog()
@@ -79,8 +84,41 @@ def test_every_lock_pins_the_framework_and_every_requirement_has_a_hash(catalog:
         pins = read_lock(image.lock_path)
         if image.source_builds:
             pins |= read_lock(image.sources_path)
+        if image.julia:
+            pins |= {name: pin.removeprefix("=") for name, pin in julia_project(image)["compat"].items()}
         assert any(version.split("+")[0] == image.framework_version for version in pins.values()), image.name
         assert "numpy" in pins, image.name
+
+
+def test_julia_s_project_pins_every_package_and_julia_to_one_release(catalog: dict[str, Image]) -> None:
+    images = [image for image in catalog.values() if image.julia]
+    assert images
+    for image in images:
+        project = julia_project(image)
+        assert set(project["compat"]) == {*project["deps"], "julia"}
+        assert all(re.fullmatch(r"=\d+\.\d+\.\d+", pin) for pin in project["compat"].values()), image.name
+        assert str(image.julia).startswith(f"julia:{project['compat']['julia'].removeprefix('=')}-")
+
+
+def test_what_julia_installs_is_of_the_lock_s_digest(tmp_path: Path, catalog: dict[str, Image]) -> None:
+    image = next(image for image in catalog.values() if image.julia)
+    shutil.copytree(image.folder, tmp_path / image.name)
+    copy = image.model_copy(update={"folder": tmp_path / image.name})
+    assert copy.lock_sha256 == image.lock_sha256
+    project = copy.folder / "Project.toml"
+    project.write_text(project.read_text().replace("=0", "=1"))
+    assert copy.lock_sha256 != image.lock_sha256
+    project.write_bytes((image.folder / "Project.toml").read_bytes())
+    assert copy.model_copy(update={"julia": "julia:1.0.0-bookworm"}).lock_sha256 != image.lock_sha256
+
+
+@pytest.mark.parametrize(("extra", "file"), [('julia = "julia:1.10.10-bookworm"\n', None), ("", "Project.toml")])
+def test_julia_s_image_and_its_project_go_together(tmp_path: Path, extra: str, file: str | None) -> None:
+    path = add(tmp_path, "small-cpu", CPU + extra)
+    if file:
+        (path.parent / file).write_text("[deps]\n")
+    with pytest.raises(CatalogError, match="julia: it and Project.toml do not go together"):
+        load(tmp_path)
 
 
 def test_a_lock_names_no_host_and_no_path(catalog: dict[str, Image]) -> None:

@@ -35,7 +35,7 @@ class Training(Trained):
             return add.FC([x] + parameters(name), name)
 
         def drop(x, rate):
-            return brew.dropout(model, x, str(x) + "_dropped", ratio=rate) if training else x
+            return brew.dropout(model, x, str(x) + "_dropped", ratio=rate, is_test=False) if training else x
 
         x = add.Relu(conv("data", "conv1"), "conv1_relu")
         x = drop(pool_relu(conv(x, "conv2"), "conv2"), 0.25)

@@ -1,0 +1,7 @@
+# The entrypoint of Knet's image. It never ran: no Julia can be had where it was written.
+include("../julia/bench.jl")
+include("framework.jl")
+include("cnn_cifar10.jl")
+include("gru_imdb.jl")
+
+main("knet", Knet, "cnn_cifar10" => adapter(cnn_cifar10), "gru_imdb" => adapter(gru_imdb))

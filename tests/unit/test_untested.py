@@ -1,0 +1,75 @@
+"""What was never run says so wherever it appears, has the files that the contract wants, and is planned only when it is named in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports import rosetta
+from runner.catalog import PROJECT, Image, load_catalog
+from runner.frameworks import Framework, load_frameworks
+from runner.hardware import Cpu, Machine
+from runner.plan import Plan, Request, plan
+from runner.workloads import BENCH, adapters, load_workloads
+
+FRAMEWORKS = load_frameworks()
+IMAGES = {name: image for name, image in load_catalog().items() if image.untested}
+UNTESTED = {name: framework for name, framework in FRAMEWORKS.items() if framework.untested}
+CPU = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "there is none")
+
+
+def planned(image: Image, named: tuple[str, ...]) -> Plan:
+    modes = {name: framework.modes for name, framework in FRAMEWORKS.items()}
+    request = Request(precisions=("fp32",), named=named)
+    return plan(request, [image], load_workloads(), adapters(), modes, CPU, lambda image: None)
+
+
+def test_the_julia_frameworks_are_untested_and_so_is_the_only_image_of_each() -> None:
+    assert {"flux", "knet"} <= set(UNTESTED)
+    for name, framework in UNTESTED.items():
+        serving = [image for image in load_catalog().values() if name in image.frameworks]
+        assert [image.untested for image in serving] == [framework.untested]
+
+
+@pytest.mark.parametrize("framework", UNTESTED.values(), ids=list(UNTESTED))
+def test_an_untested_framework_has_the_files_that_the_contract_wants(framework: Framework) -> None:
+    folder = BENCH / "frameworks" / framework.name
+    assert framework.entrypoint is not None
+    script = framework.entrypoint[1]
+    suffix = Path(script).suffix
+    wanted = [script, "framework" + suffix, *(workload.module + suffix for workload in load_workloads().values())]
+    assert [name for name in wanted if not (folder / name).is_file()] == []
+    # every file that the entrypoint reads is there
+    text = (folder / script).read_text()
+    included = [line.split('"')[1] for line in text.splitlines() if line.startswith("include(")]
+    assert [name for name in included if not (folder / name).is_file()] == []
+    assert set(wanted) - {script} <= set(included)
+    assert f'main("{framework.name}"' in text
+
+
+@pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
+def test_an_untested_image_is_left_out_with_the_reason_until_it_is_named_in_full(image: Image) -> None:
+    left_out = planned(image, ("*-cpu",))
+    assert not left_out.cells
+    assert {skip.workload for skip in left_out.skips} == set(load_workloads())
+    assert all(skip.reason.startswith(f"untested: {image.untested}; ") for skip in left_out.skips)
+    assert {cell.workload for cell in planned(image, (image.name,)).cells} == set(load_workloads())
+
+
+@pytest.mark.parametrize("framework", UNTESTED.values(), ids=list(UNTESTED))
+def test_a_reader_of_an_untested_framework_s_code_is_told(framework: Framework) -> None:
+    for workload in load_workloads():
+        shown = rosetta.source(workload, framework.name)
+        assert shown.language == "julia"
+        assert f"untested: {framework.untested}" in shown.title
+    page = rosetta.page("cnn-cifar10", ["torch", framework.name])
+    assert '<span class="k">end</span>' in page  # a keyword of Julia's and not of Python's
+    assert f"untested: {framework.untested}" in page
+
+
+@pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
+def test_the_readme_marks_an_untested_image_wherever_it_names_it(image: Image) -> None:
+    lines = [line for line in (PROJECT / "README.md").read_text().splitlines() if f"`{image.name}`" in line]
+    assert len(lines) >= 2
+    assert all("**untested**" in line for line in lines)
