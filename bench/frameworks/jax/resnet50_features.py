@@ -29,15 +29,14 @@ class Bottleneck(nnx.Module):
         self.conv1, self.bn1 = conv(inputs, channels, 1, 1, 0, rngs), norm(channels, rngs)
         self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1, rngs), norm(channels, rngs)
         self.conv3, self.bn3 = conv(channels, outputs, 1, 1, 0, rngs), norm(outputs, rngs)
-        self.downsample = None
-        if shortcut:
-            self.downsample = nnx.Sequential(conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, rngs))
+        layers = [conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, rngs)] if shortcut else []
+        self.downsample = nnx.Sequential(*layers)  # of nothing: the identity
 
     def __call__(self, x):
         h = nnx.relu(self.bn1(self.conv1(x)))
         h = nnx.relu(self.bn2(self.conv2(h)))
         h = self.bn3(self.conv3(h))
-        return nnx.relu(h + (x if self.downsample is None else self.downsample(x)))
+        return nnx.relu(h + self.downsample(x))
 
 
 def group(inputs, blocks, channels, stride, rngs):
