@@ -58,14 +58,15 @@ class Network(nnx.Module):
         return x.mean((1, 2))
 
 
-# a parameter's last name -> the attribute of a Flax module that holds it
-ATTRIBUTES = {"bias": "bias", "running_mean": "mean", "running_var": "var"}
+# what a weight file calls the vectors of a normalisation -> what Flax does
+ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 
 class Inference:
     def __init__(self, setup):
-        self.network = Network(nnx.Rngs(setup.seed))
-        self.structure, self.state = nnx.split(self.network)
+        # Only the shapes: load() brings the values (Flax's guide to checkpoints).
+        self.network = nnx.eval_shape(lambda: Network(nnx.Rngs(setup.seed)))
+        self.structure, self.state = nnx.graphdef(self.network), None
 
     @functools.partial(jax.jit, static_argnums=0)
     def features(self, state, x):
@@ -76,9 +77,9 @@ class Inference:
             *path, last = name.split(".")
             module = functools.reduce(child, path, self.network)
             if value.ndim == 4:  # kernels (kh, kw, in, out)
-                module.kernel[...] = jax.numpy.array(value.transpose(2, 3, 1, 0))
+                module.kernel.set_value(jax.numpy.array(value.transpose(2, 3, 1, 0)))
             else:
-                getattr(module, ATTRIBUTES.get(last, "scale"))[...] = jax.numpy.array(value)
+                getattr(module, ATTRIBUTES[last]).set_value(jax.numpy.array(value))
         self.state = nnx.state(self.network)
 
     def inputs(self, x):
