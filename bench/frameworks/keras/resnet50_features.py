@@ -60,8 +60,16 @@ class Inference:
             self.network.get_layer(name).set_weights(found)
 
     def inputs(self, x):
+        """Contiguous in the layout that is computed in.
+
+        PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
+        """
+        torch = keras.backend.backend() == "torch"
+        if self.channels_first and not torch:
+            return x
         # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        return x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        return x.transpose(0, 3, 1, 2) if torch else x
 
     def predict(self, x):
         return self.network.predict_on_batch(x)

@@ -1,24 +1,28 @@
 """ResNet-50's features in Keras 2: a functional model of layers, predict_on_batch; the same file on Theano and CNTK.
 
 Idiomatic here: shortcuts are the functional API's; padding is a layer of its own where the stride is 2, as in keras.applications.ResNet50,
-which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon); the learning phase is said before the
-model is built, so that the graph has the path of evaluation only. Images stay N, C, H, W, the order of both backends (A1).
+which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon); the normalisations are told that they
+do not train, so that the graph has the path of evaluation only (A21). Images stay N, C, H, W, the order of both backends (A1).
 """
 
-from keras import backend, layers, models
+import numpy as np
+from keras import layers, models
 
 from bench.frameworks.keras2.cnn_cifar10 import turn
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
 
 ORDER = "channels_first"
+# Theano takes no epsilon below 1e-5, and in float32 that number is: the next one is 1e-12 more.
+NEXT_EPSILON = float(np.nextafter(np.float32(EPSILON), np.float32(1)))
 
 
 def normalised(x, convolution, norm, filters, size=1, stride=1):
     padding = "same" if stride == 1 else "valid"  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
     if stride > 1 and size > 1:  # and not symmetric for a stride of 2
         x = layers.ZeroPadding2D(size // 2, data_format=ORDER)(x)
-    convolve = layers.Conv2D(filters, size, strides=stride, padding=padding, data_format=ORDER, use_bias=False, name=convolution)
-    return layers.BatchNormalization(axis=1, epsilon=EPSILON, name=norm)(convolve(x))
+    kernel = dict(strides=stride, padding=padding, data_format=ORDER, use_bias=False)
+    x = layers.Conv2D(filters, size, name=convolution, **kernel)(x)
+    return layers.BatchNormalization(axis=1, epsilon=NEXT_EPSILON, name=norm)(x, training=False)
 
 
 def relu(x):
@@ -47,7 +51,6 @@ def network():
 
 class Inference(object):
     def __init__(self, setup):
-        backend.set_learning_phase(0)
         self.model = network()
 
     def compile(self):

@@ -21,8 +21,8 @@ class Network(tf.Module):
 
     def __call__(self, x):
         x = tf.nn.relu(self.normalised(x, "conv1", "bn1", 2, 3))
-        # After a ReLU nothing is below zero, so zeros at the border win over nothing.
-        x = tf.nn.max_pool2d(x, 3, 2, self.padding(1), data_format=self.order)
+        # After a ReLU nothing is below zero, so zeros at the border win over nothing. XLA's pools pad by no given numbers.
+        x = tf.nn.max_pool2d(tf.pad(x, self.padding(1)), 3, 2, "VALID", data_format=self.order)
         for name, _, stride, shortcut in blocks():
             x = self.bottleneck(x, name, stride, shortcut)
         return tf.reduce_mean(x, [2, 3] if self.order == "NCHW" else [1, 2])
