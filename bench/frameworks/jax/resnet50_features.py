@@ -1,7 +1,7 @@
 """ResNet-50's features in JAX: Flax NNX modules under the names of the weight files, the forward pass as one jitted function.
 
 Idiomatic here: the module is split once into its structure and its state, and the forward pass is a pure function of the state and the
-images (Flax's "functional" transforms), so nothing of Python runs in a batch but the call; without grad there are no gradients (A21). Flax
+images (NNX's functional API), so nothing of Python runs in a batch but the call; without grad there are no gradients (A21). Flax
 convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout (A1).
 """
 
