@@ -1,7 +1,8 @@
 """ResNet-50's features in TensorFlow: tf.nn's operations on variables in a tf.Module, the forward pass as one tf.function.
 
 Idiomatic here: the function is traced once for a size of batch (B8); the normalisation is the fused operation, which the graph
-optimiser can join with its convolution (TensorFlow's guide to Grappler: the remapper), and without a tape there are no gradients (A21). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+optimiser can join with its convolution (TensorFlow's guide to Grappler: the remapper), and without a tape there are no gradients (A21).
+TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
 """
 
 import numpy as np
