@@ -37,12 +37,14 @@ provide <- function(name, module) {
 source(file.path(folder, "framework.R"))
 source(file.path(folder, "cnn_cifar10.R"))
 source(file.path(folder, "gru_imdb.R"))
+source(file.path(folder, "resnet50_features.R"))
 
 provide("", import("types", convert = FALSE)$ModuleType("r_keras"))
 provide(".framework", object(NAME = "r_keras", configure = configure, versions = versions, device = device, settings = settings,
   synchronize = synchronize, device_peak_bytes = function() NULL, is_out_of_memory = is_out_of_memory))
 provide(".cnn_cifar10", object(Training = cnn_cifar10))
 provide(".gru_imdb", object(Training = gru_imdb))
+provide(".resnet50_features", object(Inference = resnet50_features))
 
 status <- py_to_r(entrypoint$main())
 quit(save = "no", status = as.integer(status))

@@ -1,0 +1,75 @@
+"""ResNet-50's features in Keras 3: a functional model of layers, predict_on_batch; the same file on every backend.
+
+Idiomatic here: shortcuts are the functional API's; padding is a layer of its own where the stride is 2, as in keras.applications.ResNet50,
+which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon); predict_on_batch runs one compiled
+function without gradients (A21). The layout of images is the one its backend computes in (A1).
+"""
+
+import keras
+import numpy as np
+from keras import layers
+
+from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
+
+
+def normalised(x, convolution, norm, filters, size=1, stride=1):
+    padding = "same" if stride == 1 else "valid"  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
+    if stride > 1 and size > 1:  # and not symmetric for a stride of 2
+        x = layers.ZeroPadding2D(size // 2)(x)
+    x = layers.Conv2D(filters, size, stride, padding, use_bias=False, name=own(convolution))(x)
+    axis = 1 if keras.config.image_data_format() == "channels_first" else -1
+    return layers.BatchNormalization(axis=axis, epsilon=EPSILON, name=own(norm))(x)
+
+
+def bottleneck(x, name, channels, stride, shortcut):
+    h = layers.ReLU()(normalised(x, name + ".conv1", name + ".bn1", channels))
+    h = layers.ReLU()(normalised(h, name + ".conv2", name + ".bn2", channels, 3, stride))
+    h = normalised(h, name + ".conv3", name + ".bn3", EXPANSION * channels)
+    if shortcut:
+        x = normalised(x, name + ".downsample.0", name + ".downsample.1", EXPANSION * channels, 1, stride)
+    return layers.ReLU()(layers.Add()([h, x]))
+
+
+def network(channels_first):
+    images = keras.Input(SHAPE if channels_first else SHAPE[1:] + SHAPE[:1])
+    x = layers.ReLU()(normalised(images, "conv1", "bn1", 64, 7, 2))
+    # After a ReLU nothing is below zero, so zeros at the border win over nothing.
+    x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
+    for name, channels, stride, shortcut in blocks():
+        x = bottleneck(x, name, channels, stride, shortcut)
+    return keras.Model(images, layers.GlobalAveragePooling2D()(x))
+
+
+def own(name):
+    """A parameter's module as a layer's name: PyTorch, one of the backends, allows no dots."""
+    return name.replace(".", "_")
+
+
+class Inference:
+    def __init__(self, setup):
+        self.channels_first = keras.config.image_data_format() == "channels_first"
+        self.network = network(self.channels_first)
+
+    def load(self, parameters):
+        """A convolution has a kernel (kh, kw, in, out); a normalisation scale, bias, mean and variance, in this order."""
+        values = {}
+        for name, value in parameters.items():
+            value = value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
+            values.setdefault(own(name.rpartition(".")[0]), []).append(value)
+        for name, found in values.items():
+            self.network.get_layer(name).set_weights(found)
+
+    def inputs(self, x):
+        """Contiguous in the layout that is computed in.
+
+        PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
+        """
+        torch = keras.backend.backend() == "torch"
+        if self.channels_first and not torch:
+            return x
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        return x.transpose(0, 3, 1, 2) if torch else x
+
+    def predict(self, x):
+        return self.network.predict_on_batch(x)

@@ -1,0 +1,73 @@
+"""ResNet-50's features in TensorFlow: tf.nn's operations on variables in a tf.Module, the forward pass as one tf.function.
+
+Idiomatic here: the function is traced once for a size of batch (B8); the normalisation is the fused operation, which the graph
+optimiser can join with its convolution (TensorFlow's guide to Grappler: the remapper), and without a tape there are no gradients (A21).
+TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bench.frameworks.tensorflow.framework import channels_first, function
+from bench.workloads.resnet50_features import EPSILON, PARAMETERS, blocks
+
+
+class Network(tf.Module):
+    def __init__(self, first):
+        """first: whether images are N, C, H, W."""
+        super().__init__()
+        self.order = "NCHW" if first else "NHWC"
+        self.p = {spec.name: tf.Variable(to_own(np.zeros(spec.shape, np.float32)), False) for spec in PARAMETERS}
+
+    def __call__(self, x):
+        x = tf.nn.relu(self.normalised(x, "conv1", "bn1", 2, 3))
+        # After a ReLU nothing is below zero, so zeros at the border win over nothing. XLA's pools pad by no given numbers.
+        x = tf.nn.max_pool2d(tf.pad(x, self.padding(1)), 3, 2, "VALID", data_format=self.order)
+        for name, _, stride, shortcut in blocks():
+            x = self.bottleneck(x, name, stride, shortcut)
+        return tf.reduce_mean(x, [2, 3] if self.order == "NCHW" else [1, 2])
+
+    def bottleneck(self, x, name, stride, shortcut):
+        h = tf.nn.relu(self.normalised(x, name + ".conv1", name + ".bn1"))
+        h = tf.nn.relu(self.normalised(h, name + ".conv2", name + ".bn2", stride, 1))
+        h = self.normalised(h, name + ".conv3", name + ".bn3")
+        if shortcut:
+            x = self.normalised(x, name + ".downsample.0", name + ".downsample.1", stride)
+        return tf.nn.relu(h + x)
+
+    def normalised(self, x, convolution, norm, stride=1, pad=0):
+        x = tf.nn.conv2d(x, self.p[convolution + ".weight"], stride, self.padding(pad), data_format=self.order)
+        scale, offset, mean, variance = (
+            self.p["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")
+        )
+        return tf.compat.v1.nn.fused_batch_norm(
+            x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False
+        )[0]
+
+    def padding(self, size):
+        """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
+        image, none = [[size, size]] * 2, [[0, 0]]
+        return none * 2 + image if self.order == "NCHW" else none + image + none
+
+
+class Inference:
+    def __init__(self, setup):
+        self.channels_first = channels_first()
+        self.network = Network(self.channels_first)
+        self.features = function(self.network)
+
+    def load(self, parameters):
+        for name, value in parameters.items():
+            self.network.p[name].assign(to_own(value))
+
+    def inputs(self, x):
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        return x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+    def predict(self, x):
+        return self.features(tf.constant(x)).numpy()
+
+
+def to_own(value):
+    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out)."""
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
