@@ -1,8 +1,8 @@
 # ResNet-50's features in R: a functional model of Keras' layers, the forward pass traced from R.
 #
-# Idiomatic here: shortcuts are the functional API's; padding is a layer of its own where the stride is 2, as in keras.applications.ResNet50,
-# which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon). TensorFlow convolves N, H, W, C on a
-# CPU (A1), and images are permuted once, before the clock.
+# Idiomatic here: shortcuts are the functional API's; padding is a layer of its own where the stride is 2, as in
+# keras.applications.ResNet50, which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon).
+# TensorFlow convolves N, H, W, C on a CPU (A1), and images are permuted once, before the clock.
 
 resnet50_features <- function(setup) {
   keras <- import("keras", convert = FALSE)
