@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.specifications import BENCH, declarations
+from reports import specifications
+from reports.specifications import BENCH, titles
 
 # A file that holds one import of an adapter from another framework's folder, and nothing to read.
 _SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
@@ -57,8 +58,8 @@ def source(workload: str, framework: str) -> Source:
     if shared and "\nclass " not in text:
         path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
         text = path.read_text(encoding="utf-8")
-    declared = declarations()[framework]
-    title = f"{declared['title']} (untested: {declared['untested']})" if "untested" in declared else declared["title"]
+    untested = specifications.untested(framework)
+    title = f"{titles()[framework]} (untested: {untested})" if untested else titles()[framework]
     language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
     return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
 

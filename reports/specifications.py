@@ -14,15 +14,20 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
 @functools.cache
-def declarations() -> dict[str, dict[str, Any]]:
-    """Framework -> its framework.json, for those that this checkout has."""
-    declared = sorted((BENCH / "frameworks").glob("*/framework.json"))
-    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in declared}
+def _declared() -> dict[str, dict[str, Any]]:
+    """Framework -> its framework.json, for those that this checkout declares."""
+    found = sorted((BENCH / "frameworks").glob("*/framework.json"))
+    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in found}
 
 
 def titles() -> dict[str, str]:
     """Framework -> what people call it."""
-    return {name: str(declared["title"]) for name, declared in declarations().items()}
+    return {name: str(declared["title"]) for name, declared in _declared().items()}
+
+
+def untested(framework: str) -> str:
+    """Why a framework's adapters have not been run here; empty where they have."""
+    return str(_declared().get(framework, {}).get("untested", ""))
 
 
 def specification(workload: str) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class Browser:
             time.sleep(0.05)
 
     def draw_everything(self) -> None:
-        """Open every section and come by every plot, as a reader would who looks at it all."""
+        """Open every section and come by every table and plot, as a reader would who looks at it all."""
+        self.run("document.querySelectorAll('.box').forEach((one) => { one.style.contentVisibility = 'visible'; })")
         self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         count = self.run("return document.querySelectorAll('.plot').length")
         for index in range(count):
