@@ -32,7 +32,6 @@ CASES = [
     for mode in load_frameworks()[framework].modes
     for workload in load_workloads().values()
     if (framework, workload.module) in adapters()
-    if (framework, workload.replace("-", "_")) in adapters()
 ]
 
 
