@@ -21,6 +21,7 @@ import pytest
 
 from runner import store
 from runner.catalog import PROJECT, load_catalog
+from runner.workloads import adapters, load_workloads
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -46,6 +47,8 @@ def start(tmp_path: Path, started: Path) -> Iterator[Start]:
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
         command = [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--gpus", "none"]
+        if "--workloads" not in options:
+            command += ["--workloads", "cnn-cifar10,gru-imdb"]
         command += ["--out", str(tmp_path / "results"), *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, cwd=PROJECT, env=environment, **(pipes | more))
@@ -315,13 +318,15 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
     assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
     assert "GB" in shown.stdout
     told = json.loads(runner(*arguments, "--json").stdout)
-    served = [
-        framework
+    computed = [
+        (image.name, framework, workload.name)
         for image in load_catalog().values()
         if image.accelerator == "cpu" and image.untested is None
         for framework in image.frameworks
+        for workload in load_workloads().values()
+        if (framework, workload.module) in adapters()
     ]
-    assert len(told["cells"]) == 2 * len(served)
+    assert sorted((cell["image"], cell["framework"], cell["workload"]) for cell in told["cells"]) == sorted(computed)
     assert all(skip["reason"] for skip in told["skipped"])
     assert told["expected_seconds"] > 0
     assert not (tmp_path / "results").exists()

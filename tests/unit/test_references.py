@@ -272,7 +272,7 @@ def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> No
         "sm_megahertz": [1980.0] * 400,
         "throttle_reasons": [4] * 400,
     }
-    (run / "telemetry").mkdir()
+    (run / "telemetry").mkdir(exist_ok=True)
     pq.write_table(pa.table(columns), run / "telemetry" / f"{cell.cell_id}.r1.parquet")
     shelf = Shelf([tmp_path / "shelf"])
     kept = read(shelf.put(reference_of(run, "lab", "0.1.0"))).cells
