@@ -207,15 +207,23 @@ class Matrix:
 
     def _wait_for_engine(self, reason: str) -> None:
         """Wait until the engine answers again, and clear up what it left. Raises EngineError when it stays away."""
-        engine = self.site.engine
         with self._engine_lock:  # one thread waits for all
             end = time.monotonic() + _ENGINE_SECONDS
-            while gone := engine.unavailable():
+            while gone := self._gone():
                 if time.monotonic() >= end:
                     raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
                 if self._stopped.wait(1.0):
                     return
-            engine.sweep()
+
+    def _gone(self) -> str | None:
+        """Why the engine does not answer; None where it does, and what it left behind is cleared up."""
+        try:
+            gone = self.site.engine.unavailable()
+            if gone is None:
+                self.site.engine.sweep()
+        except EngineGoneError as error:  # it went down between the two, as one that is restarting does
+            return str(error)
+        return gone
 
     def stop(self) -> None:
         """End every running cell at once and start no more. What they measured so far is not a finished repeat."""
