@@ -176,6 +176,24 @@ def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(site: Callable
     assert row_of(tmp_path)["error_kind"] == "engine"
 
 
+def test_an_engine_that_goes_down_again_while_it_is_asked_is_waited_for_again(site: Callable[..., Site]) -> None:
+    here = site(REPLAY)
+    engine: Any = here.engine
+    engine.gone_for = 1
+
+    def sweep() -> int:
+        engine.sweeps += 1
+        if engine.sweeps == 1:
+            raise EngineGoneError("the connection was aborted")
+        return 0
+
+    engine.sweep = sweep
+    running = matrix(here)
+    running.run_jobs([Job(CELL, 1)], prepared(here))
+    assert [outcome.status for outcome in running.outcomes] == ["ok"]
+    assert engine.sweeps == 2
+
+
 def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
