@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reports.model import Cell, Curve, Group, Repeat, Workload
+from reports.operators import RateCurve
 from reports.specifications import titles
 from reports.statistics import Array, Estimate
 from reports.text import between, duration, number, visible
@@ -326,3 +327,30 @@ def described(group: Group) -> str:
         if cell.step is not None
     ]
     return "Step times with 95 % intervals. " + "; ".join(parts)
+
+
+def operator(curve: RateCurve) -> Figure | None:
+    """One operation's rate by size, a line a cell, both axes logarithmic: by work, or by traffic where that is what counts."""
+    marks = symbols([cell for cell, _ in curve.cells])
+    traces: list[Figure] = []
+    for cell, rates in curve.cells:
+        across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
+        kept = [(x, curve.value(rate), rate.size) for x, rate in zip(across, rates, strict=True) if x > 0]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": text(cell.label),
+                "x": _numbers([x for x, _, _ in kept]),
+                "y": _numbers([value for _, value, _ in kept]),
+                "text": [text(size) for _, _, size in kept],
+                "marker": {"symbol": marks[cell.framework], "size": 8},
+                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
+                "meta": {"framework": cell.framework},
+            }
+        )
+    if not any(trace["x"] for trace in traces):
+        return None
+    x = "bytes a run" if curve.by_traffic else "million operations a run"
+    layout = _layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    return {"data": traces, "layout": layout}

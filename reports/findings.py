@@ -78,13 +78,13 @@ def _moment(text: str) -> str:
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
-    return tuple(_finding(workload, group) for workload in tables.workloads for group in workload.groups)
+    return tuple(_finding(workload, group) for workload in tables.ranked for group in workload.groups)
 
 
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
     """What a version alone changed, in sentences: only where it is real, and told apart from every other change."""
     said = []
-    for workload in tables.workloads:
+    for workload in tables.ranked:
         for group in workload.groups:
             ladder = ladders.get(group.anchor)
             effects = [

@@ -221,8 +221,33 @@ class Workload:
     band: tuple[float, float] | None
     band_data: str
     chance: float | None
+    task: str  # train | infer | operators
     learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One operation at one size in one cell: the median over its windows, of all repeats."""
+
+    size: str
+    mop: float  # million floating-point operations in one run
+    bytes: float  # the least that one run reads and writes
+    seconds: float  # of one run
+    windows: int
+    shift: Shift | None  # where the level changed midway
+
+    @property
+    def gflops(self) -> float:
+        return self.mop / self.seconds / 1e3
+
+    @property
+    def gigabytes(self) -> float:
+        """Per second."""
+        return self.bytes / self.seconds / 1e9
+
+
+Rates = Mapping[tuple[str, str], tuple[Rate, ...]]  # (operation, direction) -> from small to large
 
 
 @dataclass(frozen=True)
@@ -248,6 +273,12 @@ class Tables:
     runs: tuple[Run, ...]
     workloads: tuple[Workload, ...]
     skipped: tuple[Skipped, ...]
+    operations: Mapping[tuple[str, str], Rates]  # run id, cell id
+
+    @property
+    def ranked(self) -> tuple[Workload, ...]:
+        """The workloads whose cells have a step time; curves of operations have a section of their own."""
+        return tuple(workload for workload in self.workloads if workload.task != "operators")
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -255,4 +286,5 @@ class Tables:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        return tuple(group for workload in self.workloads for group in workload.groups)
+        """Of those workloads that are ranked."""
+        return tuple(group for workload in self.ranked for group in workload.groups)

@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import across, charts, curves, findings, history, rosetta, tables, text
+from reports import across, charts, curves, findings, history, operators, rosetta, tables, text
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
@@ -84,6 +84,10 @@ class Plots:
         )
         return [chart for chart in made if chart is not None]
 
+    def operator(self, curve: operators.RateCurve) -> Chart | None:
+        words = f"{curve.operation} {curve.direction}: {curve.unit} by size, a line for each cell; the table below has the numbers."
+        return self.add(charts.operator(curve), words)
+
     def phases(self, group: Group) -> Chart | None:
         words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
         return self.add(charts.phases(group), words)
@@ -120,7 +124,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             colours=charts.colours(frameworks),
             marks=charts.symbols(data.cells),
             matrix=matrix(data),
-            columns=[workload.anchor for workload in data.workloads for _ in workload.groups],
+            columns=[workload.anchor for workload in data.ranked for _ in workload.groups],
             hover=hover,
             absent=absent(data),
             ladders=ladders,
@@ -129,6 +133,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             time_to=curves.time_to,
             costs=costs,
             history=history.history(data) if len(data.runs) > 1 else None,
+            operator_curves=lambda group: operators.curves(group, data.operations),
             sources=lambda workload: sources(workload, bench_sha256),
         )
     )

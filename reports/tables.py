@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from reports import statistics
+from reports import operators, statistics
 from reports.model import (
     PHASES,
     Cell,
@@ -39,6 +39,8 @@ from runner.store import TABLES, RunStore, read
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
+FRAMES = ("cells", "samples", "metrics", "parity", "operations")  # of the store
+
 # What a cell took besides time. A store of before telemetry has no energy and heat.
 COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
 
@@ -48,11 +50,11 @@ _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.
 def load(folders: Sequence[Path]) -> Tables:
     """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
     manifests = [RunStore(folder).manifest() for folder in folders]
-    return build(manifests, {name: read(folders, name) for name in ("cells", "samples", "metrics", "parity")})
+    return build(manifests, {name: read(folders, name) for name in FRAMES})
 
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
-    """The page's rows, from each run's manifest and the four tables of all runs."""
+    """The page's rows, from each run's manifest and the tables FRAMES of all runs."""
     stored = _rows(frames["cells"])
     ran: dict[tuple[str, str], list[Row]] = {}
     for row in stored:
@@ -68,7 +70,8 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
             cells.append(_cell(manifest, cell_id, plan.get(cell_id), rows, parts))
     cells = _labelled(cells)
     runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
-    return Tables(runs, _workloads(cells), _skipped(row for row in stored if row["status"] == "skipped"))
+    left_out = _skipped(row for row in stored if row["status"] == "skipped")
+    return Tables(runs, _workloads(cells), left_out, operators.rates(frames["operations"]))
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:
@@ -389,6 +392,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
         band=(float(band[0]), float(band[1])) if band else None,
         band_data=str(metric.get("band_data", "")),
         chance=spec.get("chance"),
+        task=str(spec.get("task", "")),
         learns=not spec or bool(metric),
         groups=groups,
     )

@@ -1,0 +1,84 @@
+"""Curves of single operations: from the stored windows to a rate for each size, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports import statistics
+from reports.model import Cell, Group, Rate, Rates
+from reports.statistics import Array
+
+_POINT = ["run_id", "cell_id", "operation", "direction", "size"]
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """One operation in one direction: the rates of each cell that has it, from small to large."""
+
+    operation: str
+    direction: str
+    cells: tuple[tuple[Cell, tuple[Rate, ...]], ...]
+
+    @property
+    def by_traffic(self) -> bool:
+        """Whether memory is what it is measured in: at its largest size it does less than one operation a byte."""
+        largest = max((rates[-1] for _, rates in self.cells), key=lambda rate: rate.bytes)
+        return largest.mop * 1e6 < largest.bytes
+
+    @property
+    def unit(self) -> str:
+        return "GB/s" if self.by_traffic else "GFLOP/s"
+
+    def value(self, rate: Rate) -> float:
+        return rate.gigabytes if self.by_traffic else rate.gflops
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Every size that a cell has, from small to large."""
+        found = {rate.size: (rate.mop, rate.bytes) for _, rates in self.cells for rate in rates}
+        return tuple(sorted(found, key=lambda size: found[size]))
+
+    def rows(self) -> list[tuple[str, list[Rate | None], float]]:
+        """For each size: its rate in each cell, and the best value."""
+        columns = [{rate.size: rate for rate in rates} for _, rates in self.cells]
+        rows = []
+        for size in self.sizes:
+            found = [column.get(size) for column in columns]
+            rows.append((size, found, max(self.value(rate) for rate in found if rate)))
+        return rows
+
+
+def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
+    """(run id, cell id) -> the rates of its operations. `frame` is the store's table `operations`, of any number of runs."""
+    frame = frame[(frame["runs"] > 0) & (frame["seconds"] > 0)]
+    found: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
+    for (run, cell, operation, direction, size), part in frame.groupby(_POINT, sort=False):
+        part = part.sort_values(["repeat", "index"], kind="stable")
+        seconds: Array = (part["seconds"] / part["runs"]).to_numpy(dtype="float64")
+        first = part.iloc[0]
+        shift = statistics.level_shift(seconds) if part["repeat"].nunique() == 1 else None
+        rate = Rate(
+            str(size), float(first["mop"]), float(first["bytes"]), float(pd.Series(seconds).median()), len(part), shift
+        )
+        found.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
+    return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in found.items()}
+
+
+def _grown(found: Iterable[Rate]) -> list[Rate]:
+    return sorted(found, key=lambda rate: (rate.mop, rate.bytes))
+
+
+def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateCurve, ...]:
+    """The curves of a group of comparable cells, in the order in which they were measured. A cell without parity has none."""
+    measured = {
+        cell.anchor: (cell, stored.get((cell.run_id, cell.cell_id), {}))
+        for cell in group.cells
+        if cell.status == "ok" and cell.parity_passed
+    }
+    keys = list(dict.fromkeys(key for _, found in measured.values() for key in found))
+    return tuple(
+        RateCurve(*key, tuple((cell, found[key]) for cell, found in measured.values() if key in found)) for key in keys
+    )
