@@ -18,6 +18,12 @@ from tests.contract.planted_environments import FAULTS, make
 
 IMAGE = "torch-2.13.0-cpu"
 
+# A machine that others share can be a tenth faster or slower from one minute to the next, and a reference is of another minute.
+holds_still = pytest.mark.skipif(
+    os.environ.get("DLBENCH_FAULTS") != "all",
+    reason="a verdict within a tenth needs a machine that holds still; DLBENCH_FAULTS=all asks for it",
+)
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 Verify = Callable[..., tuple[int, dict[str, Any]]]
@@ -75,6 +81,7 @@ def assert_slow_for(found: dict[str, Any], code: int, cause: str) -> None:
         assert (code, found["kind"]) == (1, "slow"), found["reason"]
 
 
+@holds_still
 def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) -> None:
     code, found = verify("sound")
     assert found["kind"] in ("ok", "unsure"), found["reason"]  # unsure where the machine is too busy to tell
@@ -93,6 +100,7 @@ def test_one_cpu_taken_away_is_slow_and_named(verify: Verify) -> None:
     assert_slow_for(found, code, "fewer CPUs")
 
 
+@holds_still
 def test_products_that_take_15_percent_longer_are_slow_or_named_as_the_framework_s(verify: Verify) -> None:
     code, found = verify("slow-product")
     assert found["kind"] in ("slow", "unsure"), found["reason"]
