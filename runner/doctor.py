@@ -10,8 +10,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -423,32 +423,33 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 
 def pip_index(_: Scene) -> Iterator[Check]:
-    """The package index that builds ask."""
-    url = _pip_setting() or "https://packages.example.org/simple"
-    host = urlsplit(url).hostname or ""
-    port = urlsplit(url).port or (80 if url.startswith("http:") else 443)
-    shown = f"{urlsplit(url).scheme}://{host}"  # without what may be a password
-    try:
-        with socket.create_connection((host, port), timeout=_TIMEOUT_SECONDS):
-            yield Check("pip index", OK, f"{shown} can be reached")
-    except OSError as error:
-        if proxy := os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
-            yield Check("pip index", OK, f"{shown} is asked through the proxy {urlsplit(proxy).hostname}")
-            return
-        fix = "`pip config set global.index-url URL` names your site's index"
-        yield Check("pip index", WARN, f"{shown} cannot be reached ({error})", "wheels cannot be fetched", fix)
+    """Whether pip, as it is configured here, is answered by the package index that builds ask."""
+    url = _pip_setting()
+    # without what may be a password
+    shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
+    options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
+    asked = _pip(*options, "index", "versions", "pip")
+    if asked is not None and asked.returncode == 0:
+        yield Check("pip index", OK, f"{shown} answers")
+        return
+    said = "pip gave no answer" if asked is None else " ".join(asked.stderr.split())[-200:]
+    said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
+    fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
+    yield Check("pip index", WARN, f"{shown} does not answer ({said})", "wheels cannot be fetched", fix)
 
 
 def _pip_setting() -> str | None:
     """The index that pip is configured for; None for its own default."""
-    import sys
-
     if url := os.environ.get("PIP_INDEX_URL"):
         return url
+    told = _pip("config", "get", "global.index-url")
+    return (told.stdout.strip() or None) if told is not None else None
+
+
+def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=3 * _TIMEOUT_SECONDS)
-        return told.stdout.strip() or None
+        command = [sys.executable, "-m", "pip", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=6 * _TIMEOUT_SECONDS, check=False)
     return None
 
 

@@ -314,7 +314,7 @@ def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
 def test_what_is_of_the_machine_that_resolved_is_not_in_the_lock(catalog: dict[str, Image]) -> None:
     resolved = f"""\
 # uv pip compile /home/someone/requirements.in
---find-links /opt/wheels
+--find-links /srv/wheels
 --index-url https://packages.example.org/simple
 torch==2.13.0+cpu \\
     --hash=sha256:{"0" * 64}
