@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -186,6 +185,8 @@ def build(
         images = [image for image in _chosen(names or ["*-cpu"]) if names or image.untested is None]
         if reason := DockerEngine(base_image).unavailable():
             _stop(reason)
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(jobs) as pool:
             running = [pool.submit(one, image) for image in images]
         failed = [error for future in running if (error := future.exception())]
