@@ -10,9 +10,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from runner.catalog import PROJECT
 from runner.engines.base import Engine, EngineError, Prepared, Slot
 
-PROBE = Path(__file__).with_name("ceiling_probe.py")
+PROBE = PROJECT / "bench" / "ceilings.py"
 
 _LIMIT_SECONDS = 120.0
 _MAX_BYTES = 64 * 1024

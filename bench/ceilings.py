@@ -1,10 +1,11 @@
 """Run inside an image, by `python -c`: what this environment can do at best, as one JSON object on standard output.
 
-NumPy's matrix product, one core's arithmetic, a copy of memory; and where the framework's own are known here, its matrix product, copy
+NumPy's matrix product, one core's arithmetic, a copy of memory; and of a framework that has a ceilings.py, its matrix product, copy
 and the time of its smallest operation. Every rate is a list of windows. Python 3.6 syntax; it needs the bench beside it, and NumPy.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -52,60 +53,16 @@ def numpy_rates():
     }
 
 
-def torch_calls(device):
-    import torch
-
-    where = torch.device(device)
-    a = torch.rand(SIDE, SIDE, device=where)
-    source = torch.ones(COPY_BYTES // 4, device=where)
-    target, small = torch.empty_like(source), torch.ones(8, device=where)
-    return lambda: torch.mm(a, a), lambda: target.copy_(source), lambda: small + small
-
-
-def jax_calls(device):
-    import jax
-    import jax.numpy
-
-    where = jax.devices("gpu" if device == "cuda" else device)[0]
-    a = jax.device_put(jax.numpy.ones((SIDE, SIDE)), where)
-    source = jax.device_put(jax.numpy.ones(COPY_BYTES // 4), where)
-    small = jax.device_put(jax.numpy.ones(8), where)
-    return (
-        lambda: jax.block_until_ready(jax.numpy.matmul(a, a)),
-        lambda: jax.block_until_ready(source + 1),
-        lambda: jax.block_until_ready(small + small),
-    )
-
-
-def tensorflow_calls(device):
-    import tensorflow
-
-    with tensorflow.device("/GPU:0" if device == "cuda" else "/CPU:0"):
-        a = tensorflow.random.uniform((SIDE, SIDE))
-        source, small = tensorflow.ones(COPY_BYTES // 4), tensorflow.ones(8)
-    return lambda: tensorflow.matmul(a, a), lambda: source + 1, lambda: small + small
-
-
-CALLS = {
-    "torch": torch_calls,
-    "keras_torch": torch_calls,
-    "jax": jax_calls,
-    "keras_jax": jax_calls,
-    "tensorflow": tensorflow_calls,
-    "keras_tensorflow": tensorflow_calls,
-}
-
-
 def framework_rates(name, device, precision):
-    """The framework's own rates, configured as a cell configures it; None where this file does not know its calls."""
+    """The framework's own rates, configured as a cell configures it; None where its folder has no ceilings.py."""
     from bench import environment
     from bench.setup import Setup
 
     framework = importlib.import_module("bench.frameworks." + name + ".framework")
     framework.configure(Setup(device, precision, "default", environment.cpu_count(), 1, True))
-    if name not in CALLS:
+    if importlib.util.find_spec("bench.frameworks." + name + ".ceilings") is None:
         return None
-    product, copy, small = CALLS[name](device)
+    product, copy, small = importlib.import_module("bench.frameworks." + name + ".ceilings").calls(device)
     return {
         "matmul_flops": rates(product, 2.0 * SIDE**3, framework.synchronize),
         "copy_bytes": rates(copy, 2.0 * COPY_BYTES, framework.synchronize),

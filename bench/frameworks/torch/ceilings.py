@@ -1,0 +1,14 @@
+"""What PyTorch can do at best: a matrix product, a copy of memory, its smallest operation."""
+
+import torch
+
+from bench.ceilings import COPY_BYTES, SIDE
+
+
+def calls(device):
+    """Three functions without arguments, on device "cpu" or "cuda"; what they return is not used."""
+    where = torch.device(device)
+    a = torch.rand(SIDE, SIDE, device=where)
+    source = torch.ones(COPY_BYTES // 4, device=where)
+    target, small = torch.empty_like(source), torch.ones(8, device=where)
+    return lambda: torch.mm(a, a), lambda: target.copy_(source), lambda: small + small
