@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 import reports
+from bench import environment
 from tests.fixtures import large
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -34,13 +35,11 @@ def pandas_seconds(folder: Path) -> float:
 
 def measure(folder: Path) -> dict[str, float]:
     """Both times in seconds and the page's size, and this process's peak memory, in MiB; meant for a process of its own."""
-    import resource
-
     reports.render([folder], folder / "warm.html")  # what is loaded once does not grow with the run
     begin = time.process_time(), time.perf_counter()
     reports.render([folder], folder / "report.html")
     mine = time.perf_counter() - begin[1]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = environment.host_peak_bytes() / MEBIBYTE
     theirs = pandas_seconds(folder)
     size = (folder / "report.html").stat().st_size / MEBIBYTE
     return {"report": mine, "pandas": theirs, "ratio": mine / theirs, "peak_mib": peak, "page_mib": size}

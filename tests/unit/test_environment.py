@@ -1,0 +1,27 @@
+"""What a program says of its own memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+# A process of 400 MB starts a small one, which tells its peak, and that of one that itself took 300 MB.
+LAUNCHER = """
+import subprocess, sys
+held = bytearray(400_000_000)
+held[::4096] = b"x" * len(held[::4096])
+small = "from bench import environment; print(environment.host_peak_bytes())"
+large = "held = bytearray(300_000_000); held[::4096] = b'x' * len(held[::4096]); " + small
+for program in (small, large):
+    print(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+"""
+
+
+def test_a_small_program_started_by_a_large_one_tells_its_own_peak() -> None:
+    found = subprocess.run([sys.executable, "-c", LAUNCHER], cwd=PROJECT, capture_output=True, text=True, check=True)
+    small, large = (int(line) for line in found.stdout.split())
+    assert 5_000_000 < small < 200_000_000
+    assert 300_000_000 < large < 390_000_000
