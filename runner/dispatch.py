@@ -164,6 +164,8 @@ class Dispatcher:
 
     def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The job that starts now and its devices, which are taken from here on; None while nothing can start."""
+        if not self._free:
+            return None
         for pool in self._pools.values():
             for size, critical in pool.turns(now):
                 if chosen := self._choose(pool, size):

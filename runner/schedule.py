@@ -25,7 +25,7 @@ from runner.telemetry import GpuSampler, lost_board
 _MEMORY_SHARE = 0.9
 
 # How often the watchdog looks.
-_WATCH_SECONDS = 0.2
+_WATCH_SECONDS = 0.5
 
 # An engine that restarts is back within this time, or the run ends.
 _ENGINE_SECONDS = 180.0

@@ -13,12 +13,15 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from runner import build, registry
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
+from runner.engines.frames import STDERR, STDOUT, read_frames
 
 if TYPE_CHECKING:
+    from socket import SocketIO
+
     from docker import DockerClient
     from docker.models.containers import Container
     from docker.types import DeviceRequest
@@ -149,8 +152,9 @@ class DockerEngine:
             container = client.containers.create(labels=labels, **options)
             doing = "started"
             # attached before it starts: no line is missed, and the engine keeps no second copy of the output
-            stream = container.attach(stdout=True, stderr=True, stream=True, demux=True, logs=False)
+            stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
             container.start()
+            container.reload()  # what it is as a process
         except BaseException as error:  # Ctrl-C as well must leave nothing behind
             if container is not None:
                 remove(container, self._left)
@@ -158,7 +162,9 @@ class DockerEngine:
             if isinstance(error, DockerException | RequestException):
                 raise _failed(f"{prepared.image.name}: the container could not be {doing}", error) from error
             raise
-        return DockerRunning(client, container, stream, self._left)
+        return DockerRunning(
+            client, container, cast("SocketIO", stream), self._left
+        )  # of a socket: unavailable() saw to it
 
     def sweep(self) -> int:
         """Remove the containers whose runner has died, and our own that an engine without an answer left; return how many."""
@@ -195,13 +201,15 @@ class DockerRunning:
         self,
         client: DockerClient,
         container: Container,
-        stream: Iterator[tuple[bytes | None, bytes | None]],
+        stream: SocketIO,
         left: list[str],
     ) -> None:
         self._client = client
         self._left = left
         self._container = container
+        self._init = int(container.attrs["State"]["Pid"])
         self._stream = stream
+        self._frames = read_frames(stream.fileno())  # one for good: what is half read goes on where it was
         self._log = bytearray()
         self._exit: Exit | None = None
 
@@ -211,12 +219,12 @@ class DockerRunning:
         from urllib3.exceptions import HTTPError
 
         try:
-            for out, err in self._stream:
-                if err:
-                    self._log += err
+            for stream, part in self._frames:
+                if stream == STDERR:
+                    self._log += part
                     del self._log[:-LOG_TAIL_BYTES]
-                if out:
-                    yield out
+                elif stream == STDOUT:
+                    yield part
         except (RequestException, HTTPError, OSError) as error:  # the engine is gone; wait() finds out what is left
             self._log += f"\nthe connection to the Docker Engine broke: {_short(error)}".encode()
 
@@ -252,20 +260,11 @@ class DockerRunning:
 
     def pid(self) -> int | None:
         """The container's init process; None where the engine runs in other namespaces, and the number names another here."""
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
-
-        client = None
         try:
-            client = connect(self._client.api.api_version)
-            found = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
-            mine = str(self._container.id) in Path(f"/proc/{found}/cgroup").read_text()
-        except (EngineError, DockerException, RequestException, OSError):
+            mine = str(self._container.id) in Path(f"/proc/{self._init}/cgroup").read_text()
+        except OSError:
             return None
-        finally:
-            if client is not None:
-                client.close()
-        return found if mine else None
+        return self._init if mine else None
 
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""
@@ -292,6 +291,7 @@ class DockerRunning:
             return dict(self._container.attrs["State"])
         finally:
             remove(self._container, self._left)
+            self._stream.close()
             self._client.close()
 
 
