@@ -232,7 +232,7 @@ def runtime(seen: Scene) -> Iterator[Check]:
 
 def cdi(seen: Scene) -> Iterator[Check]:
     """CDI specifications, and whether they name today's GPUs."""
-    from runner.engines.docker import cdi_devices
+    from runner.engines.container import cdi_devices
 
     if seen.client is None or not seen.gpus:
         return
@@ -260,7 +260,7 @@ def cdi(seen: Scene) -> Iterator[Check]:
 
 def cgroups(seen: Scene) -> Iterator[Check]:
     """Whether containers may lose their GPUs when systemd reloads."""
-    from runner.engines.docker import cdi_devices
+    from runner.engines.container import cdi_devices
 
     if seen.client is None or not seen.gpus:
         return
@@ -327,7 +327,7 @@ def _nvidia_smi(seen: Scene, uuids: Sequence[str]) -> str:
     """What `nvidia-smi -L` prints in a container with these GPUs, asked for as cells ask. Raises what docker-py raises."""
     from docker.errors import ContainerError
 
-    from runner.engines.docker import cdi_devices, device_request
+    from runner.engines.container import cdi_devices, device_request
 
     assert seen.client is not None
     try:

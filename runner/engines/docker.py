@@ -1,7 +1,6 @@
 """Cells in containers of the Docker Engine, shut off from network, host files and each other.
 
-Every container carries its owner: this machine's boot, the process namespace, and the runner's process with its start
-time. By that a later runner finds what a killed one left, and never touches what another runner is still running.
+Every container carries its owner, by which a later runner finds what a killed one left (runner/engines/ownership.py).
 """
 
 from __future__ import annotations
@@ -11,36 +10,26 @@ import functools
 import os
 import shutil
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner import build, registry
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
+from runner.engines.container import cdi_devices, container_options, prepare_cache
 from runner.engines.frames import STDERR, STDOUT, read_frames
+from runner.engines.ownership import is_dead, owner_of
 
 if TYPE_CHECKING:
     from socket import SocketIO
 
     from docker import DockerClient
     from docker.models.containers import Container
-    from docker.types import DeviceRequest
 
     from runner.catalog import Image
 
 OWNER_LABEL = "dlbench.owner"
 RUN_LABEL = "dlbench.run"
-
-# The user of Dockerfile.base. It stands in when the runner is root, since a cell never is.
-BENCH_USER = 10001
-
-# The same for every cell, and the same in compose.gpu.yml (a test compares them).
-PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
-SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
-# stack: what NVIDIA's own images ask for. Neither memlock (only network cards need it, and cells have none) nor nofile (1024 of Docker 29
-# are enough): an engine may itself not have what it would be asked for, and then no container starts
-ULIMITS = {"core": 0, "stack": 64 << 20}
-TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
 _NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
 
@@ -306,137 +295,6 @@ def remove(container: Container, left: list[str]) -> None:
         pass  # somebody else removed it
     except (DockerException, RequestException):
         left.append(str(container.id))
-
-
-def container_options(
-    prepared: Prepared,
-    arguments: Sequence[str],
-    slot: Slot,
-    data: Path | None,
-    cache: Path,
-    user: str,
-    cdi: Collection[str] = (),
-) -> dict[str, Any]:
-    """What the container may do and see, as arguments of docker-py's create(). `cdi` are the names that the engine knows."""
-    from docker.types import LogConfig, Mount, Ulimit
-
-    mounts = [Mount("/cache", str(cache.resolve()), type="bind")]
-    arguments = list(arguments)
-    if data is not None:
-        mounts.append(Mount("/data", str(data.resolve()), type="bind", read_only=True))
-        arguments += ["--data", "/data"]
-    environment = {
-        "DLBENCH_CACHE": "/cache",
-        "HOME": "/tmp",
-        "USER": "bench",
-        "LOGNAME": "bench",
-        "CUDA_CACHE_PATH": "/cache/cuda",
-        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
-    }
-    options: dict[str, Any] = {
-        "image": prepared.digest,
-        "entrypoint": list(prepared.command),
-        "command": arguments,
-        "user": user,
-        "read_only": True,
-        "network_mode": "none",
-        "ipc_mode": "private",
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "pids_limit": PIDS_LIMIT,
-        "shm_size": SHM_BYTES,
-        "tmpfs": {"/tmp": TMP_OPTIONS},
-        "mounts": mounts,
-        "init": True,  # reaps what a framework leaves, and makes a signal end the cell
-        "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ULIMITS.items()],
-        "log_config": LogConfig(type="none"),
-        "hostname": "cell",
-        "environment": environment,
-    }
-    if slot.cpus:
-        options["cpuset_cpus"] = ",".join(map(str, slot.cpus))
-    if slot.memory_bytes is not None:
-        options["mem_limit"] = options["memswap_limit"] = slot.memory_bytes  # equal: no swap
-    if slot.memory_nodes:
-        options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
-    if slot.device_kind == "cuda":
-        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
-        # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
-        environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    else:
-        environment["NVIDIA_VISIBLE_DEVICES"] = (
-            "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
-        )
-    return options
-
-
-def device_request(uuids: Sequence[str], cdi: Collection[str]) -> DeviceRequest:
-    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
-
-    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
-    """
-    from docker.types import DeviceRequest
-
-    names = [f"nvidia.com/gpu={uuid}" for uuid in uuids]
-    if set(names) <= set(cdi):
-        return DeviceRequest(driver="cdi", device_ids=names)
-    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
-
-
-def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
-    """The CDI names that an engine tells of in its `info`; none where it has no CDI."""
-    found = info.get("DiscoveredDevices") or ()
-    return frozenset(str(device.get("ID")) for device in found if device.get("Source") == "cdi")
-
-
-def prepare_cache(cache: Path, shared: bool) -> str:
-    """Make the cache folder, writable for the user that the cell runs as, and return that user as uid:gid.
-
-    It is the runner's own user, or the image's when the runner is root. Where the engine maps users (`shared`:
-    rootless, or a user namespace) the cell's user has another number on the host, and the folder is opened as /tmp is.
-    """
-    cache.mkdir(parents=True, exist_ok=True)
-    if shared:
-        cache.chmod(0o1777)
-        return f"{BENCH_USER}:{BENCH_USER}"
-    if os.getuid() == 0:
-        os.chown(cache, BENCH_USER, BENCH_USER)
-        return f"{BENCH_USER}:{BENCH_USER}"
-    return f"{os.getuid()}:{os.getgid()}"
-
-
-def owner_of(pid: int) -> str:
-    """A process as boot/namespace/pid/start time: the same name never comes back for another process."""
-    return f"{_boot_id()}/{_pid_namespace()}/{pid}/{_start_time(pid)}"
-
-
-def is_dead(owner: str) -> bool:
-    """Whether the process that this label names is certainly gone. One of another namespace cannot be judged."""
-    parts = owner.split("/")
-    if len(parts) != 4 or not parts[2].isdigit():
-        return False
-    boot, namespace, pid, start = parts
-    if boot != _boot_id():
-        return True
-    return namespace == _pid_namespace() and _start_time(int(pid)) != start
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _pid_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
-
-
-def _start_time(pid: int) -> str | None:
-    """When a process started, in clock ticks after boot; None when it is gone or only waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else fields[19]
 
 
 def connect(version: str = "auto") -> DockerClient:

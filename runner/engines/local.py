@@ -19,7 +19,7 @@ from pathlib import Path
 
 from runner.catalog import PROJECT
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
-from runner.engines.docker import is_dead, owner_of
+from runner.engines.ownership import is_dead, owner_of
 
 KEEPER = Path(__file__).with_name("keeper.py")
 

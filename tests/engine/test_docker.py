@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from runner.catalog import PROJECT, Image
-from runner.engines import docker as docker_engine
+from runner.engines import ownership
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Prepared, Slot
 from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
 
@@ -199,7 +199,7 @@ def test_a_gpu_request_that_cannot_be_met_fails_and_never_runs_on_the_cpu(
 ) -> None:
     with pytest.raises(EngineError, match="could not be started"):
         start("print('ran')", slot=Slot("cuda", ("GPU-00000000-0000-0000-0000-000000000000",), (), None))
-    here = docker_engine.owner_of(os.getpid())
+    here = ownership.owner_of(os.getpid())
     assert client.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={here}"}, ignore_removed=True) == []
 
 

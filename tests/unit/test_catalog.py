@@ -13,7 +13,7 @@ import yaml
 
 from runner import lock
 from runner.catalog import PROJECT, CatalogError, Image, load_catalog, read_lock, select_images
-from runner.engines import docker as docker_engine
+from runner.engines import container
 
 FRAMEWORKS = ("jax", "tensorflow", "torch")
 
@@ -379,12 +379,12 @@ def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
 ) -> None:
     docker_engine_types = pytest.importorskip("docker.types")
     assert docker_engine_types
-    user = f"{docker_engine.BENCH_USER}:{docker_engine.BENCH_USER}"
+    user = f"{container.BENCH_USER}:{container.BENCH_USER}"
     for name, service in services.items():
         cuda = catalog[name].accelerator == "cuda"
-        slot = docker_engine.Slot("cuda", ("GPU-1",), (), None) if cuda else docker_engine.Slot("cpu", (), (), None)
-        prepared = docker_engine.Prepared(catalog[name], "sha256:1", ("python", "-m", "bench"))
-        cell = docker_engine.container_options(prepared, [], slot, tmp_path, tmp_path, user)
+        slot = container.Slot("cuda", ("GPU-1",), (), None) if cuda else container.Slot("cpu", (), (), None)
+        prepared = container.Prepared(catalog[name], "sha256:1", ("python", "-m", "bench"))
+        cell = container.container_options(prepared, [], slot, tmp_path, tmp_path, user)
         assert service["read_only"] is cell["read_only"] is True
         assert service["network_mode"] == cell["network_mode"] == "none"
         assert service["ipc"] == cell["ipc_mode"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.catalog import Image, load_catalog
+from runner.engines import container, ownership
 from runner.engines import docker as docker_engine
 from runner.engines.base import Prepared, Slot
 from runner.engines.docker import DockerEngine
@@ -21,29 +22,29 @@ def prepared() -> Prepared:
 
 
 def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
-    boot, namespace, pid, begun = docker_engine.owner_of(os.getpid()).split("/")
-    assert not docker_engine.is_dead(f"{boot}/{namespace}/{pid}/{begun}")
-    assert docker_engine.is_dead(f"{boot}/{namespace}/{pid}/{int(begun) - 1}")  # the number was given out again
-    assert docker_engine.is_dead(f"{boot}/{namespace}/4194305/{begun}")  # above the kernel's largest process id
-    assert docker_engine.is_dead(f"another-boot/{namespace}/{pid}/{begun}")
-    assert not docker_engine.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
-    assert not docker_engine.is_dead("")
-    assert not docker_engine.is_dead("something else")
+    boot, namespace, pid, begun = ownership.owner_of(os.getpid()).split("/")
+    assert not ownership.is_dead(f"{boot}/{namespace}/{pid}/{begun}")
+    assert ownership.is_dead(f"{boot}/{namespace}/{pid}/{int(begun) - 1}")  # the number was given out again
+    assert ownership.is_dead(f"{boot}/{namespace}/4194305/{begun}")  # above the kernel's largest process id
+    assert ownership.is_dead(f"another-boot/{namespace}/{pid}/{begun}")
+    assert not ownership.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
+    assert not ownership.is_dead("")
+    assert not ownership.is_dead("something else")
 
 
 def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)
-    owner = docker_engine.owner_of(os.getpid()).split("/")
+    owner = ownership.owner_of(os.getpid()).split("/")
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert docker_engine.is_dead("/".join([*owner[:2], str(child), "1"]))
+    assert ownership.is_dead("/".join([*owner[:2], str(child), "1"]))
     os.waitpid(child, 0)
 
 
 def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a", "GPU-b"), (4, 5), 1 << 30)
-    options = docker_engine.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
+    options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
     (request,) = options["device_requests"]
     assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
     assert request["Capabilities"] == [["gpu"]]
@@ -58,21 +59,21 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: 
 def test_gpus_are_asked_for_by_cdi_where_the_engine_knows_all_of_them(prepared: Prepared, tmp_path: Path) -> None:
     ids = ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=0", "nvidia.com/gpu=all"]
     info = {"DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in ids]}
-    known = docker_engine.cdi_devices(info)
-    request = docker_engine.device_request(("GPU-a", "GPU-b"), known)
+    known = container.cdi_devices(info)
+    request = container.device_request(("GPU-a", "GPU-b"), known)
     assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])
-    partly = docker_engine.device_request(("GPU-a", "GPU-c"), known)
+    partly = container.device_request(("GPU-a", "GPU-c"), known)
     assert (partly["Driver"], partly["DeviceIDs"]) == ("", ["GPU-a", "GPU-c"])
-    assert docker_engine.cdi_devices({}) == frozenset()
+    assert container.cdi_devices({}) == frozenset()
 
 
 def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (0,), None, (1,))
-    assert docker_engine.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
+    assert container.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
 
 
 def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prepared, tmp_path: Path) -> None:
-    options = docker_engine.container_options(prepared, ["run"], Slot("cpu", (), (), None), None, tmp_path, "1:1")
+    options = container.container_options(prepared, ["run"], Slot("cpu", (), (), None), None, tmp_path, "1:1")
     assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert not {"device_requests", "cpuset_cpus", "mem_limit", "memswap_limit"} & set(options)
     assert options["command"] == ["run"]
@@ -80,11 +81,11 @@ def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prep
 
 
 def test_the_cache_is_writable_for_whoever_the_cell_runs_as(tmp_path: Path) -> None:
-    own = docker_engine.prepare_cache(tmp_path / "own", shared=False)
+    own = container.prepare_cache(tmp_path / "own", shared=False)
     uid, gid = map(int, own.split(":"))
     assert uid != 0
     assert ((tmp_path / "own").stat().st_uid, (tmp_path / "own").stat().st_gid) == (uid, gid)
-    docker_engine.prepare_cache(tmp_path / "shared", shared=True)
+    container.prepare_cache(tmp_path / "shared", shared=True)
     assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
 
 
