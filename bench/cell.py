@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from bench import environment, parity, workloads
+from bench import environment, parity, profiling, workloads
 from bench.adapters import check_mode, load_adapter, load_framework
 from bench.errors import Unsupported
 from bench.setup import Setup
@@ -28,6 +28,7 @@ class Cell(object):
         self.preset = self.declared["presets"][options.preset]
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
+        self.loop = None  # the timing.Loop of a task that has steps
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -69,6 +70,19 @@ class Cell(object):
         self.emit(
             "memory", host_peak_bytes=environment.host_peak_bytes(), device_peak_bytes=framework.device_peak_bytes()
         )
+        if o.profile:
+            self.profile()
+
+    def profile(self):
+        """After all that is measured, since a profiler slows the steps and takes memory of its own."""
+        if self.loop is None:
+            reason = "a profile is of the operations of a step, and %s has none" % self.options.workload
+            self.emit("left-out", what="the profile", reason=reason)
+            return
+        with self.phase("profile"):
+            found, step_seconds = profiling.profile(self.options.framework, self.options.device, self.loop)
+        for each in found:
+            self.emit("profile", steps=profiling.STEPS, step_seconds=step_seconds, **each._asdict())
 
     def check_parity(self, adapter):
         for result in parity.check(self.options.workload, adapter, self.options.precision):

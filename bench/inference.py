@@ -66,4 +66,4 @@ class InferenceCell(Cell):
                 self.stop, self.noise = "count", loop.noise()
             else:
                 self.measure_windows(loop, per_window, step_seconds)
-        self.steps = loop.steps
+        self.steps, self.loop = loop.steps, loop

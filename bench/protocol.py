@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 256 * 1024
 MAX_STRING = 16 * 1024
 MAX_ITEMS = 512
 
-PHASES = ("import", "data", "build", "compile", "warm-up", "parity", "train", "evaluate")
+PHASES = ("import", "data", "build", "compile", "warm-up", "parity", "train", "evaluate", "profile")
 ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
 STAGES = ("first", "warm-up", "steady")
 STOP_REASONS = ("noise", "time", "count", "none")
@@ -141,6 +141,15 @@ EVENTS = {
         "begin": _non_negative,  # on the clock of `t`
         "seconds": _non_negative,
         "runs": _count,
+    },
+    # one operation of a step, as the framework's profiler saw it in a few steps after the measured ones
+    "profile": {
+        "name": _text,
+        "on": _one_of("cpu", "cuda"),
+        "calls": _count,  # in all the profiled steps together
+        "seconds": _non_negative,  # its own, without what it calls, of all its calls together
+        "steps": _count,  # so many were profiled
+        "step_seconds": _non_negative,  # of one of them, by the clock: a profiler slows what it watches
     },
     "left-out": {"what": _text, "reason": _text},
     "metric": {

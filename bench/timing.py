@@ -76,6 +76,13 @@ class Loop(object):
         self._observe(sample, handle)
         return seconds / steps
 
+    def unmeasured(self, steps):
+        """Run steps that are kept nowhere, and wait for the device."""
+        for _ in range(steps):
+            x, y = next(self._batches)
+            self._step(x, y)
+        self._synchronize()
+
     def warm_up(self, limit_seconds):
         """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step."""
         times = []

@@ -63,7 +63,7 @@ class TrainingCell(Cell):
                 self.train_epochs(training, test, loop, len(x) // batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
-        self.steps = loop.steps
+        self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
             self.evaluate(training, test, loop)
 

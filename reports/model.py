@@ -251,6 +251,27 @@ Rates = Mapping[tuple[str, str], tuple[Rate, ...]]  # (operation, direction) -> 
 
 
 @dataclass(frozen=True)
+class Operation:
+    """One operation or kernel in a profile of a few steps."""
+
+    name: str
+    on: str  # cpu | cuda
+    calls: float  # a step
+    seconds: float  # its own, a step
+    share: float  # of the time of all operations
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a framework's profiler saw in one repeat of a cell."""
+
+    operations: tuple[Operation, ...]
+    steps: int
+    step_seconds: float  # by the clock, under the profiler
+    busy_seconds: float  # of all operations together, a step
+
+
+@dataclass(frozen=True)
 class Skipped:
     """Combinations that the plan left out for one reason."""
 
@@ -274,6 +295,7 @@ class Tables:
     workloads: tuple[Workload, ...]
     skipped: tuple[Skipped, ...]
     operations: Mapping[tuple[str, str], Rates]  # run id, cell id
+    profiles: Mapping[tuple[str, str], Profile]
 
     @property
     def ranked(self) -> tuple[Workload, ...]:

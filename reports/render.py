@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import across, charts, curves, findings, history, operators, rosetta, tables, text
+from reports import across, charts, curves, findings, history, operators, profiles, rosetta, tables, text
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
@@ -134,6 +134,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             costs=costs,
             history=history.history(data) if len(data.runs) > 1 else None,
             operator_curves=lambda group: operators.curves(group, data.operations),
+            profiles=lambda group: profiles.shown(group, data.profiles),
             sources=lambda workload: sources(workload, bench_sha256),
         )
     )

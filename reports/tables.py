@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from reports import operators, statistics
+from reports import operators, profiles, statistics
 from reports.model import (
     PHASES,
     Cell,
@@ -39,7 +39,7 @@ from runner.store import TABLES, RunStore, read
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
-FRAMES = ("cells", "samples", "metrics", "parity", "operations")  # of the store
+FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile")  # of the store
 
 # What a cell took besides time. A store of before telemetry has no energy and heat.
 COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
@@ -71,7 +71,9 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
     cells = _labelled(cells)
     runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
-    return Tables(runs, _workloads(cells), left_out, operators.rates(frames["operations"]))
+    return Tables(
+        runs, _workloads(cells), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
+    )
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:

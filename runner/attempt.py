@@ -42,9 +42,10 @@ class Site:
     data: Path | None
     cache: Path
     monitor: telemetry.Monitor
+    profiled: frozenset[str] = frozenset()  # the frameworks whose steps are profiled
 
 
-def arguments(cell: Cell) -> list[str]:
+def arguments(cell: Cell, profiled: bool = False) -> list[str]:
     """What follows `python -m bench` for a cell."""
     values = {
         "--framework": cell.framework,
@@ -55,7 +56,8 @@ def arguments(cell: Cell) -> list[str]:
         "--devices": str(cell.devices),
         "--seed": str(cell.seed),
     }
-    return ["run", cell.workload, *(word for pair in values.items() for word in pair)]
+    more = ["--profile"] if profiled else []
+    return ["run", cell.workload, *(word for pair in values.items() for word in pair), *more]
 
 
 class Attempt:
@@ -88,9 +90,8 @@ class Attempt:
         began_unix = time.time()
         self._began = self._heard = time.monotonic()
         try:
-            running = site.engine.start(
-                prepared, arguments(job.cell), self.slot, site.run.run_id, site.data, site.cache
-            )
+            asked = arguments(job.cell, job.cell.framework in site.profiled)
+            running = site.engine.start(prepared, asked, self.slot, site.run.run_id, site.data, site.cache)
         except EngineError:
             recorder.close()
             raise

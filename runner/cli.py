@@ -121,6 +121,10 @@ def matrix(
     python: Annotated[
         Path | None, typer.Option(help="With --engine host: the interpreter to measure; default: the runner's own.")
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="After each measurement, a few steps under the framework's own profiler."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run every image, framework and workload on the devices of this machine, and write results and a report."""
@@ -151,6 +155,7 @@ def matrix(
         data=data,
         base_image=base_image,
         python=python,
+        profile=profile,
     )
     try:
         if dry_run:

@@ -32,6 +32,11 @@ class Framework(BaseModel):
         return self
 
 
+def with_profiler(folder: Path = BENCH / "frameworks") -> frozenset[str]:
+    """The frameworks that can profile a step: those with a profile.py."""
+    return frozenset(path.parent.name for path in folder.glob("*/profile.py"))
+
+
 def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]:
     """Every framework by name. Raises FrameworkError."""
     frameworks: dict[str, Framework] = {}

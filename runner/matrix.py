@@ -60,6 +60,7 @@ class Options:
     data: Path | None = None
     base_image: str | None = None
     python: Path | None = None
+    profile: bool = False
 
 
 # A cell that is still running after this long is taken to hang. Far above what the preset needs on a slow machine.
@@ -221,6 +222,7 @@ def execute(prospect: Prospect, run: store.RunStore) -> int:
             data=options.data.resolve() if options.data else None,
             cache=cache,
             monitor=stack.enter_context(telemetry.Monitor()),
+            profiled=_profiled(prospect),
         )
         cool = None
         if options.cool_down and boards:
@@ -232,6 +234,17 @@ def execute(prospect: Prospect, run: store.RunStore) -> int:
         manifest = run.manifest()
         run.write_manifest(manifest | {"devices_lost": sorted({*manifest.get("devices_lost", []), *matrix.lost})})
     return _finish(prospect, run, interrupted)
+
+
+def _profiled(prospect: Prospect) -> frozenset[str]:
+    """The frameworks to profile; says which of the planned ones cannot be."""
+    if not prospect.options.profile:
+        return frozenset()
+    can = frameworks.with_profiler()
+    planned = {cell.framework for cell in prospect.plan.cells}
+    if planned - can:
+        _say(f"no profile of {', '.join(sorted(planned - can))}: the bench reads no profiler of theirs")
+    return can
 
 
 def _needs_gpus(jobs: Sequence[Job]) -> bool:

@@ -17,11 +17,16 @@ from runner.engines.base import Exit
 from runner.hardware import same_gpus
 from runner.plan import Cell
 
+# A profile is a table for a person; the bench tells some forty rows of it.
+_MAX_PROFILE_ROWS = 200
+
 # A cell of preset full tells some 20 000 events; a cell that says more than this is broken.
 MAX_EVENTS = 200_000
 MAX_TOTAL_BYTES = 64 * 1024 * 1024
 
 _MAX_INT32 = 2**31 - 1
+# event -> its fields whose columns are that narrow
+_INT32 = {"sample": ("index", "steps"), "operation": ("buffers", "index"), "profile": ("steps",)}
 
 _PHASE_COLUMNS = {
     "import": "import_seconds",
@@ -32,6 +37,7 @@ _PHASE_COLUMNS = {
     "parity": "parity_seconds",
     "train": "train_seconds",
     "evaluate": "evaluate_seconds",
+    "profile": "profile_seconds",
 }
 
 
@@ -51,6 +57,7 @@ class Recorder:
         self.samples: list[dict[str, Any]] = []
         self.operations: list[dict[str, Any]] = []
         self.left_out: list[dict[str, Any]] = []
+        self.profile: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self.parity: list[dict[str, Any]] = []
         self.error: dict[str, Any] | None = None
@@ -145,6 +152,11 @@ class Recorder:
     def _on_left_out(self, event: dict[str, Any]) -> None:
         self.left_out.append({"what": event["what"], "reason": event["reason"]})
 
+    def _on_profile(self, event: dict[str, Any]) -> None:
+        columns = ("name", "on", "calls", "seconds", "steps", "step_seconds")
+        if len(self.profile) < _MAX_PROFILE_ROWS:
+            self.profile.append({column: event[column] for column in columns})
+
     def _on_metric(self, event: dict[str, Any]) -> None:
         row = {column: event[column] for column in ("name", "split", "step", "value")}
         self.metrics.append(row | {"train_seconds": event["seconds"]})
@@ -174,6 +186,7 @@ class Recorder:
             "samples": self.samples,
             "operations": self.operations,
             "left_out": self.left_out,
+            "profile": self.profile,
             "metrics": self.metrics,
             "parity": self.parity,
         }
@@ -185,8 +198,9 @@ def _fits_store(event: dict[str, Any], line: bytes) -> None:
         json.dumps(event, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:  # half of a surrogate pair: no text that can be written
         raise ProtocolError("a string is not Unicode text", line) from None
-    if event["event"] == "sample" and max(event["index"], event["steps"]) > _MAX_INT32:
-        raise ProtocolError("sample.index or sample.steps is above 2**31", line)
+    for name in _INT32.get(event["event"], ()):
+        if event[name] > _MAX_INT32:
+            raise ProtocolError(f"{event['event']}.{name} is above 2**31", line)
     for name, value in event.items():  # JSON's whole numbers have no size; the columns are doubles
         if isinstance(value, int) and abs(value) >= 2**63:
             event[name] = float(value)

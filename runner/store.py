@@ -1,5 +1,5 @@
 """The Parquet tables of a run, as they lie on disk:
-results/<run id>/{cells,samples,metrics,parity,telemetry}/<cell id>.r<repeat>.parquet.
+results/<run id>/{cells,samples,metrics,parity,telemetry,...}/<cell id>.r<repeat>.parquet.
 
 One file a table for each repeat of a cell, written aside, synced and renamed the moment that repeat ends: a killed run loses
 none that ended. `cells` is renamed last, so a repeat counts as ended exactly when its `cells` file is there. Beside the tables lie
@@ -88,6 +88,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("parity_seconds", "double"),
         ("train_seconds", "double"),
         ("evaluate_seconds", "double"),
+        ("profile_seconds", "double"),
         ("first_step_seconds", "double"),
         ("steps", "int64"),
         ("host_peak_bytes", "int64"),
@@ -128,6 +129,15 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         *_KEYS,
         ("what", "string"),  # a point or an operation that the cell did not measure
         ("reason", "string"),
+    ],
+    "profile": [
+        *_KEYS,
+        ("name", "string"),  # of an operation or kernel, as the framework's profiler calls it
+        ("on", "string"),  # cpu | cuda
+        ("calls", "int64"),
+        ("seconds", "double"),  # its own, without what it calls, of all its calls together
+        ("steps", "int32"),  # so many were profiled, after those that were measured
+        ("step_seconds", "double"),  # of one of them, by the clock, under the profiler
     ],
     "metrics": [
         *_KEYS,

@@ -1,0 +1,35 @@
+"""JAX's profiler: the operations of XLA's programs, fused as XLA fused them."""
+
+import glob
+import os
+import tempfile
+
+import jax
+
+from bench.profiling import Span, own_time
+
+
+def operations(run, device):
+    """[Operation] of what `run()` computes: XLA's operations on the CPU, kernels of every stream on a GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            run()
+        # where the profiler puts it, after a time stamp and a host name
+        (path,) = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*.xplane.pb"))
+        planes = list(jax.profiler.ProfileData.from_file(path).planes)
+        return own_time([_spans(line, device) for plane in planes if _of(plane.name, device) for line in plane.lines])
+
+
+def _of(plane, device):
+    return plane.startswith("/device:GPU" if device == "cuda" else "/host:CPU")
+
+
+def _spans(line, device):
+    """The calls of XLA's operations: on a GPU the streams hold nothing else, on the CPU they name their operation."""
+    if device == "cuda":
+        return [_span(event, device) for event in line.events if line.name.startswith("Stream")]
+    return [_span(event, device) for event in line.events if any(name == "hlo_op" for name, _ in event.stats)]
+
+
+def _span(event, device):
+    return Span(event.name, device, event.start_ns / 1e9, event.duration_ns / 1e9)

@@ -1,0 +1,46 @@
+"""TensorFlow's profiler: kernels by the type of their operation."""
+
+import glob
+import os
+import tempfile
+
+import tensorflow as tf
+
+from bench.profiling import Span, own_time
+
+
+def operations(run, device):
+    """[Operation] of what `run()` computes: TensorFlow's kernels on the CPU, those of every stream on a GPU."""
+    # the profiler's own format has no public reader; TensorBoard's plugin reads it with this
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        try:
+            run()
+        finally:
+            tf.profiler.experimental.stop()
+        # where the profiler puts it, after a time stamp and a host name
+        (path,) = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*.xplane.pb"))
+        space = xplane_pb2.XSpace()
+        with open(path, "rb") as file:
+            space.ParseFromString(file.read())
+    wanted = "/device:GPU" if device == "cuda" else "/host:CPU"
+    planes = [plane for plane in space.planes if plane.name.startswith(wanted)]
+    return own_time([_spans(plane, line, device) for plane in planes for line in plane.lines])
+
+
+def _spans(plane, line, device):
+    """The calls of kernels: on a GPU the streams hold nothing else, on the CPU they are named `node:type`."""
+    if device == "cuda" and not line.name.startswith("Stream"):
+        return []
+    spans = []
+    for event in line.events:
+        name = plane.event_metadata[event.metadata_id].name
+        if device == "cpu":
+            node, _, name = name.rpartition(":")
+            if not node or " " in name or node.endswith(":") or not event.duration_ps:
+                continue
+        begin = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
+        spans.append(Span(name, device, begin, event.duration_ps / 1e12))
+    return spans
