@@ -90,19 +90,22 @@ def batch_norm(x, scale, shift, mean, variance, epsilon, rounding):
 
 
 def max_pool(x):
-    """2 x 2, stride 2, no padding. x (N, C, H, W) with even H and W."""
-    n, c, h, w = x.shape
-    blocks = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h // 2, w // 2, 4)
+    """2 x 2, stride 2, no padding: a last row or column that makes no pair is left out. x (N, C, H, W)."""
+    n, c, h, w = x.shape[:2] + (x.shape[2] // 2, x.shape[3] // 2)
+    blocks = x[:, :, : 2 * h, : 2 * w].reshape(n, c, h, 2, w, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h, w, 4)
     where = blocks.argmax(axis=-1)
     return np.take_along_axis(blocks, where[..., None], -1)[..., 0], (where, x.shape)
 
 
 def max_pool_gradient(dy, cache):
     where, shape = cache
-    n, c, h, w = shape
+    n, c, h, w = where.shape
     blocks = np.zeros(where.shape + (4,))
     np.put_along_axis(blocks, where[..., None], dy[..., None], -1)
-    return blocks.reshape(n, c, h // 2, w // 2, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(shape)
+    dx = np.zeros(shape)
+    pairs = blocks.reshape(n, c, h, w, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, 2 * h, 2 * w)
+    dx[:, :, : 2 * h, : 2 * w] = pairs
+    return dx
 
 
 def dense(x, w, b, rounding):
