@@ -7,7 +7,7 @@ from bench.frameworks.keras.adam import Adam
 
 
 class Trained:
-    """A subclass gives LAYERS, in the model's order, and to_keras(name, w), from_keras(name, w), between the layouts of a layer's weight."""
+    """A subclass gives LAYERS, in the model's order, and to_keras(name, w), from_keras(name, w), between the layouts of a weight."""
 
     def __init__(self, setup, network):
         keras.utils.set_random_seed(setup.seed)

@@ -19,7 +19,9 @@ def symbol():
 
 class Training(Resident):
     NAMES = {
-        layer + short: layer + own for layer in ("dense1", "dense2") for short, own in ((".w", "_weight"), (".b", "_bias"))
+        layer + short: layer + own
+        for layer in ("dense1", "dense2")
+        for short, own in ((".w", "_weight"), (".b", "_bias"))
     }
 
     def __init__(self, setup):

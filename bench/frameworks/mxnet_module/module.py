@@ -3,6 +3,8 @@
 import mxnet as mx
 from mxnet.io import DataBatch, DataDesc
 
+import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+
 BATCH = 64
 
 

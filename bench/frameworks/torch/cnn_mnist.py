@@ -17,7 +17,9 @@ class Network(nn.Module):
         self.dense = nn.Linear(288, 10)
 
     def forward(self, x):
-        x = F.relu(F.max_pool2d(self.conv1(x), 2))  # A11: ReLU after the pool is the same function on a quarter of the data
+        x = F.relu(
+            F.max_pool2d(self.conv1(x), 2)
+        )  # A11: ReLU after the pool is the same function on a quarter of the data
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
         return self.dense(x.flatten(1))  # in C, H, W order
 
