@@ -26,7 +26,8 @@ class MonteCarlo(object):
     A float32 sum of n terms in any order has an error of about unit * sqrt(n) * rms(result): rounding each partial sum s_i
     errs by unit * |s_i|, and for terms of random sign |s_i| grows as sqrt(i), so the root of the summed squares is
     unit * sqrt(n / 2) * rms(result); for terms of one sign it is smaller in relation. `operand` is the unit roundoff to which
-    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result).
+    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result). A sum of zeros has no error in any
+    precision: the gradient of a unit that no input of the batch lights stays 0, and Adam, which divides by its size, leaves it in peace.
     """
 
     def __init__(self, random, unit, operand):
@@ -36,7 +37,7 @@ class MonteCarlo(object):
 
     def matmul(self, value, terms):
         scale = (self.unit * np.sqrt(terms) + self.operand * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
-        return value + scale * self.random.standard_normal(value.shape)
+        return value + scale * self.random.standard_normal(value.shape) * (value != 0)
 
     def elementwise(self, value):
         return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
