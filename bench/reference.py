@@ -26,7 +26,8 @@ class MonteCarlo(object):
     A float32 sum of n terms in any order has an error of about unit * sqrt(n) * rms(result): rounding each partial sum s_i
     errs by unit * |s_i|, and for terms of random sign |s_i| grows as sqrt(i), so the root of the summed squares is
     unit * sqrt(n / 2) * rms(result); for terms of one sign it is smaller in relation. `operand` is the unit roundoff to which
-    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result).
+    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result). A sum of zeros has no error in any
+    precision: the gradient of a unit that no input of the batch lights stays 0, and Adam, which divides by its size, leaves it in peace.
     """
 
     def __init__(self, random, unit, operand):
@@ -36,7 +37,7 @@ class MonteCarlo(object):
 
     def matmul(self, value, terms):
         scale = (self.unit * np.sqrt(terms) + self.operand * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
-        return value + scale * self.random.standard_normal(value.shape)
+        return value + scale * self.random.standard_normal(value.shape) * (value != 0)
 
     def elementwise(self, value):
         return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
@@ -90,19 +91,22 @@ def batch_norm(x, scale, shift, mean, variance, epsilon, rounding):
 
 
 def max_pool(x):
-    """2 x 2, stride 2, no padding. x (N, C, H, W) with even H and W."""
-    n, c, h, w = x.shape
-    blocks = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h // 2, w // 2, 4)
+    """2 x 2, stride 2, no padding: a last row or column that makes no pair is left out. x (N, C, H, W)."""
+    n, c, h, w = x.shape[:2] + (x.shape[2] // 2, x.shape[3] // 2)
+    blocks = x[:, :, : 2 * h, : 2 * w].reshape(n, c, h, 2, w, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, h, w, 4)
     where = blocks.argmax(axis=-1)
     return np.take_along_axis(blocks, where[..., None], -1)[..., 0], (where, x.shape)
 
 
 def max_pool_gradient(dy, cache):
     where, shape = cache
-    n, c, h, w = shape
+    n, c, h, w = where.shape
     blocks = np.zeros(where.shape + (4,))
     np.put_along_axis(blocks, where[..., None], dy[..., None], -1)
-    return blocks.reshape(n, c, h // 2, w // 2, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(shape)
+    dx = np.zeros(shape)
+    pairs = blocks.reshape(n, c, h, w, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, 2 * h, 2 * w)
+    dx[:, :, : 2 * h, : 2 * w] = pairs
+    return dx
 
 
 def dense(x, w, b, rounding):

@@ -1,11 +1,24 @@
 """Cells that train: windows of optimiser steps, the learning curve between them, accuracy on the held-out part."""
 
+import itertools
 import math
 
 import numpy as np
 
 from bench import canonical, data, timing
 from bench.cell import Cell
+from bench.errors import DataError
+
+MOST_EVALUATIONS = 10  # of a whole run
+
+
+def in_order(training, x, y, size):
+    """[(inputs, labels as the step wants them, labels)] of the whole mini-batches in file order, each made once by the adapter."""
+    batches = []
+    for start in range(0, len(x) - size + 1, size):
+        labels = y[start : start + size]
+        batches.append(tuple(training.inputs(x[start : start + size], labels)) + (labels,))
+    return batches
 
 
 def mini_batches(x, y, size, random):
@@ -37,6 +50,10 @@ class TrainingCell(Cell):
             train_items=len(loaded.train_x),
             test_items=len(loaded.test_x),
         )
+        if len(loaded.train_x) < self.workload.BATCH:
+            message = "%s trains on batches of %d, and the data in %s are %d: give the whole set"
+            found = self.options.workload, self.workload.BATCH, self.options.data, len(loaded.train_x)
+            raise DataError(message % found)
         return loaded
 
     def fill(self, training, data, random):
@@ -44,15 +61,22 @@ class TrainingCell(Cell):
 
     def measure(self, framework, training, data, random):
         batch = self.workload.BATCH
-        x, y = training.inputs(data.train_x, data.train_y)
-        test = training.inputs(data.test_x, data.test_y)
+        if self.workload.SHUFFLE:
+            x, y = training.inputs(data.train_x, data.train_y)
+            batches = mini_batches(x, y, batch, random)
+        else:
+            ordered = in_order(training, data.train_x, data.train_y, batch)
+            batches = itertools.cycle([(x, y) for x, y, _ in ordered])
+        evaluated = "test", in_order(training, data.test_x, data.test_y, max(1, min(batch, len(data.test_x))))
+        if not len(data.test_x):  # nothing is held out: the first batch of what it trains on
+            evaluated = "train", in_order(training, data.train_x[:batch], data.train_y[:batch], batch)
         loop = timing.Loop(
             training.step,
-            mini_batches(x, y, batch, random),
+            batches,
             framework.synchronize,
             lambda sample, handle: self.tell_window(loop, sample, training.value(handle)),
         )
-        self.evaluate(training, test, loop)
+        self.evaluate(training, evaluated, loop)
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
@@ -60,21 +84,23 @@ class TrainingCell(Cell):
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("train"):
             if self.preset["epochs"]:
-                self.train_epochs(training, test, loop, len(x) // batch, per_window, step_seconds)
+                self.train_epochs(training, evaluated, loop, len(data.train_x) // batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
-            self.evaluate(training, test, loop)
+            self.evaluate(training, evaluated, loop)
 
-    def train_epochs(self, training, test, loop, steps_an_epoch, per_window, step_seconds):
-        """The specification's whole run: every epoch to its last whole batch, evaluated after each, outside the clock."""
-        total = self.preset["epochs"] * steps_an_epoch
-        windows = (total - loop.steps) / float(per_window) + self.preset["epochs"]
-        self.tell_plan(windows, per_window, (total - loop.steps) * step_seconds, False)
-        for epoch in range(1, self.preset["epochs"] + 1):
+    def train_epochs(self, training, evaluated, loop, steps_an_epoch, per_window, step_seconds):
+        """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock."""
+        epochs = self.preset["epochs"]
+        every = max(1, epochs // MOST_EVALUATIONS)
+        ends = list(range(every, epochs, every)) + [epochs]
+        left = epochs * steps_an_epoch - loop.steps
+        self.tell_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
+        for epoch in ends:
             loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
-            self.evaluate(training, test, loop)
+            self.evaluate(training, evaluated, loop)
         self.stop, self.noise = "count", loop.noise()
 
     def tell_window(self, loop, sample, loss):
@@ -92,14 +118,12 @@ class TrainingCell(Cell):
             value=value if math.isfinite(value) else None,
         )
 
-    def evaluate(self, training, test, loop):
-        """Accuracy on the whole batches of the held-out part."""
-        x, y = test
-        batch = self.workload.BATCH
+    def evaluate(self, training, evaluated, loop):
+        """Accuracy on the whole batches of what is held out. evaluated: (split, what in_order() made of it)."""
+        split, batches = evaluated
         right = seen = 0
         with self.phase("evaluate"):
-            for start in range(0, len(x) - batch + 1, batch):
-                logits = training.predict(x[start : start + batch])
-                right += int((np.argmax(logits, axis=1) == y[start : start + batch]).sum())
-                seen += batch
-        self.tell_metric("accuracy", "test", loop, right / float(max(seen, 1)))
+            for x, _, labels in batches:
+                right += int((np.argmax(training.predict(x), axis=1) == labels).sum())
+                seen += len(labels)
+        self.tell_metric("accuracy", split, loop, right / float(max(seen, 1)))

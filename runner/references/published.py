@@ -88,16 +88,28 @@ def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
     return tuple(rows)
 
 
-# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification).
-ITEMS = {"cnn-cifar10": 10 * 781 * 64, "gru-imdb": 3 * 390 * 64}
+# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification). Knet and Flux took
+# fewer on a CPU than on a GPU: 10 steps of the perceptron instead of 200, one epoch of the convolutions instead of ten.
+ITEMS = {
+    "cnn-cifar10": 10 * 781 * 64,
+    "gru-imdb": 3 * 390 * 64,
+    "mlp-mnist": 200 * 60_000,
+    "cnn-mnist": 10 * 60 * 1000,
+}
+ITEMS_ON_A_CPU = {"mlp-mnist": 10 * 60_000, "cnn-mnist": 60 * 1000}
+CPU = "none (CPU)"  # what the rows call it
 
 
 def training_times(rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None) -> list[Published]:
-    """The rows that give the seconds of a workload's whole training in fp32 on one GPU; `gpus` are the models wanted."""
+    """The rows that give the seconds of a workload's whole training on one device, on a GPU in fp32; `gpus` are the models wanted.
+
+    A CPU is a model as well (CPU), and is left out unless it is wanted: its rows are fp64 and of shorter runs.
+    """
     return [
         row
         for row in rows
-        if (row.workload, row.metric, row.gpu_count, row.precision) == (workload, "train_time", 1, "fp32")
+        if (row.workload, row.metric) == (workload, "train_time")
+        and ((row.gpu_count, row.precision) == (1, "fp32") or (row.gpu == CPU and gpus is not None))
         and row.seconds is not None
         and row.gpu is not None
         and (gpus is None or row.gpu in gpus)
@@ -106,4 +118,12 @@ def training_times(rows: Iterable[Published], workload: str, gpus: Sequence[str]
 
 def items_per_second(row: Published) -> float | None:
     """A whole training's items over its seconds: first step and shuffling are inside, evaluation is not."""
-    return ITEMS[row.workload] / row.seconds if row.seconds and row.workload in ITEMS else None
+    items = (ITEMS_ON_A_CPU if row.gpu == CPU else ITEMS).get(row.workload)
+    return items / row.seconds if row.seconds and items else None
+
+
+def devices_of(rows: Iterable[Published], workload: str) -> list[str]:
+    """The models, "unstated GPU" and the CPU among them, that a workload's training times are of, in the file's order."""
+    found = [row.gpu for row in training_times(rows, workload)]
+    found += [row.gpu for row in training_times(rows, workload, [CPU]) if items_per_second(row) is not None]
+    return list(dict.fromkeys(gpu for gpu in found if gpu is not None))

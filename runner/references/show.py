@@ -14,13 +14,20 @@ from rich.table import Table
 from reports.statistics import median_estimate
 from reports.text import visible
 from runner.references.measured import Measured, read_runs
-from runner.references.published import PUBLISHED, Published, items_per_second, load_published, training_times
+from runner.references.published import (
+    PUBLISHED,
+    Published,
+    devices_of,
+    items_per_second,
+    load_published,
+    training_times,
+)
 from runner.references.rules import choose
 from runner.references.saved import Reference, Shelf
 from runner.verdict import MARGINS, excused, judge, ratio
 
 GPUS = ("K80", "P100", "V100")
-WORKLOADS = ("cnn-cifar10", "gru-imdb")
+WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool, title: str = "") -> None:
@@ -104,7 +111,10 @@ def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
 
 
 def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence[Path], as_json: bool) -> None:
-    """The published trainings by framework and GPU in items a second, with the machines of some runs beside them."""
+    """The published trainings by framework and GPU in items a second, with the machines of some runs beside them.
+
+    Where a workload has none on these GPUs, the devices that it has are shown: Knet and Flux did not say their GPU's model.
+    """
     here = read_runs(folders)
     chosen = [workload] if workload else list(WORKLOADS)
     if as_json:
@@ -112,7 +122,8 @@ def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence
         print(json.dumps({"published": rows, "runs": [_rate_of(one) for one in here]}, indent=2, allow_nan=False))
         return
     for name in chosen:
-        _print(_beside(name, gpus, here), False, _TITLE.format(name=name))
+        known = devices_of(load_published(), name)
+        _print(_beside(name, gpus if set(gpus) & set(known) else known, here), False, _TITLE.format(name=name))
 
 
 _TITLE = "{name}: items a second. Published: the whole training over its seconds; yours: the steady median, first step left out"
@@ -151,8 +162,9 @@ def _beside(workload: str, gpus: Sequence[str], here: Sequence[Measured]) -> lis
 
 
 def _way(row: Published) -> str:
-    """Framework, interface and language of a published number."""
+    """Framework, interface and language of a published number, and its precision where that is not fp32."""
     parts = [row.framework, row.api or "native", "" if row.language == "python" else row.language or ""]
+    parts.append("" if row.precision == "fp32" else row.precision or "")
     return " ".join(part for part in parts if part)
 
 

@@ -1,5 +1,6 @@
 """The data sets as the cells see them: what is read, refused and generated, and whether it can be learnt."""
 
+import gzip
 import json
 import multiprocessing
 import pickle
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench import data
-from bench.data import cifar10, files, imdb, pickles
+from bench.data import cifar10, files, imdb, mnist, pickles
 
 SEED = 7
 
@@ -34,6 +35,15 @@ def reviews(tmp_path):
     folder = tmp_path / "reviews"
     folder.mkdir()
     imdb.write_stand_in(str(folder), 60, 20, SEED)
+    return folder
+
+
+@pytest.fixture
+def digits(tmp_path):
+    """A small stand-in of MNIST, without the mark that it is generated."""
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    mnist.write_stand_in(str(folder), 60, 20, SEED)
     return folder
 
 
@@ -91,8 +101,22 @@ def test_padding_is_on_the_right_and_the_start_mark_only_in_reviews_that_are_who
     assert rows[3].tolist() == [1] + [0] * 149
 
 
+def test_digits_are_float32_between_0_and_1_in_file_order(digits):
+    vouch(digits)
+    found = data.load("mnist", digits, 10**6, 10**6, 1, None)
+    assert (found.name, found.source) == ("mnist (own files)", "files")
+    assert found.train_x.shape == (60, 1, 28, 28)
+    assert found.test_x.shape == (20, 1, 28, 28)
+    assert (found.train_x.dtype, found.train_y.dtype) == (np.float32, np.int32)
+    assert found.train_x.flags.c_contiguous
+    x, y = mnist.draw(np.random.RandomState(SEED), 60)
+    assert (np.round(found.train_x * 255) == x).all()
+    assert (found.train_y == y).all()
+    assert 0 <= found.train_x.min() < found.train_x.max() <= 1
+
+
 def test_the_same_seed_gives_the_same_digest_and_another_seed_another(cache, tmp_path):
-    for name in ("cifar10", "imdb"):
+    for name in ("cifar10", "imdb", "mnist"):
         once = data.load(name, None, 100, 20, SEED, cache)
         again = data.load(name, None, 100, 20, SEED, str(tmp_path / "elsewhere"))
         other = data.load(name, None, 100, 20, SEED + 1, cache)
@@ -103,6 +127,7 @@ def test_generated_numbers_are_the_same_on_every_numpy(cache):
     # Recorded once; images of other Pythons and NumPys must see the same data, or their results would not compare.
     assert data.load("cifar10", None, 100, 20, SEED, cache).sha256.startswith("6f5c0c7d86284186")
     assert data.load("imdb", None, 100, 20, SEED, cache).sha256.startswith("e2e5aa22f641d583")
+    assert data.load("mnist", None, 100, 20, SEED, cache).sha256.startswith("d0ac65aee43572db")
 
 
 def test_a_stand_in_is_made_once_and_then_read(cache, monkeypatch):
@@ -168,6 +193,44 @@ def test_files_with_the_official_checksums_need_no_word_of_the_site(images, monk
     assert (found.name, found.source, len(found.train_x)) == ("cifar10", "files", 50)
 
 
+def packed(digits):
+    """The same four files as archives, under torchvision's folders; returns the folder that a user names."""
+    raw = digits.parent / "packed" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name in mnist.PLAIN:
+        (raw / (name + ".gz")).write_bytes(gzip.compress((digits / name).read_bytes()))
+    vouch(raw)
+    return raw.parent.parent
+
+
+def test_digits_are_the_same_from_archives_and_from_plain_files(digits):
+    vouch(digits)
+    folders = (digits, digits.parent, packed(digits))
+    assert len({data.load("mnist", at, 60, 20, 1, None).sha256 for at in folders}) == 1
+
+
+@pytest.mark.parametrize(("ending", "attribute"), [("", "PLAIN"), (".gz", "GZIP")])
+def test_digits_with_the_official_checksums_need_no_word_of_the_site(digits, monkeypatch, ending, attribute):
+    folder = packed(digits) / "MNIST" / "raw" if ending else digits
+    (folder / files.SUMS).unlink(missing_ok=True)
+    sums = {name + ending: files.checksum(str(folder / (name + ending)), "md5") for name in mnist.PLAIN}
+    with pytest.raises(data.DataError, match=getattr(mnist, attribute)["t10k-images-idx3-ubyte" + ending]):
+        data.load("mnist", folder, 60, 20, 1, None)
+    monkeypatch.setattr(mnist, "VERSIONS", ((ending, sums),))
+    assert data.load("mnist", folder, 60, 20, 1, None).name == "mnist"
+
+
+def test_digits_without_test_files_are_read_and_with_one_of_them_are_not(digits):
+    (digits / mnist.TEST[0]).unlink()
+    vouch(digits)
+    with pytest.raises(data.DataError, match="t10k-images-idx3-ubyte is missing"):
+        data.load("mnist", digits, 60, 20, 1, None)
+    (digits / mnist.TEST[1]).unlink()
+    found = data.load("mnist", digits, 60, 20, 1, None)
+    assert found.test_x.shape == (0, 1, 28, 28)
+    assert len(found.train_x) == 60
+
+
 def test_files_that_are_not_the_official_ones_are_refused_with_both_checksums(images):
     with pytest.raises(data.DataError) as error:
         data.load("cifar10", images, 50, 10, 1, None)
@@ -213,6 +276,13 @@ def test_a_limit_takes_evenly_spaced_items_so_that_a_sorted_file_keeps_its_class
         ("cifar10", lambda at: (at / "data_batch_1").write_text(""), "data_batch_2 is missing"),
         ("cifar10", lambda at: at.rmdir(), "not a folder"),
         ("imdb", lambda at: None, "imdb.npz is missing"),
+        ("mnist", lambda at: None, "holds no MNIST"),
+        (
+            "mnist",
+            lambda at: (at / "train-images-idx3-ubyte.gz").write_text(""),
+            "train-labels-idx1-ubyte.gz is missing",
+        ),
+        ("mnist", lambda at: at.rmdir(), "not a folder"),
     ],
 )
 def test_a_folder_without_the_data_is_told_with_the_fix(tmp_path, name, prepare, words):
@@ -341,6 +411,55 @@ def test_a_file_that_is_no_archive_and_one_that_unpacks_without_end_are_refused(
         data.load("imdb", reviews, 10, 10, 1, None)
 
 
+IMAGES, LABELS = mnist.TRAIN
+HEAD = struct.pack(">4I", 0x803, 60, 28, 28)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (IMAGES, lambda raw: raw[:-1], "says that it holds 47040 bytes, and holds only 47039"),
+        (IMAGES, lambda raw: raw + b"x", "holds more"),
+        (IMAGES, lambda raw: raw[:10], "ends within its head, after 10 bytes"),
+        (IMAGES, lambda raw: b"", "ends within its head, after 0 bytes"),
+        (IMAGES, lambda raw: b"\x00\x00\x0d\x03" + raw[4:], "begins with 00000d03, and .* with 00000803"),
+        (IMAGES, lambda raw: raw.replace(HEAD, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28)), "4294967295 x 28 x 28"),
+        (IMAGES, lambda raw: raw.replace(HEAD, struct.pack(">4I", 0x803, 60, 2**31, 28)), "damaged, or no MNIST"),
+        (IMAGES, lambda raw: raw.replace(HEAD, struct.pack(">4I", 0x803, 60, 14, 56)), "images of 14 x 56"),
+        (
+            IMAGES,
+            lambda raw: mnist.idx(np.zeros((59, 28, 28), np.uint8)),
+            "60 labels for the 59 images of train-images",
+        ),
+        (LABELS, lambda raw: HEAD[:8] + raw[8:], "begins with 00000803, and .* with 00000801"),
+        (LABELS, lambda raw: raw[:-1] + b"\x0a", "a label outside 0 to 9"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_digits_that_are_not_what_they_say_are_refused(digits, name, change, words, ending):
+    folder = packed(digits) / "MNIST" / "raw" if ending else digits
+    changed = change((digits / name).read_bytes())
+    (folder / (name + ending)).write_bytes(gzip.compress(changed) if ending else changed)
+    (folder / files.SUMS).unlink(missing_ok=True)
+    vouch(folder)
+    with pytest.raises(data.DataError, match=words) as error:
+        data.load("mnist", folder, 60, 20, 1, None)
+    assert name.split("-")[0] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda raw: raw[:-20], lambda raw: b"no archive", lambda raw: raw[:40] + b"\xff" * 40 + raw[80:]]
+)
+def test_a_damaged_archive_of_digits_is_refused(digits, change):
+    folder = packed(digits) / "MNIST" / "raw"
+    path = folder / (IMAGES + ".gz")
+    path.write_bytes(change(path.read_bytes()))
+    (folder / files.SUMS).unlink()
+    vouch(folder)
+    with pytest.raises(data.DataError, match="train-images-idx3-ubyte.gz (cannot be read|says|ends|begins)"):
+        data.load("mnist", folder, 60, 20, 1, None)
+
+
 def test_a_damaged_mark_of_generated_data_is_told(images):
     (images / files.MARKER).write_text(json.dumps({"files": 3}))
     with pytest.raises(data.DataError, match="damaged"):
@@ -389,6 +508,22 @@ def test_one_convolution_and_a_rectifier_make_the_classes_linear():
         return np.maximum(patches @ filters.T - 0.3, 0).mean(axis=1), pair[1]
 
     assert ridge_accuracy(*features(drawn_images(1500, 1)), *features(drawn_images(500, 2)), 0.1) > 0.7
+
+
+def drawn_digits(items, seed):
+    x, y = mnist.draw(np.random.RandomState(seed), items)
+    return x.reshape(items, -1) / 255.0, y
+
+
+def test_a_linear_model_of_the_digits_pixels_stays_at_chance_and_32_rectified_sums_do_not():
+    train, test = drawn_digits(3000, 1), drawn_digits(1000, 2)
+    assert max(ridge_accuracy(*train, *test, penalty) for penalty in (1.0, 1e3, 1e5)) < 0.15
+    sums = np.random.RandomState(0).standard_normal((784, 32))
+
+    def rectified(pair):
+        return np.maximum((pair[0] - 0.5) @ sums, 0), pair[1]
+
+    assert ridge_accuracy(*rectified(train), *rectified(test), 0.1) > 0.5
 
 
 def drawn_reviews(items, seed):

@@ -5,7 +5,7 @@ import pytest
 
 from bench import canonical, parity, reference, workloads
 
-WORKLOADS = ["cnn-cifar10", "gru-imdb"]
+WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist"]
 
 
 def small(name: str):
@@ -35,7 +35,16 @@ def test_the_reference_s_gradients_are_those_of_its_loss(name: str) -> None:
 
 def test_the_parameters_are_as_many_as_the_specification_says() -> None:
     counts = {n: sum(np.prod(s.shape) for s in workloads.module(n).PARAMETERS) for n in WORKLOADS}
-    assert counts == {"cnn-cifar10": 3_441_592, "gru-imdb": 3_818_302}
+    assert counts == {"cnn-cifar10": 3_441_592, "gru-imdb": 3_818_302, "mlp-mnist": 25_450, "cnn-mnist": 3_490}
+
+
+def test_a_pool_leaves_out_an_odd_last_row_and_column_and_gives_them_no_gradient() -> None:
+    x = np.arange(2 * 5 * 7, dtype=float).reshape(1, 2, 5, 7)
+    y, cache = reference.max_pool(x)
+    assert (y == x[:, :, 1:4:2, 1:6:2]).all()
+    expected = np.zeros(x.shape)
+    expected[:, :, 1:4:2, 1:6:2] = 1.0 + np.arange(y.size).reshape(y.shape)
+    assert (reference.max_pool_gradient(1.0 + np.arange(y.size).reshape(y.shape), cache) == expected).all()
 
 
 def test_training_parameters_are_glorot_uniform_with_zero_biases() -> None:
@@ -58,9 +67,10 @@ def test_the_first_loss_is_that_of_a_guess() -> None:
     assert loss == pytest.approx(np.log(10), abs=0.3)
 
 
-def test_the_stored_reference_of_the_gru_is_what_the_code_computes() -> None:
-    exact = parity.quantities(workloads.module("gru-imdb"), reference.Exact())
-    with np.load(parity.reference_path("gru-imdb")) as stored:
+@pytest.mark.parametrize("name", ["gru-imdb", "mlp-mnist", "cnn-mnist"])
+def test_the_stored_reference_is_what_the_code_computes(name: str) -> None:
+    exact = parity.quantities(workloads.module(name), reference.Exact())
+    with np.load(parity.reference_path(name)) as stored:
         for key, value in exact.items():
             np.testing.assert_allclose(parity.sketch(key[1], value), stored["value/%s/%s" % key], rtol=1e-9, atol=1e-12)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from runner.references.published import (
+    CPU,
     PUBLISHED,
     Published,
     PublishedError,
+    devices_of,
     items_per_second,
     load_published,
     training_times,
@@ -47,6 +49,29 @@ def test_a_training_time_becomes_the_rate_of_its_whole_run() -> None:
     caffe2 = next(row for row in training_times(load_published(), "cnn-cifar10", ["K80"]) if row.label == "Caffe2")
     assert caffe2.seconds == 148
     assert items_per_second(caffe2) == pytest.approx(499_840 / 148)
+
+
+def test_knet_and_flux_did_less_on_a_cpu_than_on_a_gpu_and_their_rates_say_so() -> None:
+    rows = load_published()
+    assert devices_of(rows, "mlp-mnist") == devices_of(rows, "cnn-mnist") == ["unstated GPU", CPU]
+    assert CPU not in devices_of(rows, "cnn-cifar10")
+    assert {row.gpu for row in training_times(rows, "mlp-mnist")} == {"unstated GPU"}
+    rates = {
+        (workload, row.framework, row.gpu): items_per_second(row)
+        for workload in ("mlp-mnist", "cnn-mnist")
+        for row in training_times(rows, workload, ["unstated GPU", CPU])
+        if row.source.startswith("Knet vs Flux")
+    }
+    assert rates == {
+        ("mlp-mnist", "knet", "unstated GPU"): pytest.approx(200 * 60_000 / 0.58),
+        ("mlp-mnist", "flux", "unstated GPU"): pytest.approx(200 * 60_000 / 2.4),
+        ("mlp-mnist", "knet", CPU): pytest.approx(10 * 60_000 / 3.67),
+        ("mlp-mnist", "flux", CPU): pytest.approx(10 * 60_000 / 8.41),
+        ("cnn-mnist", "knet", "unstated GPU"): pytest.approx(600_000 / 2.77),
+        ("cnn-mnist", "flux", "unstated GPU"): pytest.approx(600_000 / 9.77),
+        ("cnn-mnist", "knet", CPU): pytest.approx(60_000 / 176.9),
+        ("cnn-mnist", "flux", CPU): pytest.approx(60_000 / 67.3),
+    }
 
 
 @pytest.mark.parametrize(

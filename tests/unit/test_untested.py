@@ -14,7 +14,7 @@ from runner.plan import Plan, Request, plan
 from runner.workloads import BENCH, adapters, load_workloads
 
 FRAMEWORKS = load_frameworks()
-WORKLOADS = ("cnn-cifar10", "gru-imdb")  # what they have
+WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")  # what they have
 IMAGES = {name: image for name, image in load_catalog().items() if image.untested}
 UNTESTED = {name: framework for name, framework in FRAMEWORKS.items() if framework.untested}
 CPU = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "there is none")

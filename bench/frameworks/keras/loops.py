@@ -119,8 +119,12 @@ class _Torch:
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
+    def _placed(self, *arrays):
+        """On the device: arrays by a copy, tensors as they lie there."""
+        return arrays if isinstance(arrays[0], self.torch.Tensor) else self.to_device(self.device, *arrays)
+
     def _backward(self, x, y):
-        x, y = self.to_device(self.device, x, y)
+        x, y = self._placed(x, y)
         logits = self.network(x, training=self.dropout)
         loss = self.loss(y, logits)
         self.network.zero_grad()
@@ -145,4 +149,4 @@ class _Torch:
 
     def logits(self, x):
         with self.torch.no_grad():  # A21
-            return self.network(*self.to_device(self.device, x), training=False).cpu().numpy()
+            return self.network(*self._placed(x), training=False).cpu().numpy()

@@ -3,8 +3,8 @@
 from mxnet import gluon
 
 
-def max_pool(F, x, on_gpu):
-    """N, C, H, W -> N, C, H/2, W/2; F is mx.nd or mx.sym.
+def max_pool(F, x, on_gpu, odd=False):
+    """N, C, H, W -> N, C, H/2, W/2; F is mx.nd or mx.sym. Of `odd` H and W the last row and column are left out.
 
     On a GPU it is cuDNN's pooling. On a CPU the gradient of Pooling as oneDNN computes it is wrong in MXNet 1.9.1 when the input comes
     from a convolution: it goes to the wrong places, and conv4.w's gradient is off by half its norm (measured, with static
@@ -12,24 +12,25 @@ def max_pool(F, x, on_gpu):
     """
     if on_gpu:
         return F.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")  # A14: the stride is said
-    return larger_of_pairs(F, larger_of_pairs(F, x, 2), 3)
+    return larger_of_pairs(F, larger_of_pairs(F, x, 2, odd), 3, odd)
 
 
-def larger_of_pairs(F, x, axis):
+def larger_of_pairs(F, x, axis, odd):
     """The larger of each two neighbours along an axis, which becomes half as long."""
 
     def every_other(first):
         begin, end, step = [None] * 4, [None] * 4, [1] * 4
         begin[axis], step[axis] = first, 2
+        end[axis] = -1 if odd and first == 0 else None
         return F.slice(x, begin=begin, end=end, step=step)
 
     return F.broadcast_maximum(every_other(0), every_other(1))
 
 
 class MaxPool(gluon.HybridBlock):
-    def __init__(self, context):
+    def __init__(self, context, odd=False):
         super().__init__()
-        self.on_gpu = context.device_type == "gpu"
+        self.on_gpu, self.odd = context.device_type == "gpu", odd
 
     def hybrid_forward(self, F, x):
-        return max_pool(F, x, self.on_gpu)
+        return max_pool(F, x, self.on_gpu, self.odd)

@@ -1,4 +1,4 @@
-"""What both workloads do with a Paddle Layer: load, step, read."""
+"""What the workloads do with a Paddle Layer: load, step, read."""
 
 import paddle
 import paddle.nn.functional as F
@@ -27,9 +27,13 @@ class Trained:
     def inputs(self, x, y):
         return x, y.astype("int64")
 
+    def placed(self, *arrays):
+        return [paddle.to_tensor(array) for array in arrays]
+
     def _backward(self, x, y):
-        logits = self.forward(paddle.to_tensor(x))
-        loss = F.cross_entropy(logits, paddle.to_tensor(y))  # A7, A19: logits, sparse labels
+        x, y = self.placed(x, y)
+        logits = self.forward(x)
+        loss = F.cross_entropy(logits, y)  # A7, A19: logits, sparse labels
         loss.backward()
         return logits, loss
 
@@ -53,9 +57,23 @@ class Trained:
     @paddle.no_grad()  # A21
     def predict(self, x):
         self.network.eval()
-        return self.forward(paddle.to_tensor(x)).numpy()
+        return self.forward(*self.placed(x)).numpy()
 
     def _read(self, of):
         found = dict(self.network.named_parameters())
         arrays = {name: of(found[theirs]).numpy() for name, (theirs, _) in self.NAMES.items()}
         return {name: value.T if self.NAMES[name][1] else value for name, value in arrays.items()}
+
+
+class Resident(Trained):
+    """Batches that lie on the device before the first step, and Adam: the networks on MNIST."""
+
+    def new_optimizer(self, parameters):
+        # C9: every constant set; Paddle adds epsilon where the paper's algorithm 1 does
+        return paddle.optimizer.Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, parameters=parameters)
+
+    def inputs(self, x, y):
+        return paddle.to_tensor(x), paddle.to_tensor(y.astype("int64"))
+
+    def placed(self, *tensors):
+        return tensors

@@ -1,7 +1,7 @@
-"""What both workloads do with a network of tensors: load, step, read."""
+"""What the workloads do with a network of tensors: load, step, read."""
 
 import numpy as np
-from tinygrad import Context, Tensor
+from tinygrad import Context, Tensor, nn
 
 from bench.frameworks.tinygrad.framework import jit
 
@@ -29,6 +29,10 @@ class Trained:
     def inputs(self, x, y):
         return x, y
 
+    def placed(self, *arrays):
+        """As buffers, which the captured step wants its inputs as."""
+        return [Tensor(array).realize() for array in arrays]
+
     def _loss(self, x, y):
         logits = self.logits(x, self.dropout)
         return logits, logits.sparse_categorical_crossentropy(y)  # A7, A19
@@ -43,17 +47,30 @@ class Trained:
     def probe(self, x, y):
         with Context(TRAINING=1):
             self.optimizer.zero_grad()
-            logits, loss = self._loss(Tensor(x), Tensor(y))
+            logits, loss = self._loss(*self.placed(x, y))
             loss.backward()
             gradients = {name: tensor.grad.numpy() for name, tensor in self.parameters.items()}
             return logits.numpy(), float(loss.item()), gradients
 
     def step(self, x, y):
-        # the captured step wants its inputs as buffers
-        return self.train_step(Tensor(x).realize(), Tensor(y).realize())
+        return self.train_step(*self.placed(x, y))
 
     def value(self, loss):
         return float(np.asarray(loss.numpy()))
 
     def predict(self, x):
-        return self.forward(Tensor(x).realize()).numpy()
+        return self.forward(*self.placed(x)).numpy()
+
+
+class Resident(Trained):
+    """Batches that lie on the device before the first step, and Adam: the networks on MNIST."""
+
+    def new_optimizer(self, parameters):
+        # C9: every constant set
+        return nn.optim.Adam(parameters, lr=0.001, b1=0.9, b2=0.999, eps=1e-8)
+
+    def inputs(self, x, y):
+        return Tensor(x).realize(), Tensor(y).realize()
+
+    def placed(self, *tensors):
+        return tensors

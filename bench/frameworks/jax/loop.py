@@ -1,0 +1,72 @@
+"""What both networks on MNIST do with a Flax NNX module: one jitted step, whose batches lie on the device before the first one."""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+
+from bench.frameworks.jax.framework import donated, started
+
+optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant set; eps is outside the square root
+
+
+class Trained:
+    """A subclass gives LAYERS and to_flax(name, w), from_flax(name, w), between the layouts of a layer's weight."""
+
+    def __init__(self, network):
+        self.structure, self.parameters = nnx.split(network)
+        self.state = optimizer.init(self.parameters)
+
+    def loss(self, parameters, x, y):
+        logits = nnx.merge(self.structure, parameters)(x)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(self, parameters, x, y):
+        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
+    def train_step(self, parameters, state, x, y):
+        (loss, _), gradients = self.gradients(parameters, x, y)
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, loss
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def logits(self, parameters, x):
+        return nnx.merge(self.structure, parameters)(x)
+
+    def load(self, parameters):
+        for name in self.LAYERS:
+            self.parameters[name]["kernel"][...] = jax.numpy.array(self.to_flax(name, parameters[name + ".w"]))
+            self.parameters[name]["bias"][...] = jax.numpy.array(parameters[name + ".b"])
+        self.state = optimizer.init(self.parameters)
+
+    def read(self):
+        return self.canonical(self.parameters)
+
+    def inputs(self, x, y):
+        return jax.device_put(x), jax.device_put(y)
+
+    def probe(self, x, y):
+        (loss, logits), gradients = self.gradients(self.parameters, x, y)
+        return np.asarray(logits), float(loss), self.canonical(gradients)
+
+    def step(self, x, y):
+        self.parameters, self.state, loss = self.train_step(self.parameters, self.state, x, y)
+        return started(loss)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return np.asarray(self.logits(self.parameters, x))
+
+    def canonical(self, tree):
+        """Flax's parameters or their gradients -> canonical names and layouts."""
+        found = {}
+        for name in self.LAYERS:
+            found[name + ".w"] = self.from_flax(name, np.asarray(tree[name]["kernel"][...]))
+            found[name + ".b"] = np.asarray(tree[name]["bias"][...])
+        return found

@@ -1,0 +1,5 @@
+"""Keras' own file, on JAX."""
+
+from bench.frameworks.keras.mlp_mnist import Training
+
+__all__ = ["Training"]

@@ -1,0 +1,5 @@
+"""Keras' own file, on TensorFlow."""
+
+from bench.frameworks.keras.cnn_mnist import Training
+
+__all__ = ["Training"]

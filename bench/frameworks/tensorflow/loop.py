@@ -1,0 +1,70 @@
+"""What both networks on MNIST do with a Keras model: load, step, read. Their batches lie on the device before the first step."""
+
+import keras
+import tensorflow as tf
+
+from bench.frameworks.tensorflow.adam import Adam
+from bench.frameworks.tensorflow.framework import function
+
+
+class Trained:
+    """A subclass gives LAYERS, in the model's order, and to_keras(name, w), from_keras(name, w), between the layouts of a weight."""
+
+    def __init__(self, setup, network):
+        keras.utils.set_random_seed(setup.seed)
+        self.network = network
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
+        # C9: every constant set; Keras' epsilon would be 1e-7
+        self.optimizer = Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer.build(self.network.trainable_variables)
+        self.fresh = [value.numpy() for value in self.optimizer.variables]
+        # traced once, at the first call (B8)
+        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
+        self.logits = function(self._logits)
+
+    def load(self, parameters):
+        for name in self.LAYERS:
+            layer = self.network.get_layer(name)
+            layer.set_weights([self.to_keras(name, parameters[name + ".w"]), parameters[name + ".b"]])
+        for variable, value in zip(self.optimizer.variables, self.fresh):
+            variable.assign(value)
+
+    def read(self):
+        return self.canonical(self.network.trainable_variables)
+
+    def inputs(self, x, y):
+        return tf.constant(x), tf.constant(y)
+
+    def _loss_and_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=True)
+            loss = self.loss(y, logits)
+        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+
+    def _train_step(self, x, y):
+        _, loss, gradients = self._loss_and_gradients(x, y)
+        self.optimizer.apply(gradients, self.network.trainable_variables)
+        return loss
+
+    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+        return self.network(x, training=False)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loss_and_gradients(x, y)
+        return logits.numpy(), float(loss), self.canonical(gradients)
+
+    def step(self, x, y):
+        return self.train_step(x, y)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.logits(x).numpy()
+
+    def canonical(self, tensors):
+        """Weights and biases, in the order of trainable_variables -> canonical names and layouts."""
+        found = {}
+        for name, w, b in zip(self.LAYERS, tensors[0::2], tensors[1::2]):
+            found[name + ".w"], found[name + ".b"] = self.from_keras(name, w.numpy()), b.numpy()
+        return found

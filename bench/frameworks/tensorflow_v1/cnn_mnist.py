@@ -1,0 +1,66 @@
+"""The MNIST convolution network in TensorFlow 1: variables, tf.nn operations, Adam, batches in file order, one graph.
+
+Idiomatic here: TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1). With one channel an image is the same in
+both; the dense layer's weights are permuted instead of its input. A session is fed from host memory: on a GPU every step copies its batch
+there, which other frameworks here do once.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bench.frameworks.tensorflow_v1.adam import Adam
+from bench.frameworks.tensorflow_v1.framework import channels_first
+from bench.frameworks.tensorflow_v1.loop import Trained
+
+SHAPES = {
+    "conv1.w": (2, 2, 1, 16),
+    "conv1.b": (16,),
+    "conv2.w": (2, 2, 16, 8),
+    "conv2.b": (8,),
+    "dense.w": (288, 10),
+    "dense.b": (10,),
+}
+
+
+class Training(Trained):
+    def __init__(self, setup):
+        self.first = channels_first()
+        images = (None, 1, 28, 28) if self.first else (None, 28, 28, 1)
+        # C9: every constant set
+        optimizer = Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8)
+        super(Training, self).__init__(setup, images, tf.float32, SHAPES, optimizer)
+
+    def network(self, x, training):
+        order = "NCHW" if self.first else "NHWC"
+        window = [1, 1, 2, 2] if self.first else [1, 2, 2, 1]
+        p = self.variables
+
+        def conv(x, name):  # A15: "VALID" is no padding
+            convolved = tf.nn.conv2d(x, p[name + ".w"], [1, 1, 1, 1], "VALID", data_format=order)
+            return tf.nn.bias_add(convolved, p[name + ".b"], data_format=order)
+
+        def pool(x):  # A14: the stride is said; an odd last row and column are left out
+            return tf.nn.max_pool(x, window, window, "VALID", data_format=order)
+
+        x = tf.nn.relu(pool(conv(x, "conv1")))  # A11: after the pool it is the same on a quarter of the data
+        x = tf.nn.relu(pool(conv(x, "conv2")))
+        return tf.matmul(tf.reshape(x, [-1, 288]), p["dense.w"]) + p["dense.b"]
+
+    def inputs(self, x, y):
+        return (x if self.first else x.reshape(len(x), 28, 28, 1)), y
+
+    def to_own(self, parameters):
+        """Kernels (kh, kw, in, out), dense (in, out)."""
+        own = dict(parameters)
+        for name in ("conv1.w", "conv2.w"):
+            own[name] = parameters[name].transpose(2, 3, 1, 0)
+        w = parameters["dense.w"]
+        own["dense.w"] = (w if self.first else w.reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288)).T
+        return own
+
+    def canonical(self, values):
+        found = dict(values)
+        for name in ("conv1.w", "conv2.w"):
+            found[name] = values[name].transpose(3, 2, 0, 1)
+        w = values["dense.w"].T
+        found["dense.w"] = w if self.first else w.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
+        return found

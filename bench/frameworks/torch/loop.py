@@ -1,0 +1,58 @@
+"""What both networks on MNIST do with a Module: load, step, read. Their batches lie on the device before the first step."""
+
+import torch
+import torch.nn.functional as F
+
+from bench.frameworks.torch.framework import compiled, to_device, torch_device
+
+
+class Trained:
+    def __init__(self, setup, network):
+        torch.manual_seed(setup.seed)
+        self.device = torch_device(setup)
+        self.network = network.to(self.device)
+        self.compiled = compiled(setup, self.network)
+        # C9: every constant set
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
+
+    def load(self, parameters):
+        state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
+        self.network.load_state_dict(state)
+        self.optimizer.state.clear()
+
+    def read(self):
+        return {_canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
+
+    def inputs(self, x, y):
+        return tuple(to_device(self.device, x, y.astype("int64")))
+
+    def probe(self, x, y):
+        self.optimizer.zero_grad()
+        logits = self.compiled(x)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        gradients = {_canonical_name(name): p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
+        return logits.detach().cpu().numpy(), loss.item(), gradients
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.compiled(x), y)  # A7: one softmax
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def value(self, loss):
+        return loss.item()
+
+    @torch.no_grad()  # A21: no gradients in evaluation
+    def predict(self, x):
+        return self.compiled(x).cpu().numpy()
+
+
+def _torch_name(name):
+    layer, kind = name.split(".")
+    return layer + {"w": ".weight", "b": ".bias"}[kind]
+
+
+def _canonical_name(name):
+    return name.replace(".weight", ".w").replace(".bias", ".b")

@@ -1,0 +1,115 @@
+"""Cells that train: which batches in which order, how often they evaluate and on what; with a network that learns nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.data import Dataset
+from bench.errors import DataError
+from bench.training import TrainingCell
+
+
+class Emitter:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.zero = 0.0
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, event: str, **fields: Any) -> None:
+        self.events.append({"event": event, **fields})
+
+
+class Placed:
+    """A batch as the adapter made it: an object that no one can slice or count."""
+
+    def __init__(self, first: int, rows: int) -> None:
+        self.first, self.rows = first, rows
+
+
+class Adapter:
+    """Numbers stand for images; says class 0 of everything."""
+
+    def __init__(self) -> None:
+        self.stepped: list[Placed] = []
+        self.made: list[tuple[int, int]] = []
+
+    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[Placed, Placed]:
+        self.made.append((int(x[0]), len(x)))
+        return Placed(int(x[0]), len(x)), Placed(int(x[0]), len(y))
+
+    def step(self, x: Placed, y: Placed) -> float:
+        assert x.first == y.first
+        self.stepped.append(x)
+        return 1.0
+
+    def value(self, loss: float) -> float:
+        return loss
+
+    def predict(self, x: Placed) -> np.ndarray:
+        return np.eye(10)[np.zeros(x.rows, dtype=int)]
+
+
+def dataset(train: int, test: int) -> Dataset:
+    """Image i is the number i, its label i % 10."""
+    x, y = np.arange(train), np.arange(train, dtype=np.int32) % 10
+    return Dataset("mnist", "generated", "0" * 64, x, y, 10**6 + np.arange(test), np.arange(test, dtype=np.int32) % 10)
+
+
+def measured(workload: str, data: Dataset, **preset: Any) -> tuple[Adapter, list[dict[str, Any]]]:
+    emitter, adapter = Emitter(), Adapter()
+    cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1), emitter)
+    cell.preset = {"seconds": 0.2, "windows": 6, "noise": 1e-9, "epochs": None, **preset}
+    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, data, np.random.RandomState(1))
+    return adapter, emitter.events
+
+
+def metrics(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == "metric" and event["name"] == name]
+
+
+def test_fixed_batches_are_made_once_and_taken_in_file_order_for_ever() -> None:
+    adapter, _ = measured("cnn-mnist", dataset(3500, 2000))
+    assert adapter.made == [(0, 1000), (1000, 1000), (2000, 1000), (10**6, 1000), (10**6 + 1000, 1000)]
+    assert len(adapter.stepped) > 9
+    assert [batch.first for batch in adapter.stepped[:7]] == [0, 1000, 2000, 0, 1000, 2000, 0]
+
+
+def test_the_whole_set_is_one_batch_and_a_smaller_test_set_is_evaluated_whole() -> None:
+    adapter, events = measured("mlp-mnist", dataset(60_000, 500))
+    assert adapter.made == [(0, 60_000), (10**6, 500)]
+    assert {batch.rows for batch in adapter.stepped} == {60_000}
+    assert [(told["split"], told["value"]) for told in metrics(events, "accuracy")] == [("test", 0.1)] * 2
+    assert {event["items"] // event["steps"] for event in events if event["event"] == "sample"} == {60_000}
+
+
+def test_without_a_test_set_the_first_training_batch_is_evaluated_and_called_so() -> None:
+    adapter, events = measured("cnn-mnist", dataset(2000, 0))
+    assert adapter.made == [(0, 1000), (1000, 1000), (0, 1000)]
+    assert [(told["split"], told["value"]) for told in metrics(events, "accuracy")] == [("train", 0.1)] * 2
+
+
+def test_a_whole_run_of_200_epochs_is_200_steps_and_is_evaluated_ten_times() -> None:
+    adapter, events = measured("mlp-mnist", dataset(60_000, 100), seconds=None, windows=None, noise=None, epochs=200)
+    assert len(adapter.stepped) == 200
+    assert [told["step"] for told in metrics(events, "accuracy")] == [0, *range(20, 201, 20)]
+
+
+@pytest.mark.parametrize(("epochs", "ends"), [(1, [3]), (3, [3, 6, 9]), (25, [*range(6, 73, 6), 75])])
+def test_a_whole_run_ends_with_an_evaluation_after_its_last_epoch(epochs: int, ends: list[int]) -> None:
+    _, events = measured("cnn-mnist", dataset(3000, 1000), seconds=None, windows=None, noise=None, epochs=epochs)
+    told = [each["step"] for each in metrics(events, "accuracy")]
+    # the warm-up takes some seven steps: what ended before is evaluated where it ended
+    assert told[-1] == max(ends[-1], told[1])
+    assert len(told) == 1 + len(ends)
+
+
+def test_data_that_do_not_fill_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="quick", data="/data", seed=1), Emitter())
+    monkeypatch.setattr("bench.data.load", lambda *arguments: dataset(59_999, 100))
+    with pytest.raises(DataError, match="mlp-mnist trains on batches of 60000, and the data in /data are 59999"):
+        cell.load_data()
