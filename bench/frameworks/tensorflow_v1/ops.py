@@ -143,6 +143,8 @@ class Operators(object):
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return self._copies(operation, [buffer["x"].astype("float32") for buffer in buffers])
+        if operation == "lstm" and not framework.on_gpu() and self.dtype not in (tf.float32, tf.float16):
+            raise Unsupported("BlockLSTM, TensorFlow's fused kernel on a CPU, has no %s" % self.setup.precision)
         if self.session is not None:
             self.session.close()  # its variables go with it
         given = [p if direction == ops.STEP else self._own(operation, p) for p in buffers]
