@@ -21,7 +21,20 @@ from runner.workloads import adapters, load_workloads
 LEAST_COMPARED = {"train": 14, "infer": 1, "operators": 30}
 ALWAYS_CURVED = {("torch-2.13.0-cpu", "torch"), ("tensorflow-1.15.5-cpu", "tensorflow_v1")}
 # What takes too long for every run, and why. It is checked by DLBENCH_CURVES=all.
-SLOW = {("tinygrad", "gru-imdb"): "tinygrad schedules 150 unrolled positions for some ten minutes"}
+SLOW = {
+    **{
+        ("tinygrad", mode, "gru-imdb"): "tinygrad schedules 150 unrolled positions for some ten minutes"
+        for mode in ("default", "no-jit")
+    },
+    **{
+        (
+            "tensorflow",
+            mode,
+            "ops",
+        ): "the operations are the default mode's, checked there, in another way of running them"
+        for mode in ("xla", "eager")
+    },
+}
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 
 CASES = [
@@ -40,8 +53,8 @@ CASES = [
 def test_an_adapter_computes_what_the_specification_says(
     image_name: str, framework: str, mode: str, workload: str, tmp_path: Path
 ) -> None:
-    if (framework, workload) in SLOW and not EVERYTHING:
-        pytest.skip(f"{SLOW[framework, workload]}; DLBENCH_CURVES=all checks it")
+    if (framework, mode, workload) in SLOW and not EVERYTHING:
+        pytest.skip(f"{SLOW[framework, mode, workload]}; DLBENCH_CURVES=all checks it")
     image = load_catalog()[image_name]
     engine = VenvEngine()
     if reason := engine.unfit(image):

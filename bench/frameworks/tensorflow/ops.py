@@ -134,7 +134,9 @@ class Operators:
 
     def _layer(self, operation, tensors):
         """Keras' layer called by its function, so that its weights are inputs like any other's."""
-        layer = LAYERS[operation](tensors[1].shape[1] // (4 if operation == "lstm" else 3), dtype=self.dtype)
+        units = tensors[2].shape[0]
+        # its own weights are never used, and its usual initialiser, a QR decomposition, is missing at bf16
+        layer = LAYERS[operation](units, dtype=self.dtype, recurrent_initializer="zeros")
         layer.build(tensors[0].shape)
         return lambda x, *weights: layer.stateless_call(weights, layer.non_trainable_variables, x)[0]
 

@@ -126,10 +126,13 @@ FUNCTIONS = {
     "gru_cell": gru_cell,
 }
 
+# By the type of the parameter, in which the constants are given: a Python number would become a float32 first.
 OPTIMIZERS = {
-    "sgd": functools.partial(tf.train.GradientDescentOptimizer, ops.RATE),
-    "momentum": functools.partial(tf.train.MomentumOptimizer, ops.RATE, ops.MOMENTUM),
-    "adam": functools.partial(Adam, ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
+    "sgd": lambda dtype: tf.train.GradientDescentOptimizer(tf.constant(ops.RATE, dtype)),
+    "momentum": lambda dtype: tf.train.MomentumOptimizer(
+        tf.constant(ops.RATE, dtype), tf.constant(ops.MOMENTUM, dtype)
+    ),
+    "adam": lambda dtype: Adam(ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
 }
 
 
@@ -145,6 +148,8 @@ class Operators(object):
             return self._copies(operation, [buffer["x"].astype("float32") for buffer in buffers])
         if operation == "lstm" and not framework.on_gpu() and self.dtype not in (tf.float32, tf.float16):
             raise Unsupported("BlockLSTM, TensorFlow's fused kernel on a CPU, has no %s" % self.setup.precision)
+        if operation == "adam" and self.dtype != tf.float32:
+            raise Unsupported("tf.train.AdamOptimizer keeps the powers of its betas in fp32, whatever the parameter is")
         if self.session is not None:
             self.session.close()  # its variables go with it
         given = [p if direction == ops.STEP else self._own(operation, p) for p in buffers]
@@ -160,13 +165,18 @@ class Operators(object):
             others = tf.variables_initializer([v for v in tf.global_variables() if v not in sum(variables, [])])
             self.read = [[tf.cast(value, tf.float64) for value in each] for each in results]
             self.session = framework.session(graph)
-        for p, each in zip(given, loads):
-            for value, load in zip(p.values(), each):
-                self.session.run(load, {source: value})
-        self._try(others)
         runs = [functools.partial(self._run, self.session.make_callable(step), at) for at, step in enumerate(steps)]
-        if direction != ops.STEP:
-            self._try(steps[0])
+
+        def start():
+            self.session.run(others)
+            for p, each in zip(given, loads):
+                for value, load in zip(p.values(), each):
+                    self.session.run(load, {source: value})
+
+        self._try(start)
+        self._try(runs[0])
+        if direction == ops.STEP:
+            start()
         return runs
 
     def values(self, operation, direction, result):
@@ -184,7 +194,7 @@ class Operators(object):
         """(what a callable runs: operations, what is then to be read: tensors)."""
         if direction == ops.STEP:
             w, g = variables
-            return [OPTIMIZERS[operation]().apply_gradients([(g, w)])], [w]
+            return [OPTIMIZERS[operation](self.dtype).apply_gradients([(tf.identity(g), w)])], [w]
         inputs = [tf.identity(v) for v in variables]
         y = self._function(operation)(*inputs)
         if direction == ops.FORWARD:
@@ -198,10 +208,10 @@ class Operators(object):
             return functools.partial(cudnn, operation)
         return {"lstm": block_lstm, "gru": gru_loop}.get(operation) or FUNCTIONS[operation]
 
-    def _try(self, fetched):
+    def _try(self, run):
         """A kernel that is missing at this precision shows when it is first run."""
         try:
-            self.session.run(fetched)
+            run()
         except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
             if self.setup.precision == "fp32":
                 raise
