@@ -63,6 +63,7 @@ class OperatorsCell(Cell):
         self.stop = "time"
 
     def measure_point(self, framework, operators, point, random):
+        refuse(point.operation, self.options.precision)
         count = max(1, min(MOST_BUFFERS, CACHE_BYTES // max(point.bytes, 1)))
         runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
         turns = Turns(framework.synchronize, runs)
@@ -126,6 +127,7 @@ def error_of(operators, name, operation, direction, precision):
 
     A gradient is held by its slope along a random direction, which needs no gradient of ours to compare with.
     """
+    refuse(name, precision)
     size = operation.sizes[0]
     unit, operand = ROUNDOFF[precision]
     bound = parity.MARGIN * (unit * (2.0 + math.sqrt(operation.terms(*size))) + operand * math.sqrt(2.0))
@@ -141,6 +143,12 @@ def error_of(operators, name, operation, direction, precision):
         scale = np.linalg.norm(value) * np.linalg.norm(along)
         errors.append(abs(float((value * along).sum()) - slope) / scale if value.shape == along.shape else float("inf"))
     return float(max(errors)), bound + ops.SLOPE_ERROR
+
+
+def refuse(operation, precision):
+    """Raises Unsupported for what no framework is asked to do."""
+    if (operation, precision) in ops.UNFIT:
+        raise Unsupported(ops.UNFIT[operation, precision])
 
 
 class Turns(object):

@@ -335,7 +335,8 @@ def operator(curve: RateCurve) -> Figure | None:
     traces: list[Figure] = []
     for cell, rates in curve.cells:
         across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
-        kept = [(x, curve.value(rate), rate.size) for x, rate in zip(across, rates, strict=True) if x > 0]
+        pairs = zip(across, rates, strict=True)
+        kept = [(x, curve.value(rate), rate.size) for x, rate in pairs if x > 0 and not curve.refused(rate)]
         traces.append(
             {
                 "type": "scatter",

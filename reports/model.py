@@ -236,6 +236,7 @@ class Rate:
     seconds: float  # of one run
     windows: int
     shift: Shift | None  # where the level changed midway
+    buffers: int = 1  # so many sets of inputs took turns
 
     @property
     def gflops(self) -> float:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from reports import statistics
 from reports.model import Cell, Group, Rate, Rates
+from reports.peaks import Peak, peak_of
 from reports.statistics import Array
 
 _POINT = ["run_id", "cell_id", "operation", "direction", "size"]
@@ -21,6 +22,7 @@ class RateCurve:
     operation: str
     direction: str
     cells: tuple[tuple[Cell, tuple[Rate, ...]], ...]
+    peak: Peak | None = None  # of the device at the cells' precision, where its datasheet is known
 
     @property
     def by_traffic(self) -> bool:
@@ -35,6 +37,16 @@ class RateCurve:
     def value(self, rate: Rate) -> float:
         return rate.gigabytes if self.by_traffic else rate.gflops
 
+    def share(self, rate: Rate) -> float | None:
+        """Of the device's peak in what the curve is measured in."""
+        if self.peak is None:
+            return None
+        return self.peak.share_of_traffic(rate, self.direction) if self.by_traffic else self.peak.share_of_work(rate)
+
+    def refused(self, rate: Rate) -> bool:
+        """Whether it lies above what the device can do: it is said, and not printed, drawn or called the best."""
+        return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
+
     @property
     def sizes(self) -> tuple[str, ...]:
         """Every size that a cell has, from small to large."""
@@ -47,7 +59,8 @@ class RateCurve:
         rows = []
         for size in self.sizes:
             found = [column.get(size) for column in columns]
-            rows.append((size, found, max(self.value(rate) for rate in found if rate)))
+            believed = (self.value(rate) for rate in found if rate and not self.refused(rate))
+            rows.append((size, found, max(believed, default=0.0)))
         return rows
 
 
@@ -60,9 +73,9 @@ def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
         seconds: Array = (part["seconds"] / part["runs"]).to_numpy(dtype="float64")
         first = part.iloc[0]
         shift = statistics.level_shift(seconds) if part["repeat"].nunique() == 1 else None
-        rate = Rate(
-            str(size), float(first["mop"]), float(first["bytes"]), float(pd.Series(seconds).median()), len(part), shift
-        )
+        median = float(pd.Series(seconds).median())
+        counted = float(first["mop"]), float(first["bytes"])
+        rate = Rate(str(size), *counted, median, len(part), shift, int(first["buffers"]))
         found.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
     return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in found.items()}
 
@@ -78,7 +91,9 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
         for cell in group.cells
         if cell.status == "ok" and cell.parity_passed
     }
+    peak = peak_of(group.key)
     keys = list(dict.fromkeys(key for _, found in measured.values() for key in found))
     return tuple(
-        RateCurve(*key, tuple((cell, found[key]) for cell, found in measured.values() if key in found)) for key in keys
+        RateCurve(*key, tuple((cell, found[key]) for cell, found in measured.values() if key in found), peak)
+        for key in keys
     )

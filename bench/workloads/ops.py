@@ -1,9 +1,10 @@
 """Curves of single operations over their size (dl_bench, 2021, and its author's list of what was still wanted).
 
-An operation is measured forward, and with the gradient of the sum of its output by every input where it has one. Work is counted as
+An operation is measured forward, and forward with the gradient of the sum of its output by every input. Work is counted as
 floating-point operations: one an element of an elementwise result, 2 m n k for a product of matrices (dl_bench counts 2 m n (k - 1):
 convert when comparing); with the gradient three times the forward work for products, since each of the two factors' gradients is a
-product of the same size. Traffic is the least there can be: every input read once, every result written once.
+product of the same size. Traffic is the least there can be: every input read once, every result written once; the gradients of a sum
+are the result's own, handed on.
 """
 
 import collections
@@ -218,6 +219,14 @@ OPTIMIZERS = collections.OrderedDict(
 # arrays of the parameter's size that a step reads or writes at least: parameter twice, gradient, each moment twice
 _STEP_ARRAYS = {"sgd": 3, "momentum": 5, "adam": 7}
 
+# (operation, precision) -> why nobody computes it so
+UNFIT = {
+    (
+        "adam",
+        "fp16",
+    ): "the second moment and epsilon are below the least number of fp16: the parameters of mixed precision are fp32",
+}
+
 # Between host and device; the size is in bytes. Pinned memory is locked, so that the device may read it by itself.
 COPIES = ("h2d", "h2d_pinned", "d2h", "d2h_pinned")
 COPY_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
@@ -243,7 +252,7 @@ def points(itemsize, most_mop):
 
 def _point(name, operation, direction, size, itemsize):
     read = sum(_count(shape) for shape in operation.inputs(*size).values())
-    written = _count(operation.result(*size)) + (read if direction == GRADIENT else 0)
+    written = _count(operation.result(*size)) + (read if direction == GRADIENT and operation.factor > 1.0 else 0)
     mop = operation.mop(*size) * (operation.factor if direction == GRADIENT else 1.0)
     return Point(name, direction, size, mop, operation.terms(*size), (read + written) * itemsize)
 

@@ -132,6 +132,8 @@ def test_traffic_is_each_input_once_and_each_result_once() -> None:
     points = {point[:3]: point.bytes for point in ops.points(4, 1e9)}
     assert points["add", "forward", (32,)] == 3 * 32 * 32 * 4
     assert points["matmul", "gradient", (32, 32, 32)] == 5 * 32 * 32 * 4
+    assert points["add", "gradient", (32,)] == 3 * 32 * 32 * 4  # the gradients of a sum are the result's own, handed on
+    assert points["mul", "gradient", (32,)] == 5 * 32 * 32 * 4
     assert points["adam", "step", (1024,)] == 7 * 1024 * 4
 
 
@@ -181,6 +183,7 @@ def test_gradients_are_held_against_slopes(wrong: str, passed: bool) -> None:
 @pytest.mark.usefixtures("small")
 def test_every_point_is_measured_in_windows_whose_runs_fill_them() -> None:
     made, emitter = cell()
+    made.preset["seconds"] = 0.1  # a busy machine must not end the windows early
     made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
     told = emitter.of("operation")
     measured = {(each["operation"], each["direction"], each["size"]) for each in told}
@@ -211,6 +214,19 @@ def test_what_a_framework_cannot_do_is_told_once_and_the_rest_goes_on() -> None:
         ("conv1d gradient from 8x16x64", "it did not fit in the device's memory"),
     }
     assert {each["operation"] for each in emitter.of("operation")} == {"add", "sgd", "h2d"}
+
+
+def test_what_no_number_of_a_precision_can_hold_is_asked_of_nobody() -> None:
+    """Adam's second moment of small gradients is zero in fp16, and so is its epsilon."""
+    made, _ = cell("fp16")
+    assert {name for name, _ in ops.UNFIT} <= set(ops.OPTIMIZERS)
+    point = ops.Point("adam", ops.STEP, (1024,), 0.01, 1, 7 * 2048)
+    with pytest.raises(Unsupported, match="mixed precision are fp32"):
+        made.measure_point(FRAMEWORK, Operators(), point, np.random.RandomState(0))
+    with np.errstate(divide="ignore", invalid="ignore"):  # this adapter has no gradients of larger inputs
+        found = {result.tensor for result in operators.check(Operators(), "fp16")}
+    assert "adam step" not in found
+    assert "momentum step" in found
 
 
 @pytest.mark.usefixtures("small")

@@ -12,6 +12,9 @@ import pytest
 
 import reports
 from reports import charts, operators, tables
+from reports.model import Key, Rate
+from reports.operators import RateCurve
+from reports.peaks import Peak, peak_of
 from runner.store import RunStore
 from tests.fixtures import synthetic
 
@@ -108,6 +111,81 @@ def test_windows_that_say_nothing_are_left_out() -> None:
     frame = frame.assign(run_id="r", cell_id="c", repeat=1)
     (rates,) = operators.rates(frame)["r", "c"].values()
     assert [(rate.size, rate.windows) for rate in rates] == [("8", 1)]
+
+
+def on(model: str, precision: str, rate: Rate, operation: str = "matmul", direction: str = "forward") -> RateCurve:
+    """A curve of one rate on a GPU."""
+    key = Key("ops", precision, "quick", "cuda", model, 1, 1, "generated")
+    return RateCurve(operation, direction, ((None, (rate,)),), peak_of(key))  # type: ignore[arg-type]
+
+
+def test_a_rate_has_its_share_of_the_datasheet() -> None:
+    """33.5 TFLOP/s on a GPU of 67, and 2.4 TB/s of 4.8."""
+    product = Rate("4096x4096x4096", 137_439.0, 2e8, 137_439e6 / 33.5e12, 30, None, 1)
+    assert on("NVIDIA H200", "fp32", product).share(product) == pytest.approx(0.5)
+    assert on("NVIDIA H200", "bf16", product).share(product) == pytest.approx(33.5 / 989.4)
+    sum_ = Rate("16384", 268.4, 3.2e9, 3.2e9 / 2.4e12, 30, None, 1)
+    assert on("NVIDIA H200", "fp32", sum_, "add").share(sum_) == pytest.approx(0.5)
+    in_cache = Rate("512", 0.26, 3e6, 3e6 / 9e12, 30, None, 16)
+    assert on("NVIDIA H200", "fp32", in_cache, "add").share(in_cache) is None
+    assert not on("NVIDIA H200", "fp32", in_cache, "add").refused(in_cache)
+    copy = Rate("268435456", 0.0, 2.7e8, 0.005, 30, None, 2)
+    assert on("NVIDIA H200", "fp32", copy, "h2d", "copy").share(copy) is None  # it is not the memory's
+
+
+@pytest.mark.parametrize("model", ["NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "a.c"])
+def test_a_device_whose_datasheet_is_not_known_has_no_share(model: str) -> None:
+    rate = Rate("8", 1.0, 8.0, 1e-12, 3, None, 1)
+    curve = on(model, "fp32", rate)
+    assert curve.share(rate) is None
+    assert not curve.refused(rate)
+
+
+def test_a_rate_above_the_peak_is_refused_and_never_the_best() -> None:
+    """The founding post's float64 product on a GPU of 224 GFLOP/s: 1883 first, 206.6 later."""
+    fast, real = (Rate("800x800x800", 1024.0, 1.5e7, 1.024 / rate, 1, None, 4) for rate in (1883.0, 206.6))
+    curve = on("NVIDIA GeForce RTX 2060 SUPER", "fp64", fast)
+    both = RateCurve(curve.operation, curve.direction, ((None, (fast,)), (None, (real,))), curve.peak)  # type: ignore[arg-type]
+    assert [both.refused(rate) for rate in (fast, real)] == [True, False]
+    assert both.rows()[0][2] == pytest.approx(206.6)
+    conv = on("NVIDIA GeForce RTX 2060 SUPER", "fp32", fast, "conv2d")
+    assert not conv.refused(Rate("", 1024.0, 1.5e7, 1.024 / (3 * 7200), 1, None, 4))  # Winograd
+
+
+def test_each_datasheet_is_read() -> None:
+    """Every row names a GPU of its own and has rates that grow from fp64 to fp16."""
+    models = [
+        "Tesla K80",
+        "Tesla V100-SXM2-16GB",
+        "NVIDIA A100-SXM4-80GB",
+        "NVIDIA H100 PCIe",
+        "NVIDIA L40S",
+        "NVIDIA B200",
+    ]
+    for model in models:
+        found = {p: peak_of(Key("ops", p, "quick", "cuda", model, 1, 1, "")) for p in ("fp64", "fp32", "fp16")}
+        assert all(found.values())
+        rates = [peak.flops for peak in found.values() if peak and peak.flops]
+        assert rates == sorted(rates)
+        assert 0.2e12 < rates[0] < 1e14
+    assert peak_of(Key("ops", "fp32", "quick", "cuda", "NVIDIA H200", 2, 1, "")) is None
+    assert peak_of(Key("ops", "fp32", "quick", "cpu", "NVIDIA H200", 1, 1, "")) is None
+
+
+def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device of 2 GFLOP/s: PyTorch's 2.5 of the larger product is refused, JAX's 1.25 is five eighths."""
+    monkeypatch.setattr(operators, "peak_of", lambda key: Peak(2e9, 1e15))
+    (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
+    figure = charts.operator(matmul)
+    assert figure is not None
+    assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 1]
+    output = run.parent / "report.html"
+    reports.render([run], output)
+    html = output.read_text("utf-8")
+    assert html.count("above the device's peak</span>") == 1
+    assert "share of the peak" in html
+    assert "62.5\u00a0%" in html
+    assert "2.50" not in html.partition("matmul, forward")[2].partition("</table>")[0]
 
 
 def test_a_level_that_changes_midway_is_marked() -> None:

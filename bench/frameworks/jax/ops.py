@@ -1,7 +1,9 @@
-"""Single operations in JAX: each a pure function under jit, its gradient by jax.grad, optimisers by Optax with donated state.
+"""Single operations in JAX: each a pure function under jit, its gradients by jax.vjp, optimisers by Optax with donated state.
 
 Idiomatic here: a recurrent layer is a scan; the fused form takes the inputs' products of all positions out of it, in one product
-(JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only), a person's own cell computes them inside.
+(JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only), a person's own cell computes them inside. With the gradients the
+result is returned too, and the result's own gradient is fed in: XLA would else drop a product whose result nobody reads, and fold one
+with a constant of ones.
 """
 
 import functools
@@ -96,11 +98,23 @@ FUNCTIONS = {
     "gru_cell": gru_cell,
 }
 
+SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")  # over a picture
+
 OPTIMIZERS = {
     "sgd": optax.sgd(ops.RATE),
     "momentum": optax.sgd(ops.RATE, momentum=ops.MOMENTUM),
     "adam": optax.adam(ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
 }
+
+
+def with_gradients(function):
+    """(output's gradient, *inputs) -> (output, *gradients by the inputs)."""
+
+    def run(d, *inputs):
+        y, back = jax.vjp(function, *inputs)
+        return (y,) + back(d)
+
+    return run
 
 
 class Operators:
@@ -118,17 +132,18 @@ class Operators:
             return [self._step(OPTIMIZERS[operation], *arrays) for arrays in inputs]
         function = FUNCTIONS[operation]
         if direction == ops.GRADIENT:
-            function = jax.grad(
-                lambda *arrays: FUNCTIONS[operation](*arrays).sum(), argnums=tuple(range(len(inputs[0])))
-            )
+            if operation in SUMS_A_BIAS and self.dtype == "bfloat16" and jax.default_backend() == "cpu":
+                raise Unsupported("XLA sums a bias' gradient in bfloat16 on a CPU, where 256 + 1 is 256: it is wrong")
+            y = jax.eval_shape(function, *inputs[0])
+            inputs = [[jnp.ones(y.shape, y.dtype)] + arrays for arrays in inputs]
+            function = with_gradients(function)
         function = jax.jit(function)
         return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
-        return [
-            jax.device_get(value).astype("float64") for value in (result if isinstance(result, tuple) else (result,))
-        ]
+        found = result[1:] if direction == ops.GRADIENT else [result]
+        return [jax.device_get(value).astype("float64") for value in found]
 
     def _step(self, optimizer, w, g):
         state = optimizer.init(w)

@@ -97,7 +97,8 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"]) for buffer in buffers]
-        inputs = [[torch.from_numpy(value).to(self.device, self.dtype) for value in p.values()] for p in buffers]
+        # copies, in every precision: an optimiser's step writes into its parameter
+        inputs = [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *tensors) for tensors in inputs]
         function = FUNCTIONS[operation]
@@ -114,7 +115,8 @@ class Operators:
     def _gradient(self, function, tensors):
         for tensor in tensors:
             tensor.requires_grad_()
-        return lambda: torch.autograd.grad(function(*tensors).sum(), tensors)
+        d = torch.ones_like(function(*tensors).detach())
+        return lambda: torch.autograd.grad(function(*tensors), tensors, d)
 
     def _step(self, make, w, g):
         w.grad = g

@@ -1,0 +1,193 @@
+"""Single operations in Chainer: functions on Variables, NumPy's arrays on a CPU and CuPy's on a GPU.
+
+Idiomatic here: no_backprop_mode where no gradient is wanted; chainer.grad gives the gradients without touching any parameter;
+n_step_lstm and n_step_gru are cuDNN's fused kernels on a GPU and a loop of functions on a CPU; an optimiser updates a link.
+"""
+
+import functools
+
+import chainer
+import chainer.functions as F
+import numpy as np
+
+from bench.errors import Unsupported
+from bench.frameworks.chainer.framework import place, to_device, to_host
+from bench.frameworks.chainer.gru_imdb import Adam
+from bench.workloads import ops
+
+DTYPES = {"fp64": np.float64, "fp32": np.float32, "tf32": np.float32, "fp16": np.float16}
+
+GATES = {"lstm": 4, "gru": 3}
+
+
+def dense(x, *parameters):
+    for w, b in zip(parameters[::2], parameters[1::2]):
+        x = F.linear(x, w, b)
+    return x
+
+
+def lstm(x, *matrices):
+    start, (ws, bs) = zeros(x, 1), halves(matrices)
+    return F.n_step_lstm(1, 0.0, start, start, [ws], [bs], list(x))[0][0]
+
+
+def gru(x, *matrices):
+    ws, bs = halves(matrices)
+    return F.n_step_gru(1, 0.0, zeros(x, 1), [ws], [bs], list(x))[0][0]
+
+
+def zeros(x, *leading):
+    """The state from which the positions (each (batch, units)) of `x` start."""
+    return chainer.Variable(x[0].xp.zeros(leading + x[0].shape, x[0].dtype))
+
+
+def halves(values):
+    return values[: len(values) // 2], values[len(values) // 2 :]
+
+
+def lstm_cell(x, w, u, b, c):
+    x = F.separate(x, axis=1)
+    h = state = zeros(x)
+    for x_t in x:
+        i, f, g, o = F.split_axis(F.linear(x_t, w, b) + F.linear(h, u, c), 4, axis=1)
+        state = F.sigmoid(f) * state + F.sigmoid(i) * F.tanh(g)
+        h = F.sigmoid(o) * F.tanh(state)
+    return h
+
+
+def gru_cell(x, w, u, b, c):
+    x = F.separate(x, axis=1)
+    h = zeros(x)
+    for x_t in x:
+        r, z, n = F.split_axis(F.linear(x_t, w, b), 3, axis=1)
+        h_r, h_z, h_n = F.split_axis(F.linear(h, u, c), 3, axis=1)
+        r, z = F.sigmoid(r + h_r), F.sigmoid(z + h_z)
+        n = F.tanh(n + r * h_n)
+        h = (1 - z) * n + z * h
+    return h
+
+
+FUNCTIONS = {
+    "add": F.add,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "matmul": F.matmul,
+    "matmul_flat": F.matmul,
+    "matmul_thin": F.matmul,
+    "dense": dense,
+    "dense_x5": dense,
+    "conv1d": functools.partial(F.convolution_1d, pad=1),
+    "conv2d": functools.partial(F.convolution_2d, pad=1),
+    "conv2d_transposed": functools.partial(F.deconvolution_2d, stride=2),
+    "lstm": lstm,
+    "lstm_cell": lstm_cell,
+    "gru": gru,
+    "gru_cell": gru_cell,
+}
+
+OPTIMIZERS = {
+    "sgd": functools.partial(chainer.optimizers.SGD, lr=ops.RATE),
+    "momentum": functools.partial(chainer.optimizers.MomentumSGD, lr=ops.RATE, momentum=ops.MOMENTUM),
+    "adam": functools.partial(Adam, alpha=ops.RATE, beta1=ops.BETA1, beta2=ops.BETA2, eps=ops.EPSILON),
+}
+
+
+class Operators:
+    def __init__(self, setup):
+        self.setup = setup
+        if setup.precision not in DTYPES:
+            raise Unsupported("Chainer computes in NumPy's and CuPy's types, and they have no %s" % setup.precision)
+        self.dtype = DTYPES[setup.precision]
+
+    def runs(self, operation, direction, buffers):
+        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        if direction == ops.COPY:
+            return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.STEP:
+            return [self._step(OPTIMIZERS[operation](), p["w"], p["g"]) for p in buffers]
+        inputs = [[chainer.Variable(array) for array in self._arrays(own(operation, p))] for p in buffers]
+        function = FUNCTIONS[operation]
+        if operation in GATES:
+            steps = buffers[0]["x"].shape[1]
+            function = functools.partial(positions_first, function, steps)
+        run = gradient if direction == ops.GRADIENT else forward
+        return [run(function, variables) for variables in inputs]
+
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        if direction != ops.GRADIENT:
+            return [to_host(result.array).astype("float64")]
+        values = [to_host(value.array).astype("float64") for value in result]
+        return canonical(operation, values) if operation in GATES else values
+
+    def _arrays(self, values):
+        return to_device(*[np.ascontiguousarray(value, self.dtype) for value in values])
+
+    def _step(self, optimizer, w, g):
+        link = chainer.Link()
+        with link.init_scope():
+            link.w = chainer.Parameter(np.array(w, self.dtype))  # a copy: the update is in place
+        link = place(link)
+        optimizer.setup(link)
+        (link.w.grad,) = self._arrays([g])
+
+        def run():
+            optimizer.update()
+            return link.w
+
+        return run
+
+    def _copy(self, operation, x):
+        if self.setup.device == "cpu":
+            raise Unsupported("the host's memory is the device's: there is nothing to copy")
+        cupy = chainer.backends.cuda.cupy
+        device, host = cupy.asarray(x), x
+        if operation.endswith("_pinned"):
+            host = np.frombuffer(cupy.cuda.alloc_pinned_memory(x.nbytes), np.float32, x.size)
+            host[...] = x
+        # a copy between the device and pinned memory is queued, one with other memory waited for
+        stream = cupy.cuda.Stream.null if operation.endswith("_pinned") else None
+        if operation.startswith("h2d"):
+            return lambda: device.set(host, stream=stream)
+        return lambda: device.get(stream=stream, out=host)
+
+
+def forward(function, variables):
+    def run():
+        with chainer.no_backprop_mode():
+            return function(*variables)
+
+    return run
+
+
+def gradient(function, variables):
+    d = []
+
+    def run():
+        y = function(*variables)
+        if not d:
+            d.append(chainer.Variable(y.xp.ones_like(y.array)))
+        return chainer.grad([y], variables, grad_outputs=d)
+
+    return run
+
+
+def positions_first(function, steps, *variables):
+    """The fused layers want a list of positions; given each as an input of its own, none is cut out in the loop."""
+    return function(variables[:steps], *variables[steps:])
+
+
+def own(operation, p):
+    """The inputs as Chainer has them: of the fused layers each position, then each gate's matrices w and u, then its biases."""
+    if operation not in GATES:
+        return list(p.values())
+    gates = GATES[operation]
+    parts = [part for name in "wubc" for part in np.split(p[name], gates)]
+    return list(p["x"].transpose(1, 0, 2)) + parts
+
+
+def canonical(operation, values):
+    """Gradients by a fused layer's inputs -> by the specification's, in its order."""
+    gates = GATES[operation]
+    x, parts = values[: -4 * gates], values[-4 * gates :]
+    return [np.stack(x, axis=1)] + [np.concatenate(parts[at * gates : (at + 1) * gates]) for at in range(4)]

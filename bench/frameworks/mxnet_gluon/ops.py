@@ -1,0 +1,211 @@
+"""Single operations in MXNet: plain ones imperatively, modules (dense, recurrent) as hybridised blocks, as Gluon has them.
+
+Idiomatic here: autograd records where a gradient is wanted and nowhere else; a hybridised block is one cached graph with memory of its own;
+nd.RNN is the fused kernel, whose parameters are one vector, gates as cuDNN has them; optimisers are mxnet.optimizer's, whose update is one
+kernel. The engine runs behind Python: a window ends when it has done everything (waitall).
+"""
+
+import functools
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon, nd
+
+from bench.errors import Unsupported
+from bench.frameworks.mxnet.adam import ExactAdam
+from bench.frameworks.mxnet.framework import context, is_out_of_memory
+from bench.workloads import ops
+
+DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16"}
+
+FUSED = ("lstm", "gru")
+GATES = {"lstm": 4, "gru": 3}
+
+
+class Module(gluon.HybridBlock):
+    """A function (F, *inputs) as one graph. Weights are inputs like any other's."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.hybridize(static_alloc=True, static_shape=True)
+
+    def hybrid_forward(self, F, x, *inputs):
+        return self.function(F, x, *inputs)
+
+
+def dense(F, x, *parameters, units):
+    for w, b in zip(parameters[::2], parameters[1::2]):
+        x = F.FullyConnected(x, w, b, num_hidden=units, flatten=False)
+    return x
+
+
+def fused(F, x, packed, *states, mode, units):
+    # without outputs of the states: the state at the last position is the last output
+    y = F.RNN(x, packed, *states, mode=mode, state_size=units, num_layers=1)
+    return F.squeeze(F.slice_axis(y, axis=0, begin=-1, end=None), axis=0)
+
+
+def lstm_cell(F, x, w, u, b, c, h, steps, units):
+    state = h
+    for x_t in F.split(x, steps, axis=1, squeeze_axis=True):
+        gates = F.FullyConnected(x_t, w, b, num_hidden=4 * units) + F.FullyConnected(h, u, c, num_hidden=4 * units)
+        i, f, g, o = F.split(gates, 4, axis=1)
+        state = F.sigmoid(f) * state + F.sigmoid(i) * F.tanh(g)
+        h = F.sigmoid(o) * F.tanh(state)
+    return h
+
+
+def gru_cell(F, x, w, u, b, c, h, steps, units):
+    for x_t in F.split(x, steps, axis=1, squeeze_axis=True):
+        r, z, n = F.split(F.FullyConnected(x_t, w, b, num_hidden=3 * units), 3, axis=1)
+        h_r, h_z, h_n = F.split(F.FullyConnected(h, u, c, num_hidden=3 * units), 3, axis=1)
+        r, z = F.sigmoid(r + h_r), F.sigmoid(z + h_z)
+        n = F.tanh(n + r * h_n)
+        h = (1 - z) * n + z * h
+    return h
+
+
+def convolution(x, w, b):
+    dimensions = x.ndim - 2
+    return nd.Convolution(x, w, b, kernel=(3,) * dimensions, pad=(1,) * dimensions, num_filter=w.shape[0])
+
+
+def transposed_convolution(x, w, b):
+    return nd.Deconvolution(x, w, b, kernel=(2, 2), stride=(2, 2), num_filter=w.shape[1], no_bias=False)
+
+
+FUNCTIONS = {
+    "add": nd.elemwise_add,
+    "mul": nd.elemwise_mul,
+    "div": nd.elemwise_div,
+    "matmul": nd.dot,
+    "matmul_flat": nd.dot,
+    "matmul_thin": nd.dot,
+    "conv1d": convolution,
+    "conv2d": convolution,
+    "conv2d_transposed": transposed_convolution,
+}
+
+OPTIMIZERS = {
+    "sgd": functools.partial(mx.optimizer.SGD, learning_rate=ops.RATE, wd=0.0),
+    "momentum": functools.partial(mx.optimizer.SGD, learning_rate=ops.RATE, momentum=ops.MOMENTUM, wd=0.0),
+    "adam": functools.partial(
+        ExactAdam, learning_rate=ops.RATE, beta1=ops.BETA1, beta2=ops.BETA2, epsilon=ops.EPSILON, wd=0.0
+    ),
+}
+
+
+class Operators:
+    def __init__(self, setup):
+        self.setup = setup
+        self.context = context(setup)
+        if setup.precision not in DTYPES:
+            raise Unsupported("MXNet has no %s arrays" % setup.precision)
+        self.dtype = DTYPES[setup.precision]
+
+    def runs(self, operation, direction, buffers):
+        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        if direction == ops.COPY:
+            return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.STEP:
+            return [self._step(OPTIMIZERS[operation], *self._arrays(p.values())) for p in buffers]
+        inputs = [self._arrays(own(operation, p)) for p in buffers]
+        rest = self._states(operation, buffers[0])
+        function = self._function(operation, buffers[0])
+        if direction == ops.GRADIENT:
+            runs = [self._gradient(function, arrays, rest) for arrays in inputs]
+        else:
+            runs = [functools.partial(function, *(arrays + rest)) for arrays in inputs]
+        self._try(runs[0])
+        return runs
+
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        if direction != ops.GRADIENT:
+            return [result.asnumpy().astype("float64")]
+        values = [value.asnumpy().astype("float64") for value in result]
+        return canonical(operation, values) if operation in FUSED else values
+
+    def _function(self, operation, p):
+        if operation in FUNCTIONS:
+            return FUNCTIONS[operation]
+        if operation in ("dense", "dense_x5"):
+            return Module(functools.partial(dense, units=len(p["b0"])))
+        _, steps, units = p["x"].shape
+        if operation in FUSED:
+            return Module(functools.partial(fused, mode=operation, units=units))
+        return Module(functools.partial(lstm_cell if operation == "lstm_cell" else gru_cell, steps=steps, units=units))
+
+    def _states(self, operation, p):
+        """What a recurrent layer starts from: inputs too, whose gradient nobody wants."""
+        if operation.split("_")[0] not in FUSED:
+            return []
+        batch, _, units = p["x"].shape
+        shape = (1, batch, units) if operation in FUSED else (batch, units)
+        start = nd.zeros(shape, self.context, self.dtype)
+        return [start, start] if operation == "lstm" else [start]
+
+    def _gradient(self, function, arrays, rest):
+        for array in arrays:
+            array.attach_grad()
+        d = []
+
+        def run():
+            with autograd.record():
+                y = function(*(arrays + rest))
+            if not d:
+                d.append(nd.ones_like(y))
+            y.backward(d[0])
+            return [array.grad for array in arrays]
+
+        return run
+
+    def _step(self, make, w, g):
+        optimizer = make()
+        state = optimizer.create_state(0, w)
+
+        def run():
+            optimizer.update(0, w, g, state)
+            return w
+
+        return run
+
+    def _try(self, run):
+        """A kernel that is missing at this precision shows when it is first run, and in the engine's time."""
+        try:
+            run()
+            nd.waitall()
+        except mx.MXNetError as error:
+            if self.setup.precision == "fp32" or is_out_of_memory(error):
+                raise
+            told = [line for line in str(error).strip().splitlines() if line.strip()][-1]
+            raise Unsupported("MXNet at %s: %s" % (self.setup.precision, told.strip()[:200]))
+
+    def _arrays(self, values):
+        return [nd.array(value, self.context, self.dtype) for value in values]
+
+    def _copy(self, operation, x):
+        if self.setup.device == "cpu":
+            raise Unsupported("the host's memory is the device's: there is nothing to copy")
+        host = nd.array(x, mx.cpu_pinned() if operation.endswith("_pinned") else mx.cpu(), "float32")
+        device = host.copyto(self.context)
+        if operation.startswith("h2d"):
+            return lambda: host.copyto(device)
+        return lambda: device.copyto(host)
+
+
+def own(operation, p):
+    """The inputs as MXNet has them: the fused layers' time first, their parameters one vector in cuDNN's order."""
+    if operation not in FUSED:
+        return list(p.values())
+    return [p["x"].transpose(1, 0, 2), np.concatenate([p[name].ravel() for name in "wubc"])]
+
+
+def canonical(operation, values):
+    """Gradients by a fused layer's two inputs -> by the specification's, in its order."""
+    x, packed = values
+    units = x.shape[2]
+    size = GATES[operation] * units
+    w, u, b, c = np.split(packed, [size * units, 2 * size * units, 2 * size * units + size])
+    return [x.transpose(1, 0, 2), w.reshape(size, units), u.reshape(size, units), b, c]

@@ -1,0 +1,238 @@
+"""Single operations in TensorFlow 2: plain ones eagerly, modules (dense, recurrent) and optimisers as a tf.function.
+
+Idiomatic here: images lie channels last where TensorFlow has no other kernel; tf.GradientTape gives the gradients; the fused recurrent
+layers are Keras', which are cuDNN's on a GPU and a tf.while_loop on a CPU; optimisers are Keras'. Mode eager runs everything eagerly, mode
+xla compiles everything. A tf.function returns all that it computes, and each output's own gradient is fed in: Grappler and XLA can
+neither prune a forward pass whose result nobody reads, nor fold a product with a constant of ones.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bench.errors import Unsupported
+from bench.frameworks.keras.adam import Adam
+from bench.frameworks.tensorflow import framework
+from bench.workloads import ops
+
+DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+IMAGES = {"conv1d": "W", "conv2d": "HW", "conv2d_transposed": "HW"}  # operation -> its spatial dimensions
+FUSED = ("lstm", "gru")
+MODULES = ("dense", "dense_x5", "lstm", "lstm_cell", "gru", "gru_cell")  # dl_bench's nn_ versions
+
+
+def dense(x, *parameters):
+    for w, b in zip(parameters[::2], parameters[1::2]):
+        x = tf.nn.bias_add(tf.matmul(x, w), b)
+    return x
+
+
+def convolution(x, w, b, data_format):
+    y = tf.nn.convolution(x, w, padding="SAME", data_format=data_format)
+    return tf.nn.bias_add(y, b, "NC..." if data_format.startswith("NC") else "N...C")
+
+
+def transposed_convolution(x, w, b, data_format):
+    first = data_format == "NCHW"
+    n, h, side, channels = (x.shape[axis] for axis in ((0, 2, 3, 1) if first else (0, 1, 2, 3)))
+    shape = (n, channels, 2 * h, 2 * side) if first else (n, 2 * h, 2 * side, channels)
+    y = tf.nn.conv2d_transpose(x, w, shape, 2, "VALID", data_format)
+    return tf.nn.bias_add(y, b, data_format)
+
+
+def lstm_cell(x, w, u, b, c):
+    h = state = tf.zeros((x.shape[0], u.shape[0]), x.dtype)
+    for x_t in tf.unstack(x, axis=1):
+        gates = tf.matmul(x_t, w) + b + tf.matmul(h, u) + c
+        i, f, g, o = tf.split(gates, 4, axis=1)
+        state = tf.sigmoid(f) * state + tf.sigmoid(i) * tf.tanh(g)
+        h = tf.sigmoid(o) * tf.tanh(state)
+    return h
+
+
+def gru_cell(x, w, u, b, c):
+    h = tf.zeros((x.shape[0], u.shape[0]), x.dtype)
+    for x_t in tf.unstack(x, axis=1):
+        r, z, n = tf.split(tf.matmul(x_t, w) + b, 3, axis=1)
+        h_r, h_z, h_n = tf.split(tf.matmul(h, u) + c, 3, axis=1)
+        r, z = tf.sigmoid(r + h_r), tf.sigmoid(z + h_z)
+        n = tf.tanh(n + r * h_n)
+        h = (1 - z) * n + z * h
+    return h
+
+
+FUNCTIONS = {
+    "add": tf.add,
+    "mul": tf.multiply,
+    "div": tf.divide,
+    "matmul": tf.matmul,
+    "matmul_flat": tf.matmul,
+    "matmul_thin": tf.matmul,
+    "dense": dense,
+    "dense_x5": dense,
+    "conv1d": convolution,
+    "conv2d": convolution,
+    "conv2d_transposed": transposed_convolution,
+    "lstm_cell": lstm_cell,
+    "gru_cell": gru_cell,
+}
+
+OPTIMIZERS = {
+    "sgd": functools.partial(keras.optimizers.SGD, ops.RATE),
+    "momentum": functools.partial(keras.optimizers.SGD, ops.RATE, momentum=ops.MOMENTUM),
+    "adam": functools.partial(Adam, ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
+}
+
+# Keras' names of LSTM's gates are ours in another letter: i, f, c, o. Its GRU stacks z, r, n.
+LAYERS = {"lstm": keras.layers.LSTM, "gru": functools.partial(keras.layers.GRU, reset_after=True)}
+
+
+class Operators:
+    def __init__(self, setup):
+        self.setup = setup
+        self.dtype = DTYPES[setup.precision]
+        # an optimiser keeps its rate in this type
+        keras.config.set_floatx("float64" if setup.precision == "fp64" else "float32")
+        self.channels_first = framework.channels_first()
+
+    def runs(self, operation, direction, buffers):
+        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        if direction == ops.COPY:
+            return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.STEP:
+            return [self._step(OPTIMIZERS[operation], **self._tensors(p.items())) for p in buffers]
+        inputs = [list(self._tensors(self._own(operation, p)).values()) for p in buffers]
+        function = self._function(operation, inputs[0])
+        if direction == ops.FORWARD:
+            function = self._compiled(operation, function)
+            runs = [functools.partial(function, *tensors) for tensors in inputs]
+        else:
+            d = tf.ones_like(function(*inputs[0]))
+            function = self._compiled(operation, with_gradients(function))
+            runs = [functools.partial(function, d, *tensors) for tensors in inputs]
+        self._try(runs[0])
+        return runs
+
+    def values(self, operation, direction, result):
+        """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        if direction == ops.GRADIENT:
+            return self._canonical(operation, [tf.cast(value, "float64").numpy() for value in result[1:]])
+        value = tf.cast(result, "float64").numpy()
+        return [self._first(value) if operation in IMAGES else value]
+
+    def _function(self, operation, tensors):
+        if operation in FUSED:
+            return self._layer(operation, tensors)
+        if operation not in IMAGES:
+            return FUNCTIONS[operation]
+        spatial = IMAGES[operation]
+        data_format = "NC" + spatial if self.channels_first else "N" + spatial + "C"
+        return functools.partial(FUNCTIONS[operation], data_format=data_format)
+
+    def _layer(self, operation, tensors):
+        """Keras' layer called by its function, so that its weights are inputs like any other's."""
+        units = tensors[2].shape[0]
+        # its own weights are never used, and its usual initialiser, a QR decomposition, is missing at bf16
+        layer = LAYERS[operation](units, dtype=self.dtype, recurrent_initializer="zeros")
+        layer.build(tensors[0].shape)
+        return lambda x, *weights: layer.stateless_call(weights, layer.non_trainable_variables, x)[0]
+
+    def _compiled(self, operation, function):
+        if operation in MODULES or self.setup.mode == "xla":
+            return framework.function(function)
+        return function
+
+    def _try(self, run):
+        """A kernel that is missing at this precision shows when it is first run."""
+        try:
+            run()
+        except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            if self.setup.precision == "fp32":
+                raise
+            raise Unsupported("TensorFlow at %s: %s" % (self.setup.precision, str(error).strip().splitlines()[0][:200]))
+
+    def _tensors(self, pairs):
+        # rounded by TensorFlow itself: NumPy has no bfloat16
+        return {name: tf.cast(tf.constant(value), self.dtype) for name, value in pairs}
+
+    def _own(self, operation, p):
+        """The inputs in TensorFlow's layouts, in order: weights (in, out), images N..C, kernels (..., in, out)."""
+        if operation in IMAGES:
+            w = np.moveaxis(p["w"], (0, 1), (-1, -2))  # of a transposed one the two channels are named the other way
+            return [("x", self._last(p["x"])), ("w", w), ("b", p["b"])]
+        if operation == "lstm":  # one bias
+            return [("x", p["x"]), ("w", p["w"].T), ("u", p["u"].T), ("b", p["b"] + p["c"])]
+        if operation == "gru":
+            w, u, b, c = (swap_gates(p[name]) for name in "wubc")
+            return [("x", p["x"]), ("w", w.T), ("u", u.T), ("b", np.stack([b, c]))]
+        # a product's factors stay as they are; the rest is weights and what they multiply
+        turned = operation in MODULES
+        return [(name, value.T if turned and name[0] in "wu" else value) for name, value in p.items()]
+
+    def _canonical(self, operation, values):
+        """Gradients by TensorFlow's inputs -> by the specification's, in its order."""
+        if operation in IMAGES:
+            x, w, b = values
+            return [self._first(x), np.moveaxis(w, (-1, -2), (0, 1)), b]
+        if operation == "lstm":
+            x, w, u, b = values
+            return [x, w.T, u.T, b, b]
+        if operation == "gru":
+            x, w, u, b = values
+            return [x] + [swap_gates(value) for value in (w.T, u.T, b[0], b[1])]
+        return [value.T if operation in MODULES and at > 0 else value for at, value in enumerate(values)]
+
+    def _last(self, x):
+        return x if self.channels_first else np.moveaxis(x, 1, -1)
+
+    def _first(self, x):
+        return x if self.channels_first else np.moveaxis(x, -1, 1)
+
+    def _step(self, make, w, g):
+        w = tf.Variable(w)
+        optimizer = make()
+        optimizer.build([w])
+        step = framework.function(lambda: optimizer.apply([g], [w]))
+
+        def run():
+            step()
+            return w
+
+        return run
+
+    def _copy(self, operation, x):
+        if self.setup.device == "cpu":
+            raise Unsupported("the host's memory is the device's: there is nothing to copy")
+        if operation.endswith("_pinned"):
+            raise Unsupported("TensorFlow stages copies in pinned memory of its own and offers no choice")
+        with tf.device("/CPU:0"):
+            host = tf.constant(x)
+        with tf.device("/GPU:0"):
+            device = tf.identity(host)
+
+        def to_device():
+            with tf.device("/GPU:0"):
+                return tf.identity(host)
+
+        return to_device if operation == "h2d" else device.numpy
+
+
+def with_gradients(function):
+    """(output's gradient, *inputs) -> (output, *gradients by the inputs)."""
+
+    def run(d, *inputs):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(inputs)
+            y = function(*inputs)
+        return (y,) + tuple(tape.gradient(y, inputs, d))
+
+    return run
+
+
+def swap_gates(w):
+    """Exchange the gates r and z, stacked along the first axis: canonical r, z, n <-> Keras z, r, n."""
+    r, z, n = np.split(w, 3)
+    return np.concatenate([z, r, n])
