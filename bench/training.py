@@ -4,21 +4,29 @@ import math
 
 import numpy as np
 
-from bench import canonical, data, timing
+from bench import canonical, data, parallel, timing
 from bench.cell import Cell
 
 
-def mini_batches(x, y, size, random):
-    """Whole mini-batches for ever: every epoch shuffled by observation, the remainder left out."""
+def mini_batches(x, y, size, random, rank=0, count=1):
+    """Whole mini-batches for ever: every epoch shuffled by observation, the remainder left out.
+
+    Of `count` processes, which shuffle alike, each takes its own part of every batch.
+    """
+    part = size // count
     while True:
         order = random.permutation(len(x))
         for start in range(0, len(x) - size + 1, size):
-            pick = order[start : start + size]
+            pick = order[start + rank * part : start + (rank + 1) * part]
             yield x[pick], y[pick]
 
 
 class TrainingCell(Cell):
     """Training from canonical parameters; the held-out part is evaluated before and after, or after each epoch of a whole run."""
+
+    def __init__(self, options, emitter):
+        super(TrainingCell, self).__init__(options, emitter)
+        self.batch = parallel.batch_of_all(self.declared["batch"], options.devices, options.scaling)
 
     def load_data(self):
         loaded = data.load(
@@ -43,14 +51,15 @@ class TrainingCell(Cell):
         training.load(canonical.draw_parameters(self.workload, random, False, self.variant))
 
     def measure(self, framework, training, data, random):
-        batch = self.workload.BATCH
+        group = self.group
         x, y = training.inputs(data.train_x, data.train_y)
         test = training.inputs(data.test_x, data.test_y)
         loop = timing.Loop(
             training.step,
-            mini_batches(x, y, batch, random),
+            mini_batches(x, y, self.batch, random, group.rank, group.count),
             framework.synchronize,
-            lambda sample, handle: self.tell_window(loop, sample, training.value(handle)),
+            lambda sample, handle: self.tell_window(loop, sample, parallel.mean(group, training.value(handle))),
+            agree=lambda seconds: group.gather(seconds)[0],
         )
         self.evaluate(training, test, loop)
         with self.phase("compile"):
@@ -60,7 +69,7 @@ class TrainingCell(Cell):
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("train"):
             if self.preset["epochs"]:
-                self.train_epochs(training, test, loop, len(x) // batch, per_window, step_seconds)
+                self.train_epochs(training, test, loop, len(x) // self.batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
         self.steps = loop.steps
@@ -93,13 +102,14 @@ class TrainingCell(Cell):
         )
 
     def evaluate(self, training, test, loop):
-        """Accuracy on the whole batches of the held-out part."""
+        """Accuracy on the whole batches of the held-out part; several processes take turns with them."""
         x, y = test
-        batch = self.workload.BATCH
+        batch, group = self.workload.BATCH, self.group
         right = seen = 0
         with self.phase("evaluate"):
-            for start in range(0, len(x) - batch + 1, batch):
+            for start in range(group.rank * batch, len(x) - batch + 1, group.count * batch):
                 logits = training.predict(x[start : start + batch])
                 right += int((np.argmax(logits, axis=1) == y[start : start + batch]).sum())
                 seen += batch
+            right, seen = (sum(each) for each in zip(*group.gather((right, seen))))
         self.tell_metric("accuracy", "test", loop, right / float(max(seen, 1)))

@@ -55,6 +55,8 @@ def arguments(cell: Cell) -> list[str]:
         "--devices": str(cell.devices),
         "--seed": str(cell.seed),
     }
+    if cell.scaling:
+        values["--scaling"] = cell.scaling
     return ["run", cell.workload, *(word for pair in values.items() for word in pair)]
 
 
