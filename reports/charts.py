@@ -409,5 +409,8 @@ def scaling(shown: Scaling) -> Figure | None:
         }
     )
     ticks = [2**power for power in range(11) if 2**power <= far]
-    layout = _layout(300, "devices", unit, xaxis={"type": "log", "tickvals": ticks}, yaxis={"type": "log"})
+    reach = [math.log10(0.8), math.log10(1.25 * far)]
+    layout = _layout(
+        300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
+    )
     return {"data": traces, "layout": layout}
