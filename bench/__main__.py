@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 
-from bench import curve, environment, frameworks, operators, parity, workloads
+from bench import curve, frameworks, operators, parallel, parity, ranks, workloads
 from bench.adapters import check_mode, load_adapter, load_framework
+from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
 from bench.setup import Setup
@@ -25,7 +26,13 @@ def parser():
     cell.add_argument("--preset", default="quick", choices=["quick", "standard", "full"])
     cell.add_argument("--mode", default="default", help="how the framework compiles; default: its own habit")
     cell.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    cell.add_argument("--devices", type=int, default=1, help="how many devices")
+    add_devices(cell)
+    cell.add_argument(
+        "--scaling",
+        default="weak",
+        choices=parallel.SCALINGS,
+        help="of several devices: weak keeps the batch of each, strong the batch of all; the learning rate is the workload's in both",
+    )
     cell.add_argument("--seed", type=int, default=1)
     cell.add_argument("--data", help="folder of the real data set; without it, a learnable stand-in is generated")
     cell.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
@@ -45,41 +52,65 @@ def parser():
     check.add_argument("--mode", default="default")
     check.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     check.add_argument("--precision", default="fp32")
+    add_devices(check)
     check.add_argument("--curve", action="store_true", help="follow the 300-step learning curve as well")
     check.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     return top
 
 
+def add_devices(command):
+    command.add_argument(
+        "--devices",
+        type=positive,
+        default=1,
+        help="GPUs that share each batch; without GPUs processes or virtual devices, which share the cell's CPUs",
+    )
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("%d is not a number of devices" % number)
+    return number
+
+
 def check_adapter(options):
     """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
-    threads = options.threads or environment.cpu_count()
-    setup = Setup(options.device, options.precision, options.mode, threads, 1, False)
+    setup = setup_of(options, 1, False)
+    declared = workloads.declaration(options.workload)
+    parallel.check(options.framework, declared["task"], declared["batch"], options.devices)
     check_mode(options.framework, options.mode)
     framework = load_framework(options.framework)
     framework.configure(setup)
     adapter_class = load_adapter(options.framework, options.workload)
-    adapter = adapter_class(setup)
+    group = parallel.join(options.framework, setup)
+    adapter = group.whole(group.build(adapter_class, setup))
     if hasattr(adapter, "runs"):
         results = operators.check(adapter, options.precision)
     else:
         results = parity.check(options.workload, adapter, options.precision)
     if hasattr(adapter, "step"):
         results.append(parity.check_prediction(options.workload, adapter, options.precision))
+    results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
     if hasattr(adapter, "step"):
-        failed += parity.check_training(options.workload, adapter_class(setup._replace(training=True)))
+        failed += parity.check_training(
+            options.workload, group.whole(group.build(adapter_class, setup._replace(training=True)))
+        )
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],
         "workload": options.workload,
         "mode": options.mode,
+        "devices": options.devices,
         "variant": parity.variant_of(adapter_class, options.workload),
         "failed": failed,
         "worst": max(r.error / r.bound for r in results),
         "compared": len(results),
     }
     if options.curve and curve.has_curve(options.workload):
-        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, adapter_class(setup)))
+        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, adapter))
+    group.leave()
     return verdict
 
 
@@ -126,6 +157,8 @@ def list_frameworks(only):
 
 def main():
     options = parser().parse_args()
+    if parallel.RANK in os.environ:
+        ranks.end_with_parent()
     if options.command == "run":
         try:
             in_its_own_language(options)
@@ -135,6 +168,8 @@ def main():
             emitter.emit("error", kind="unsupported", message=message, traceback="")
             emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
             return 1
+        if ranks.wanted(options):
+            return ranks.supervise(sys.argv[1:], options, Emitter())
         return run(options, Emitter())
     if options.command == "frameworks":
         emitter = Emitter()  # a framework that prints on import must not break the JSON
@@ -142,6 +177,8 @@ def main():
         return 0
     if options.command == "check":
         in_its_own_language(options)
+        if ranks.wanted(options):
+            return ranks.supervise(sys.argv[1:], options, Emitter())
         emitter = Emitter()
         verdict = check_adapter(options)
         emitter.write(json.dumps(verdict).encode("utf-8") + b"\n")

@@ -6,10 +6,18 @@ import time
 
 import numpy as np
 
-from bench import environment, parity, profiling, workloads
+from bench import environment, parallel, parity, profiling, workloads
 from bench.adapters import check_mode, load_adapter, load_framework
 from bench.errors import Unsupported
 from bench.setup import Setup
+
+
+def setup_of(options, seed, training):
+    """What the adapters are told. Every process has its part of the threads, and a dropout of its own."""
+    threads = parallel.threads_of_each(options.framework, options.threads or environment.cpu_count(), options.devices)
+    where = options.device, options.precision, options.mode, threads
+    rank = parallel.rank()
+    return Setup(*(where + (seed + rank, training, options.devices, rank)))
 
 
 class Cell(object):
@@ -29,6 +37,8 @@ class Cell(object):
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
         self.loop = None  # the timing.Loop of a task that has steps
+        self.group = parallel.Alone()
+        self.batch = self.declared["batch"]  # of all devices together, in one step
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -39,39 +49,43 @@ class Cell(object):
 
     def setup(self, training):
         o = self.options
-        return Setup(o.device, o.precision, o.mode, o.threads or environment.cpu_count(), o.seed, training)
+        return setup_of(o, o.seed, training)
 
     def run(self):
         o = self.options
         with self.phase("import"):
             check_mode(o.framework, o.mode)
+            parallel.check(o.framework, self.declared["task"], self.declared["batch"], o.devices)
             framework = load_framework(o.framework)
             framework.configure(self.setup(True))
             adapter_class = load_adapter(o.framework, o.workload)
             self.variant = parity.variant_of(adapter_class, o.workload)
+            self.group = parallel.join(o.framework, self.setup(True))
         described = environment.describe(framework, self.setup(True), self.emitter.zero)
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
+        if o.devices > 1:
+            described["settings"].update(devices=o.devices, scaling=o.scaling, batch_of_all=self.batch)
+            described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
         self.emit("environment", **described)
         if o.precision not in self.declared["precisions"]:
             raise Unsupported("%s has no precision %s" % (o.workload, o.precision))
         with self.phase("data"):
             data = self.load_data()
         with self.phase("parity"):
-            self.check_parity(adapter_class(self.setup(False)))
+            self.check_parity(self.group.build(adapter_class, self.setup(False)))
         with self.phase("build"):
-            adapter = adapter_class(self.setup(True))
+            adapter = self.group.build(adapter_class, self.setup(True))
             random = np.random.RandomState(o.seed)
             self.fill(adapter, data, random)
         if hasattr(adapter, "compile"):
             with self.phase("compile"):
                 adapter.compile()
         self.measure(framework, adapter, data, random)
-        self.emit(
-            "memory", host_peak_bytes=environment.host_peak_bytes(), device_peak_bytes=framework.device_peak_bytes()
-        )
+        self.tell_memory(framework.device_peak_bytes())
         if o.profile:
             self.profile()
+        self.group.leave()
 
     def profile(self):
         """After all that is measured, since a profiler slows the steps and takes memory of its own."""
@@ -85,7 +99,8 @@ class Cell(object):
             self.emit("profile", steps=profiling.STEPS, step_seconds=step_seconds, **each._asdict())
 
     def check_parity(self, adapter):
-        for result in parity.check(self.options.workload, adapter, self.options.precision):
+        results = parity.check(self.options.workload, self.group.whole(adapter), self.options.precision)
+        for result in parallel.worst(self.group, results):
             self.tell_parity(result)
 
     def tell_parity(self, result):
@@ -99,6 +114,16 @@ class Cell(object):
             variant=self.variant,
         )
 
+    def tell_memory(self, device_peak_bytes):
+        """The host's memory of all processes together, and the device's of the fullest."""
+        told = self.group.gather((environment.host_peak_bytes(), device_peak_bytes))
+        known = [peak for _, peak in told if peak is not None]
+        self.emit(
+            "memory",
+            host_peak_bytes=sum(peak for peak, _ in told),
+            device_peak_bytes=max(known) if known else None,
+        )
+
     def tell_sample(self, sample):
         self.emit(
             "sample",
@@ -107,7 +132,7 @@ class Cell(object):
             begin=sample.begin - self.emitter.zero,
             seconds=sample.seconds,
             steps=sample.steps,
-            items=sample.steps * self.declared["batch"],
+            items=sample.steps * self.batch,
         )
 
     def tell_plan(self, windows, steps_per_window, seconds, short):
@@ -115,7 +140,7 @@ class Cell(object):
             "plan",
             windows=max(1, int(math.ceil(windows))),
             steps_per_window=steps_per_window,
-            items_per_step=self.declared["batch"],
+            items_per_step=self.batch,
             seconds=seconds,
             short=short,
         )

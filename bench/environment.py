@@ -38,13 +38,13 @@ def host():
     }
 
 
-def cpu_device():
-    """The protocol's `device` for the CPU, for adapters."""
+def cpu_device(count=1):
+    """The protocol's `device` for the CPU, for adapters; `count` processes or virtual devices share it."""
     found = host()
     return {
         "kind": "cpu",
         "name": found["cpu_model"],
-        "count": 1,
+        "count": count,
         "uuids": [],
         "compute_capability": None,
         "memory_bytes": found["memory_bytes"],

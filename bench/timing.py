@@ -49,12 +49,13 @@ class Loop(object):
     """Runs steps in windows. `step(x, y)` is asynchronous and returns a handle; `batches` yields mini-batches for ever.
 
     `observe(sample, handle)` is called after each window, outside the clock. `seconds` is the training time so far and `steps` the
-    steps so far, first step and warm-up inside.
+    steps so far, first step and warm-up inside. Of several processes all go by one clock: `agree(seconds)` gives each that of the first,
+    so that they take the same number of steps.
     """
 
-    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter):
+    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=float):
         self._step, self._batches, self._synchronize = step, batches, synchronize
-        self._observe, self._clock = observe, clock
+        self._observe, self._clock, self._agree = observe, clock, agree
         self.samples = []
         self.seconds = 0.0
         self.steps = 0
@@ -68,7 +69,7 @@ class Loop(object):
             x, y = next(batches)
             handle = step(x, y)
         self._synchronize()
-        seconds = self._clock() - begin
+        seconds = self._agree(self._clock() - begin)
         sample = Sample(len(self.samples), stage, begin, seconds, steps)
         self.samples.append(sample)
         self.seconds += seconds
@@ -109,7 +110,7 @@ class Loop(object):
             reached = noise(times)
             if len(times) >= least_windows and reached is not None and reached <= wanted_noise:
                 return "noise", reached
-            if self._clock() - begin >= limit_seconds:
+            if self._agree(self._clock() - begin) >= limit_seconds:
                 return "time", reached
 
     def noise(self):

@@ -14,6 +14,7 @@ import numpy as np
 
 from reports.model import Cell, Curve, Group, Repeat, Workload
 from reports.operators import RateCurve
+from reports.scaling import Scaling
 from reports.specifications import titles
 from reports.statistics import Array, Estimate
 from reports.text import between, duration, number, visible
@@ -354,4 +355,63 @@ def operator(curve: RateCurve) -> Figure | None:
         return None
     x = "bytes a run" if curve.by_traffic else "million operations a run"
     layout = _layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    return {"data": traces, "layout": layout}
+
+
+def scaling(shown: Scaling) -> Figure | None:
+    """Items a second by devices, both axes logarithmic: measured points, the ideal line, and dashed what is only predicted."""
+    counts = [point.devices for point in shown.points]
+    rates = [point.rate for point in shown.points]
+    meta = {"framework": shown.framework}
+    unit = f"{text(shown.workload.items)} a second"
+    traces: list[Figure] = []
+    predicted = shown.model.predictions if shown.model else ()
+    if predicted:
+        x = [each.devices for each in predicted]
+        value, low, high = (
+            [shown.predicted_rate(each.devices, seconds) for each, seconds in zip(predicted, times, strict=True)]
+            for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
+        )
+        edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
+        traces.append({**edge, "y": _numbers(low)})
+        traces.append({**edge, "y": _numbers(high), "fill": "tonexty", "opacity": 0.5})
+        hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
+        line = {"width": 2, "dash": "dash"}
+        traces.append(
+            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": _numbers(value), "line": line}
+            | {"hovertemplate": hover, "meta": meta}
+        )
+    far = max([*counts, *(each.devices for each in predicted)])
+    ideal = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "ideal",
+        "x": [1, far],
+        "y": _numbers([rates[0].value, far * rates[0].value]),
+    }
+    traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
+    above = [(rate.high or rate.value) - rate.value for rate in rates]
+    below = [rate.value - (rate.low or rate.value) for rate in rates]
+    bars = {"type": "data", "symmetric": False, "array": _numbers(above), "arrayminus": _numbers(below), "width": 6}
+    traces.append(
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "measured",
+            "x": counts,
+            "y": _numbers([rate.value for rate in rates]),
+            "error_y": bars,
+            "marker": {
+                "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
+                "size": 9,
+            },
+            "hovertemplate": "%{x} devices: %{y:.4g} " + unit + "<extra></extra>",
+            "meta": meta,
+        }
+    )
+    ticks = [2**power for power in range(11) if 2**power <= far]
+    reach = [math.log10(0.8), math.log10(1.25 * far)]
+    layout = _layout(
+        300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
+    )
     return {"data": traces, "layout": layout}

@@ -37,7 +37,7 @@ class Kind:
 def _asked(cell: Cell) -> Match:
     """What was asked of a cell, but for image, framework, device and data."""
     key = cell.key
-    return key.workload, key.precision, key.preset, key.devices, key.batch, cell.mode
+    return key.workload, key.precision, key.preset, key.devices, key.scaling, key.batch, cell.mode
 
 
 def _device(cell: Cell) -> Match:

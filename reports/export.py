@@ -107,6 +107,7 @@ def contrast(row: Contrast) -> dict[str, Any]:
         "preset": cell.key.preset,
         "device": cell.key.device_model,
         "devices": cell.key.devices,
+        "scaling": cell.key.scaling,
         "batch": cell.key.batch,
         "a_runs": " ".join(dict.fromkeys(one.run_id for one in row.before.cells)),
         "b_runs": " ".join(dict.fromkeys(one.run_id for one in row.after.cells)),

@@ -99,10 +99,13 @@ class Key:
     devices: int
     batch: int
     data_source: str
+    scaling: str = ""  # of several devices: weak, where the batch is that of each, or strong
 
     @property
     def device(self) -> str:
-        return f"{self.devices} × {self.device_model}" if self.devices > 1 else self.device_model
+        if self.devices == 1:
+            return self.device_model
+        return f"{self.devices} × {self.device_model}" + (f", {self.scaling} scaling" if self.scaling else "")
 
 
 @dataclass(frozen=True)

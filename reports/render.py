@@ -21,7 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import across, charts, curves, findings, history, operators, profiles, rosetta, tables, text
+from reports import across, charts, curves, findings, history, operators, profiles, rosetta, scaling, tables, text
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
@@ -88,6 +88,13 @@ class Plots:
         words = f"{curve.operation} {curve.direction}: {curve.unit} by size, a line for each cell; the table below has the numbers."
         return self.add(charts.operator(curve), words)
 
+    def scaling(self, shown: scaling.Scaling) -> Chart | None:
+        words = f"{shown.workload.items} a second by devices: {shown.title}; the table below has the numbers."
+        caption = "Markers are measured, with 95 % intervals; the dotted line is the ideal."
+        if shown.model:
+            caption += " Dashed, within its shaded interval: predicted, not measured."
+        return self.add(charts.scaling(shown), words, caption)
+
     def phases(self, group: Group) -> Chart | None:
         words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
         return self.add(charts.phases(group), words)
@@ -132,6 +139,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             devices=across.devices,
             time_to=curves.time_to,
             costs=costs,
+            scalings=scaling.scalings(data),
             history=history.history(data) if len(data.runs) > 1 else None,
             operator_curves=lambda group: operators.curves(group, data.operations),
             profiles=lambda group: profiles.shown(group, data.profiles),

@@ -198,7 +198,8 @@ def _key(row: Row) -> Key:
     workload, precision, preset, kind, model = (str(row.get(name) or "unknown") for name in words)
     source = str(row.get("data_source") or "")
     return Key(
-        workload, precision, preset, kind, model, int(row.get("devices") or 1), int(row.get("batch") or 0), source
+        *(workload, precision, preset, kind, model, int(row.get("devices") or 1), int(row.get("batch") or 0), source),
+        str(row.get("scaling") or ""),
     )
 
 
@@ -290,6 +291,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     uuids = row.get("device_uuids")
     if gpus != "none" and uuids is not None and len(uuids):
         gpus = ",".join(str(uuid) for uuid in uuids)
+    several = row.get("devices") if int(row.get("devices") or 1) > 1 else None
     options = {
         "gpus": gpus,
         "images": row.get("image"),
@@ -301,6 +303,8 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
         "engine": row.get("engine") or manifest["engine"],
         "seed": row.get("seed"),
         "repeats": manifest["repeats"],
+        "devices": several,
+        "scaling": (row.get("scaling") or None) if several else None,
     }
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["runner", "matrix", *words])
@@ -331,7 +335,8 @@ def _workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
     for number, name in enumerate(sorted(grouped), start=1):
         groups = _with_sources(grouped[name])
         ordered = sorted(
-            groups, key=lambda key: (key.device_kind, key.device_model, key.devices, key.precision, key.preset)
+            groups,
+            key=lambda key: (key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset),
         )
         done = tuple(_group(f"group-{number}-{at}", key, groups[key]) for at, key in enumerate(ordered, start=1))
         workloads.append(_described(f"workload-{number}", name, done))

@@ -56,6 +56,8 @@ def arguments(cell: Cell, profiled: bool = False) -> list[str]:
         "--devices": str(cell.devices),
         "--seed": str(cell.seed),
     }
+    if cell.scaling:
+        values["--scaling"] = cell.scaling
     more = ["--profile"] if profiled else []
     return ["run", cell.workload, *(word for pair in values.items() for word in pair), *more]
 

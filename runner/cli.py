@@ -33,10 +33,10 @@ def words(values: list[str] | None) -> tuple[str, ...]:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Numbers of GPUs between commas, each once."""
+    """Numbers of devices between commas, each once."""
     if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
         could_not_start(
-            ValueError(f"--devices: {text!r} is not a number of GPUs, or several between commas like 1,2,4")
+            ValueError(f"--devices: {text!r} is not a number of devices, or several between commas like 1,2,4")
         )
     return tuple(sorted({int(word) for word in text.split(",")}))
 
@@ -81,7 +81,15 @@ def matrix(
     each_gpu: Annotated[
         bool, typer.Option("--each-gpu", help="Every cell on every GPU: finds the weak one among equals.")
     ] = False,
-    devices: Annotated[str, typer.Option(help="GPUs a cell: 1, or e.g. 1,2,4.")] = "1",
+    devices: Annotated[
+        str,
+        typer.Option(
+            help="GPUs a cell: 1, or e.g. 1,2,4. Without GPUs, processes or virtual devices that share the cell's CPUs."
+        ),
+    ] = "1",
+    scaling: Annotated[
+        str, typer.Option(help="Of cells with several devices: weak keeps the batch of each, strong that of all.")
+    ] = "weak",
     cool_down: Annotated[
         bool, typer.Option("--cool-down", help="Before each cell, let its GPU get as cool as it was at the start.")
     ] = False,
@@ -134,11 +142,14 @@ def matrix(
 
     if preset not in ("quick", "standard", "full"):
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
+    if scaling not in ("weak", "strong"):
+        could_not_start(ValueError(f"--scaling: there is no {scaling!r}; there are weak and strong"))
     options = command.Options(
         gpus=gpus,
         share=share,
         each_gpu=each_gpu,
         devices=counts(devices),
+        scaling=scaling,
         cool_down=cool_down,
         wait=not no_wait,
         images=words(images),

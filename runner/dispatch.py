@@ -106,7 +106,7 @@ class _Pool:
         self.places = there
         by_size: dict[int, list[Job]] = {}
         for job in jobs:
-            by_size.setdefault(job.cell.devices, []).append(job)
+            by_size.setdefault(job.cell.takes, []).append(job)
         self.waiting = {size: _Waiting(by_size[size], seconds) for size in sorted(by_size, reverse=True)}
         self.running: dict[Job, tuple[float, float]] = {}  # job -> (when it began, how long it is expected to take)
 
@@ -116,7 +116,7 @@ class _Pool:
     def horizon(self, now: float) -> float:
         """Seconds until all of this pool's work is done, were it spread evenly."""
         work = sum(size * waiting.work for size, waiting in self.waiting.items())
-        rest = sum(job.cell.devices * max(0.0, at + length - now) for job, (at, length) in self.running.items())
+        rest = sum(job.cell.takes * max(0.0, at + length - now) for job, (at, length) in self.running.items())
         return (work + rest) / max(1, self.boards())
 
     def room(self, size: int) -> int:
@@ -125,12 +125,12 @@ class _Pool:
         for larger, waiting in self.waiting.items():
             if larger <= size:
                 break
-            wanted = len(waiting) + sum(job.cell.devices == larger for job in self.running)
+            wanted = len(waiting) + sum(job.cell.takes == larger for job in self.running)
             left -= larger * min(left // larger, wanted)
         return left
 
     def held(self, size: int) -> int:
-        return sum(job.cell.devices for job in self.running if job.cell.devices <= size)
+        return sum(job.cell.takes for job in self.running if job.cell.takes <= size)
 
     def turns(self, now: float) -> list[tuple[int, float]]:
         """Whose turn it is: numbers of devices, each with the length from which a job is taken before its turn.
@@ -185,7 +185,7 @@ class Dispatcher:
 
     def put_back(self, job: Job) -> None:
         """A job that ended through no fault of its own waits again."""
-        self._pool_of(job).waiting[job.cell.devices].put_back(job)
+        self._pool_of(job).waiting[job.cell.takes].put_back(job)
 
     def lost(self, board: str) -> None:
         """A GPU is gone: nothing is given to it any more."""

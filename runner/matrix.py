@@ -44,6 +44,7 @@ class Options:
     share: bool = False
     each_gpu: bool = False
     devices: tuple[int, ...] = (1,)
+    scaling: str = "weak"
     cool_down: bool = False
     wait: bool = True
     images: tuple[str, ...] = ()
@@ -117,12 +118,15 @@ def look_ahead(options: Options) -> Prospect:
         precisions=options.precisions or None,
         modes=options.modes,
         devices=options.devices,
+        scaling=options.scaling,
         each_gpu=options.each_gpu,
         named=options.images,
     )
-    modes = {name: tuple(each.modes) for name, each in frameworks.load_frameworks().items()}
+    declared = frameworks.load_frameworks()
+    modes = {name: tuple(each.modes) for name, each in declared.items()}
+    parallel = {name for name, each in declared.items() if each.parallel}
     unfit = Room(engine).unfit
-    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit)
+    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel)
     expectation = Expectation(known, expect.seen(options.out))
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 
@@ -398,7 +402,7 @@ def print_plan(prospect: Prospect, as_json: bool) -> None:
 
     table = Table("workload", "framework", "mode", "image", "precision", "device", "expected", title="cells")
     for cell in prospect.plan.cells:
-        device = f"{cell.devices} x {cell.device_model}" if cell.devices > 1 else cell.device_model
+        device = f"{cell.devices} x {cell.device_model}, {cell.scaling}" if cell.devices > 1 else cell.device_model
         device += f" {cell.device_uuid}" if cell.device_uuid else ""
         row = (cell.workload, cell.framework, cell.mode, cell.image, cell.precision, device)
         table.add_row(*row, progress.minutes(expected(cell)))

@@ -38,17 +38,27 @@ class Cell:
     seed: int
     lock_sha256: str
     device_uuid: str = ""  # the one GPU that it is for; "": any of its model
+    scaling: str = (
+        ""  # of several devices, which batch stays: weak (that of each) | strong (that of all); "": one device
+    )
 
     @property
     def id(self) -> str:
-        """The first 16 hex digits of the sha256 of its content as canonical JSON."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """The first 16 hex digits of the sha256 of its content as canonical JSON, without `scaling` where there is none:
+        cells of one device have the ids that they had before there were others."""
+        content = {name: value for name, value in asdict(self).items() if value or name != "scaling"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def takes(self) -> int:
+        """How many devices of the machine it holds: what a CPU cell calls devices are processes that share the one CPU."""
+        return 1 if self.device_kind == "cpu" else self.devices
 
     @property
     def label(self) -> str:
         mode = "" if self.mode == "default" else f" {self.mode}"
-        several = f" x{self.devices}" if self.devices > 1 else ""
+        several = f" x{self.devices} {self.scaling}" if self.devices > 1 else ""
         only = f" {self.device_uuid}" if self.device_uuid else ""
         return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}{several}{only}"
 
@@ -90,7 +100,8 @@ class Request:
     preset: str = "quick"
     modes: tuple[str, ...] = ("default",)  # "all": each one that a framework declares
     seed: int = 1
-    devices: tuple[int, ...] = (1,)  # GPUs a cell; a CPU cell has its one CPU
+    devices: tuple[int, ...] = (1,)  # GPUs a cell; of a CPU, processes or virtual devices that share it
+    scaling: str = "weak"  # of cells with several devices: weak | strong
     each_gpu: bool = False  # every cell on every GPU, and not on any one of its model
     frameworks: tuple[str, ...] | None = None
     workloads: tuple[str, ...] | None = None
@@ -119,10 +130,12 @@ def plan(
     modes: Mapping[str, Collection[str]],
     machine: Machine,
     unfit: Callable[[Image], str | None],
+    parallel: Collection[str] = (),
 ) -> Plan:
     """Every combination of the images and workloads on this machine, as a cell or as a skip. Raises PlanError.
 
-    `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs; `modes` are each framework's.
+    `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs; `modes` are each framework's;
+    `parallel` are the frameworks that train on several devices.
     """
     _check_names(request, images, workloads, modes)
     twins = {image.cpu_twin for image in images if image.cpu_twin}
@@ -139,6 +152,7 @@ def plan(
                 or _mode_reason(framework, mode, modes[framework])
                 or _precision_reason(precision, workload, image, target.gpu)
                 or _memory_reason(workload, target.gpu)
+                or _several_reason(framework, workload, target.count, parallel)
             )
             if reason:
                 why = (target.kind, target.model, reason, target.count, target.uuid)
@@ -146,7 +160,8 @@ def plan(
                 continue
             where = (request.preset, mode, target.kind, target.model, target.count)
             what = (workload.batch, request.seed, image.lock_sha256, target.uuid)
-            cells.append(Cell(image.name, framework, workload.name, precision, *where, *what))
+            scaling = request.scaling if target.count > 1 else ""
+            cells.append(Cell(image.name, framework, workload.name, precision, *where, *what, scaling))
     return Plan(tuple(cells), tuple(skips))
 
 
@@ -206,7 +221,10 @@ class _Target:
 def _targets(image: Image, machine: Machine, request: Request) -> list[_Target]:
     """The devices that an image is meant for."""
     if image.accelerator == "cpu":
-        return [_Target("cpu", machine.cpu.model)]
+        there = len(machine.cpu.cpus)
+        return [
+            _Target("cpu", machine.cpu.model, count, reason=_cpus_reason(count, there)) for count in request.devices
+        ]
     models: dict[str, list[Gpu]] = {}
     for gpu in machine.gpus:
         models.setdefault(gpu.model, []).append(gpu)
@@ -227,11 +245,29 @@ def _targets(image: Image, machine: Machine, request: Request) -> list[_Target]:
     return found or [_Target("cuda", "")]
 
 
+def _cpus_reason(count: int, there: int) -> str | None:
+    if count == 1 or count <= there:
+        return None
+    return f"{count} devices of a CPU are {count} processes that share its CPUs, of which there {_are(there)} to use"
+
+
 def _count_reason(count: int, gpus: Sequence[Gpu]) -> str | None:
     if count > 1 and gpus[0].instance is not None:
         return f"{gpus[0].model}: MIG instances cannot work together, and it takes {count} GPUs"
     there = len({gpu.board for gpu in gpus})
     return f"it takes {count} GPUs, and of {gpus[0].model} there {_are(there)} to use" if there < count else None
+
+
+def _several_reason(framework: str, workload: Workload, count: int, parallel: Collection[str]) -> str | None:
+    if count == 1:
+        return None
+    if workload.task != "train":
+        return f"{workload.name} is measured on one device: only training shares its batches among several"
+    if framework not in parallel:
+        return f"{framework} uses one device here; those that use several: {', '.join(sorted(parallel)) or 'none'}"
+    if workload.batch % count:
+        return f"{count} devices cannot share {workload.name}'s batch of {workload.batch} evenly, and parity is proved on it"
+    return None
 
 
 def _are(count: int) -> str:

@@ -264,6 +264,9 @@ def _device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str
     device = recorder.environment["device"]
     if device["kind"] != cell.device_kind:
         return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
+    if device["kind"] == "cpu" and device["count"] != cell.devices:
+        asked = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
+        return "wrong-device", f"it ran on {device['count']} CPU devices where {asked} asked for"
     if uuids and not same_gpus(device["uuids"], uuids):
         where = ", ".join(device["uuids"]) or "a GPU that it does not name"
         return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"

@@ -40,7 +40,11 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("mode", "string"),  # how the framework compiles: "default" is the framework's own habit
         ("device_kind", "string"),  # cpu | cuda
         ("device_model", "string"),  # as the host names it
-        ("devices", "int32"),
+        ("devices", "int32"),  # on a CPU, processes or virtual devices that share it
+        (
+            "scaling",
+            "string",
+        ),  # of several devices: weak (batch is that of each) | strong (that of all); else empty or null
         ("device_uuid", "string"),  # the one GPU that it was for (--each-gpu); empty: any of its model
         ("batch", "int32"),
         ("seed", "int64"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from reports.model import Cell
 
@@ -30,6 +30,7 @@ class Facts(BaseModel):
     batch: int
     devices: int
     device_kind: Text
+    scaling: Text = ""  # of several devices: which batch stays
     variant: Text
     # the machine
     device_model: Text
@@ -52,6 +53,12 @@ class Facts(BaseModel):
     image: Text
     engine: Text
     lock_sha256: Text | None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `scaling` where there is none, so that references saved before there was one keep their digests."""
+        found: dict[str, Any] = dump(self)
+        return {name: value for name, value in found.items() if value or name != "scaling"}
 
     @property
     def name(self) -> str:
@@ -79,6 +86,7 @@ def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) 
         preset=_text(cell.key.preset),
         batch=cell.key.batch,
         devices=cell.key.devices,
+        scaling=cell.key.scaling,
         device_kind=_text(cell.key.device_kind),
         variant=_text(cell.variant[0]),
         device_model=_text(cell.key.device_model),

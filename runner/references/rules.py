@@ -10,7 +10,18 @@ from runner.references.facts import Difference, Facts
 from runner.references.saved import Reference, SavedCell
 
 # A cell is never compared with one that differs in any of these: it is another computation, or another length of it.
-IDENTITY = ("workload", "framework", "variant", "mode", "precision", "preset", "batch", "devices", "device_kind")
+IDENTITY = (
+    "workload",
+    "framework",
+    "variant",
+    "mode",
+    "precision",
+    "preset",
+    "batch",
+    "devices",
+    "scaling",
+    "device_kind",
+)
 
 # Somebody's choice, or another make of the same thing: a gap may be theirs, so they take a verdict of slow or fast away.
 CHOICES = (

@@ -67,6 +67,15 @@ def assert_sound(spans: Sequence[Span], jobs: Sequence[Job]) -> None:
             assert first[1] <= second[0]
 
 
+def test_a_cpu_cell_of_several_devices_takes_the_one_cpu_and_runs_alone() -> None:
+    cpu = Place("", "cpu", "cpu", "AMD EPYC")
+    on_cpu = {"device_kind": "cpu", "device_model": "AMD EPYC"}
+    jobs = [Job(cell, 1) for cell in (*cells(2, **on_cpu), *cells(2, **on_cpu, devices=2, scaling="weak"))]
+    spans = simulate(jobs, [cpu], lambda cell: 10.0)
+    assert sorted(span.begin for span in spans) == [0, 10, 20, 30]
+    assert {span.job for span in spans} == set(jobs)
+
+
 @given(
     models=st.lists(st.sampled_from(["A", "B"]), min_size=1, max_size=9),
     wanted=st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(1, 4)), max_size=30),

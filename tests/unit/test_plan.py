@@ -62,7 +62,7 @@ def gpu_image(folder: Path, name: str = "torch-1-cu128", **fields: Any) -> Image
 
 
 def planned(images: list[Image], machine: Machine = NO_GPU, unfit: str | None = None, **asked: Any) -> Plan:
-    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, MODES, machine, lambda _: unfit)
+    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, MODES, machine, lambda _: unfit, {"torch"})
 
 
 def reasons(found: Plan) -> set[str]:
@@ -185,6 +185,37 @@ def test_a_cell_of_several_gpus_needs_so_many_of_one_model(folder: Path) -> None
         ("NVIDIA L4", 1),
     }
     assert reasons(found) == {"it takes 2 GPUs, and of NVIDIA L4 there is 1 to use"}
+
+
+def test_a_cpu_cell_of_several_devices_is_processes_that_share_the_cpu(folder: Path) -> None:
+    found = planned([image(folder)], devices=(1, 2, 4), precisions=("fp32",))
+    assert {(cell.devices, cell.scaling, cell.takes) for cell in found.cells} == {(1, "", 1), (2, "weak", 1)}
+    assert reasons(found) == {"4 devices of a CPU are 4 processes that share its CPUs, of which there are 2 to use"}
+    strong = planned([image(folder)], devices=(1, 2), scaling="strong", precisions=("fp32",))
+    assert {cell.id for cell in found.cells} & {cell.id for cell in strong.cells} == {
+        cell.id for cell in found.cells if cell.devices == 1
+    }
+    assert next(cell.label for cell in strong.cells if cell.devices == 2).endswith("cnn-cifar10 fp32 x2 strong")
+
+
+def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    other = planned([image(folder, "jax-1-cpu", frameworks=("jax",))], machine, devices=(2,), precisions=("fp32",))
+    assert not other.cells
+    assert reasons(other) == {"jax uses one device here; those that use several: torch"}
+    odd = planned([image(folder)], machine, devices=(3,), workloads=("cnn-cifar10",), precisions=("fp32",))
+    assert reasons(odd) == {"3 devices cannot share cnn-cifar10's batch of 64 evenly, and parity is proved on it"}
+    features = {"resnet50-features": load_workloads()["resnet50-features"]}
+    known = {("torch", "resnet50_features")}
+    asked = Request(devices=(2,), precisions=("fp32",))
+    alone = plan(asked, [image(folder)], features, known, MODES, machine, lambda _: None, {"torch"})
+    assert "only training" in next(iter(reasons(alone)))
+
+
+def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
+    cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+    assert cell.id == "185a41cffb023abb"
+    assert replace(cell, devices=2, scaling="weak").id != replace(cell, devices=2, scaling="strong").id
 
 
 def test_mig_instances_do_not_work_together(folder: Path) -> None:

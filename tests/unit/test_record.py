@@ -289,6 +289,12 @@ def test_a_gpu_cell_that_does_not_say_which_gpus_it_ran_on_fails(play: Play) -> 
     assert "a GPU that it does not name" in str(reason)
 
 
+def test_a_cpu_cell_that_ran_on_fewer_devices_than_asked_is_a_failure(play: Play) -> None:
+    _, (status, kind, reason) = play([RECORDED], cell=replace(CELL, devices=2, scaling="weak"))
+    assert (status, kind) == ("failed", "wrong-device")
+    assert reason == "it ran on 1 CPU devices where 2 processes or virtual devices were asked for"
+
+
 def test_a_cell_that_ran_another_framework_is_a_failure(play: Play) -> None:
     _, (status, _, _) = play([RECORDED], cell=replace(CELL, framework="jax"))
     assert status == "failed"

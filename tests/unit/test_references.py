@@ -185,6 +185,7 @@ OTHER = {
     "preset": "standard",
     "batch": 128,
     "devices": 2,
+    "scaling": "strong",
     "device_kind": "cpu",
 }
 
@@ -194,6 +195,12 @@ def test_nothing_is_compared_across_computations_presets_or_parity_states(name: 
     choice = choose(facts(), [reference(**{name: OTHER[name]})])
     assert choice.cell is None
     assert choice.why
+
+
+def test_a_reference_of_before_there_was_scaling_keeps_its_digest() -> None:
+    assert "scaling" not in facts().model_dump()
+    assert facts(scaling="weak").model_dump()["scaling"] == "weak"
+    assert Facts(**facts().model_dump()) == facts()
 
 
 def test_a_reference_of_another_preset_is_named_as_that() -> None:

@@ -27,16 +27,23 @@ def configure(setup):
     jax.config.update("jax_enable_x64", setup.precision == "fp64")  # without it every float64 becomes a float32
     os.environ["NPROC"] = str(setup.threads)  # how many threads XLA's CPU client starts
     jax.config.update("jax_platforms", setup.device)
+    if (
+        setup.device == "cpu" and setup.devices > 1
+    ):  # read when the backend starts; the virtual devices share the threads
+        flag = " --xla_force_host_platform_device_count=%d" % setup.devices
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flag
     # The default lets matmul and convolution use tf32 on Ampere and later: set it, and read it back in settings().
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if setup.precision == "tf32" else "highest")
     if setup.device == "cuda":
         try:
-            jax.devices()
+            there = len(jax.devices())
         except (RuntimeError, AssertionError) as error:  # the latter where no CUDA plugin is installed
             raise Unsupported(
                 "a GPU was asked for, but jax %s finds none (%s); start the container with one, or use the CPU image"
                 % (jax.__version__, str(error) or "no CUDA plugin is installed")
             )
+        if there < setup.devices:
+            raise Unsupported("%d GPUs were asked for, and jax finds %d" % (setup.devices, there))
 
 
 def versions():
@@ -60,7 +67,7 @@ def versions():
 
 def device(setup):
     if setup.device == "cpu":
-        return environment.cpu_device()
+        return environment.cpu_device(len(jax.devices()))
     found = jax.devices()
     return {
         "kind": "cuda",

@@ -27,13 +27,25 @@ def configure(name, setup):
             "a GPU was asked for, but mxnet %s finds none; start the container with a GPU, or use the CPU image"
             % mxnet.__version__
         )
+    if setup.device == "cuda" and mxnet.context.num_gpus() < setup.devices:
+        raise Unsupported("%d GPUs were asked for, and mxnet finds %d" % (setup.devices, mxnet.context.num_gpus()))
     _setup = setup
 
 
 def context(setup):
+    return contexts(setup)[0]
+
+
+def contexts(setup):
+    """All that train together. On a CPU, cpu(1) is another queue of MXNet's engine on the same processors."""
     import mxnet
 
-    return mxnet.gpu(0) if setup.device == "cuda" else mxnet.cpu()
+    return [mxnet.gpu(index) if setup.device == "cuda" else mxnet.cpu(index) for index in range(setup.devices)]
+
+
+def kvstore(several):
+    """Who adds the gradients of several contexts up: the devices themselves, or nobody where there is one."""
+    return "device" if len(several) > 1 else None
 
 
 def versions():
@@ -51,7 +63,7 @@ def device(setup):
     import mxnet
 
     if setup.device == "cpu":
-        return environment.cpu_device()
+        return environment.cpu_device(len(contexts(setup)))
     return {
         "kind": "cuda",
         "name": "GPU 0",  # MXNet does not tell the model

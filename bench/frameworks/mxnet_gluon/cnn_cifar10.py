@@ -8,7 +8,7 @@ import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet.framework import contexts, kvstore
 from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet.pool import MaxPool
 
@@ -18,7 +18,8 @@ LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 class Training:
     def __init__(self, setup):
         mx.random.seed(setup.seed)
-        self.context = context(setup)
+        self.contexts = contexts(setup)
+        self.context = self.contexts[0]
         self.dropout = setup.training
         self.network = nn.HybridSequential()
         conv1, conv2 = nn.Conv2D(50, 3, padding=1, in_channels=3), nn.Conv2D(50, 3, padding=1, in_channels=50)
@@ -30,7 +31,7 @@ class Training:
             *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2),  # Dense flattens, in C, H, W order
         )
         self.layers = dict(zip(LAYERS, (conv1, conv2, conv3, conv4, dense1, dense2)))
-        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)  # load() brings the real values
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = SoftmaxCrossEntropy()
         self.loss.hybridize(static_alloc=True, static_shape=True)
@@ -42,11 +43,14 @@ class Training:
             layer.bias.set_data(parameters[name + ".b"])
         # A10: MXNet's momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
         self.trainer = gluon.Trainer(
-            self.network.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0}, kvstore=None
+            self.network.collect_params(),
+            "sgd",
+            {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0},
+            kvstore=kvstore(self.contexts),
         )
 
     def read(self):
-        return self._read(lambda parameter: parameter.data())
+        return self._read(lambda parameter: parameter.data(self.context))
 
     def inputs(self, x, y):
         return x, y
@@ -62,7 +66,7 @@ class Training:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         # backward() of a vector of losses gives the gradient of their sum
-        gradients = self._read(lambda parameter: parameter.grad() / len(x))
+        gradients = self._read(lambda parameter: parameter.grad(self.context) / len(x))
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):

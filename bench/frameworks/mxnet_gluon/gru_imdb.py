@@ -10,7 +10,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn, rnn
 
 import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
-from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet.framework import contexts, kvstore
 from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
 
 
@@ -30,9 +30,10 @@ class Network(gluon.HybridBlock):
 class Training:
     def __init__(self, setup):
         mx.random.seed(setup.seed)
-        self.context = context(setup)
+        self.contexts = contexts(setup)
+        self.context = self.contexts[0]
         self.network = Network()
-        self.network.initialize(mx.init.Zero(), ctx=self.context)
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = SoftmaxCrossEntropy()
         self.loss.hybridize(static_alloc=True, static_shape=True)
@@ -53,10 +54,10 @@ class Training:
             parameter.set_data(parameters[name])
         # C9: every constant set
         adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
-        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
+        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=kvstore(self.contexts))
 
     def read(self):
-        return {name: parameter.data().asnumpy() for name, parameter in self.parameters.items()}
+        return {name: parameter.data(self.context).asnumpy() for name, parameter in self.parameters.items()}
 
     def inputs(self, x, y):
         return x, y
@@ -72,7 +73,9 @@ class Training:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         # backward() of a vector of losses gives the gradient of their sum
-        gradients = {name: parameter.grad().asnumpy() / len(x) for name, parameter in self.parameters.items()}
+        gradients = {
+            name: parameter.grad(self.context).asnumpy() / len(x) for name, parameter in self.parameters.items()
+        }
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):

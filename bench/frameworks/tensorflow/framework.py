@@ -33,11 +33,16 @@ def configure(setup):
     gpus = tf.config.list_physical_devices("GPU")
     if setup.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
+        if setup.devices > 1:  # logical ones, which share the threads
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(setup.devices)]
+            tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     elif not gpus:
         raise Unsupported(
             "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or use the CPU image"
             % tf.__version__
         )
+    elif len(gpus) < setup.devices:
+        raise Unsupported("%d GPUs were asked for, and tensorflow finds %d" % (setup.devices, len(gpus)))
     else:
         for gpu in gpus:  # without it TensorFlow takes the whole memory at once, and no peak can be told
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -56,7 +61,7 @@ def versions():
 
 def device(setup):
     if setup.device == "cpu":
-        return environment.cpu_device()
+        return environment.cpu_device(len(tf.config.list_logical_devices("CPU")))
     gpus = tf.config.list_physical_devices("GPU")
     found = tf.config.experimental.get_device_details(gpus[0])
     return {

@@ -3,6 +3,8 @@
 import shutil
 
 import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from bench import environment
 from bench.errors import Unsupported
@@ -27,6 +29,8 @@ def configure(setup):
     # A3: images of one size, so the search for the fastest algorithm pays; it halved PyTorch's time on a K80.
     torch.backends.cudnn.benchmark = True
     _device = torch_device(setup)
+    if _device.type == "cuda":
+        torch.cuda.set_device(_device)
 
 
 def torch_device(setup):
@@ -36,11 +40,18 @@ def torch_device(setup):
             "a GPU was asked for, but torch %s (CUDA %s) finds none; start the container with a GPU, or use the CPU image"
             % (torch.__version__, torch.version.cuda)
         )
-    return torch.device("cuda", 0) if setup.device == "cuda" else torch.device("cpu")
+    if setup.device == "cuda" and torch.cuda.device_count() < setup.devices:
+        raise Unsupported("%d GPUs were asked for, and torch finds %d" % (setup.devices, torch.cuda.device_count()))
+    return torch.device("cuda", setup.rank) if setup.device == "cuda" else torch.device("cpu")
 
 
 def compiled(setup, network):
-    """The network as the cell's mode runs it: itself, or what TorchDynamo and Inductor make of it at its first call."""
+    """The network as the cell's mode runs it: itself, or what TorchDynamo and Inductor make of it at its first call.
+
+    Where several devices train it, backward() on what it returns leaves the mean of all their gradients (DistributedDataParallel).
+    """
+    if setup.devices > 1:
+        network = DistributedDataParallel(network, device_ids=[setup.rank] if setup.device == "cuda" else None)
     return torch.compile(network) if setup.mode == "compile" else network
 
 
@@ -73,14 +84,15 @@ def _cudnn(number):
 
 def device(setup):
     if setup.device == "cpu":
-        return environment.cpu_device()
-    found = torch.cuda.get_device_properties(0)
-    uuid = getattr(found, "uuid", None)
+        return environment.cpu_device(distributed.get_world_size() if setup.devices > 1 else 1)
+    used = [torch.cuda.get_device_properties(index) for index in range(setup.devices)]
+    found = used[0]
+    uuids = [getattr(one, "uuid", None) for one in used]
     return {
         "kind": "cuda",
         "name": found.name,
         "count": torch.cuda.device_count(),
-        "uuids": ["GPU-%s" % uuid] if uuid is not None else [],
+        "uuids": ["GPU-%s" % uuid for uuid in uuids] if None not in uuids else [],
         "compute_capability": "%d.%d" % (found.major, found.minor),
         "memory_bytes": found.total_memory,
     }

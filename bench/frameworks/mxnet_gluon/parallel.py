@@ -1,0 +1,45 @@
+"""Several devices in Gluon: one process, parameters on every context, a Trainer whose kvstore is "device".
+
+Idiomatic here: split and load, as the Gluon book teaches it: each part's forward and backward pass is put into its context's queue, and
+the engine runs them side by side; Trainer.step() adds the gradients up and divides by the whole batch.
+"""
+
+import numpy as np
+
+
+def build(adapter_class, setup):
+    return Split(adapter_class(setup))
+
+
+class Split(object):
+    """An adapter on several contexts: whole batches in, and what comes out is of the whole batch."""
+
+    def __init__(self, training):
+        self.training, self.contexts = training, training.contexts
+        self.load, self.read, self.inputs = training.load, training.read, training.inputs
+
+    def probe(self, x, y):
+        parts = self._each(self.training.probe, x, y)
+        gradients = {name: sum(part[2][name] for part in parts) / len(parts) for name in parts[0][2]}
+        return np.concatenate([part[0] for part in parts]), sum(part[1] for part in parts) / len(parts), gradients
+
+    def step(self, x, y):
+        losses = [loss for _, loss in self._each(self.training._backward, x, y)]
+        self.training.trainer.step(len(x))
+        return losses
+
+    def value(self, losses):
+        return sum(self.training.value(loss) for loss in losses) / len(losses)
+
+    def predict(self, x):
+        return np.concatenate(self._each(self.training.predict, x))
+
+    def _each(self, function, *arrays):
+        """What the adapter's function gives of each part in its context."""
+        size = len(arrays[0]) // len(self.contexts)
+        found = []
+        for at, context in enumerate(self.contexts):
+            self.training.context = context
+            found.append(function(*(array[at * size : (at + 1) * size] for array in arrays)))
+        self.training.context = self.contexts[0]
+        return found

@@ -1,0 +1,81 @@
+"""Several devices in TensorFlow: one process, MirroredStrategy.
+
+Idiomatic here: variables are made in the strategy's scope, and each replica computes its part of the batch inside strategy.run. Keras 3
+divides a replica's loss by their number there, and its optimisers add the gradients up (Keras' scale_loss_for_distribution).
+On a CPU the devices are logical ones, which share its threads.
+"""
+
+import tensorflow as tf
+
+from bench.errors import Unsupported
+
+_strategies = {}  # number of devices -> its one strategy: those of two would number their all-reduces alike
+
+
+def build(adapter_class, setup):
+    if setup.mode != "default":
+        raise Unsupported(
+            "mode %r is of one device here: tf.function with MirroredStrategy is not compiled by XLA" % setup.mode
+        )
+    if setup.devices not in _strategies:
+        kind = "GPU" if setup.device == "cuda" else "CPU"
+        names = ["/%s:%d" % (kind, index) for index in range(setup.devices)]
+        _strategies[setup.devices] = tf.distribute.MirroredStrategy(names)
+    strategy = _strategies[setup.devices]
+    with strategy.scope():
+        training = adapter_class(setup)
+    return Mirrored(training, strategy)
+
+
+class Mirrored:
+    """An adapter on several devices: whole batches in, and what comes out is of the whole batch."""
+
+    def __init__(self, training, strategy):
+        self.training, self.strategy = training, strategy
+        self.read, self.inputs, self.value = training.read, training.inputs, training.value
+        training.loss_and_gradients = self.loss_and_gradients  # what its probe() calls
+        self.train_step, self.logits = tf.function(self._train_step), tf.function(self._logits)
+        self.replicas_gradients = tf.function(self._replicas_gradients)
+
+    def load(self, parameters):
+        with self.strategy.scope():
+            self.training.load(parameters)
+
+    def probe(self, x, y):
+        return self.training.probe(x, y)
+
+    def step(self, x, y):
+        return self.train_step(self.parted(x), self.parted(y))
+
+    def predict(self, x):
+        return self.logits(self.parted(x)).numpy()
+
+    def loss_and_gradients(self, x, y):
+        return self.replicas_gradients(self.parted(x), self.parted(y))
+
+    def parted(self, batch):
+        """Each replica's part, straight to its device."""
+        size = len(batch) // self.strategy.num_replicas_in_sync
+
+        def part(replica):
+            at = replica.replica_id_in_sync_group
+            return tf.constant(batch[at * size : (at + 1) * size])
+
+        return self.strategy.experimental_distribute_values_from_function(part)
+
+    def added(self, values):
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+    def _train_step(self, x, y):
+        return self.added(self.strategy.run(self.training._train_step, (x, y)))
+
+    def _replicas_gradients(self, x, y):
+        def replica(x, y):
+            logits, loss, gradients = self.training._loss_and_gradients(x, y)
+            return logits, loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        logits, loss, gradients = self.strategy.run(replica, (x, y))
+        return self.strategy.gather(logits, axis=0), self.added(loss), [self.added(each) for each in gradients]
+
+    def _logits(self, x):
+        return self.strategy.gather(self.strategy.run(self.training._logits, (x,)), axis=0)

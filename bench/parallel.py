@@ -1,0 +1,167 @@
+"""Several devices in one cell: how a batch is shared out among them, and what their processes tell each other.
+
+Training is data-parallel and synchronous: every device has the same parameters, computes its part of each batch, and takes its step with
+the mean of all gradients. A framework says in framework.json how it does that: "processes", a process a device (bench.ranks starts them,
+and each of them runs the whole cell), or "one-process", which sees all devices. Its parallel.py has the rest.
+Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the workload's in both.
+"""
+
+import importlib
+import os
+
+import numpy as np
+
+from bench import frameworks
+from bench.errors import Unsupported
+
+PROCESSES, ONE_PROCESS = "processes", "one-process"
+SCALINGS = ("weak", "strong")
+
+# Which of a cell's processes this is, and a path that all of them know and none has made (bench.ranks).
+RANK, MEETING = "DLBENCH_RANK", "DLBENCH_MEETING"
+
+# A process that waits for another one longer than this ends with an error. The longest compilation that was met took ten minutes.
+PATIENCE_SECONDS = 900
+
+
+def form(framework):
+    """How a framework uses several devices: "processes", "one-process", or None where it does not."""
+    return frameworks.declaration(framework).get("parallel")
+
+
+def rank():
+    """Which of the cell's processes this is: 0 tells its events."""
+    return int(os.environ.get(RANK, "0"))
+
+
+def batch_of_all(batch, devices, scaling):
+    """Items in a step of all devices together."""
+    return batch * devices if scaling == "weak" else batch
+
+
+def check(framework, task, batch, devices):
+    """Raises Unsupported where this cannot run on so many devices."""
+    if devices == 1:
+        return
+    if form(framework) is None:
+        raise Unsupported("%s uses one device here, and %d were asked for" % (framework, devices))
+    if task != "train":
+        raise Unsupported("only training uses several devices here, and this is of the task %r" % task)
+    if batch % devices:
+        raise Unsupported("%d devices cannot share a batch of %d evenly; ask for a divisor of it" % (devices, batch))
+
+
+def threads_of_each(framework, threads, devices):
+    """CPU threads of one process, of those that the cell has."""
+    return max(1, threads // devices) if form(framework) == PROCESSES else threads
+
+
+def join(framework, setup):
+    """The devices of this cell, its framework configured: Alone, OneProcess or Processes. In the latter case all of them are met."""
+    if setup.devices == 1:
+        return Alone()
+    module = importlib.import_module("bench.frameworks.%s.parallel" % framework)
+    if form(framework) == ONE_PROCESS:
+        return OneProcess(module)
+    return Processes(module.Link(setup, os.environ[MEETING], PATIENCE_SECONDS), setup)
+
+
+class Alone(object):
+    """One device, one process."""
+
+    rank, count = 0, 1
+
+    def build(self, adapter_class, setup):
+        return adapter_class(setup)
+
+    def whole(self, training):
+        """The adapter as one that is given whole batches and tells of whole batches: what the parity check wants."""
+        return training
+
+    def gather(self, value):
+        """What each process gives, in their order. All of them must call it."""
+        return [value]
+
+    def leave(self):
+        """Part from the other processes: the cell has ended well."""
+
+
+class OneProcess(Alone):
+    """Several devices in one process: the framework's parallel.py makes an adapter that shares each batch out among them."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def build(self, adapter_class, setup):
+        return self._module.build(adapter_class, setup)
+
+
+class Processes(Alone):
+    """One of several processes. `link.gather(value)` is the framework's own; its adapters average gradients by themselves."""
+
+    def __init__(self, link, setup):
+        self._link = link
+        self.rank, self.count = setup.rank, setup.devices
+
+    def whole(self, training):
+        return Whole(training, self)
+
+    def gather(self, value):
+        return self._link.gather(value)
+
+    def leave(self):
+        self._link.leave()
+
+
+class Whole(object):
+    """An adapter among several processes, seen as one: takes whole batches, computes its part, tells of the whole.
+
+    A gradient and a parameter stay this process's own: that they are the whole's is what the parity check proves, of every process.
+    """
+
+    def __init__(self, training, group):
+        self._training, self._group = training, group
+        for name in ("VARIANT", "VARIANT_REASON"):
+            if hasattr(training, name):
+                setattr(self, name, getattr(training, name))
+
+    def load(self, parameters):
+        self._training.load(parameters)
+
+    def read(self):
+        return self._training.read()
+
+    def inputs(self, x, y):
+        return self._training.inputs(x, y)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self._training.probe(self._part(x), self._part(y))
+        parts = self._group.gather((np.asarray(logits), float(loss)))
+        return np.concatenate([part for part, _ in parts]), sum(one for _, one in parts) / len(parts), gradients
+
+    def step(self, x, y):
+        return self._training.step(self._part(x), self._part(y))
+
+    def value(self, loss):
+        return mean(self._group, self._training.value(loss))
+
+    def predict(self, x):
+        return np.concatenate(self._group.gather(np.asarray(self._training.predict(self._part(x)))))
+
+    def _part(self, array):
+        size = len(array) // self._group.count
+        return array[self._group.rank * size : (self._group.rank + 1) * size]
+
+
+def mean(group, value):
+    """The mean of what the processes give."""
+    return sum(group.gather(float(value))) / group.count
+
+
+def worst(group, results):
+    """The parity results of all processes as one list: each quantity's furthest from its bound."""
+    lists = group.gather([(result.error, result.passed) for result in results])
+    return [
+        result._replace(error=max(error for error, _ in found), passed=all(passed for _, passed in found))
+        for result, found in zip(results, zip(*lists))
+    ]

@@ -1,0 +1,51 @@
+"""Two devices compute what one does: the canonical batch shared between them against the same reference, in the images' own environments.
+
+On a machine without GPUs they are two processes or two virtual devices. Two frameworks go through it always, one of each form; every
+framework and workload with DLBENCH_DEVICES=all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.catalog import PROJECT, load_catalog
+from runner.engines.venv import VenvEngine
+from runner.frameworks import load_frameworks
+from runner.workloads import adapters, load_workloads
+
+ALWAYS = {("torch", "cnn-cifar10"), ("jax", "gru-imdb")}
+
+CASES = [
+    pytest.param(image.name, framework, workload.name, id=f"{image.name}-{framework}-{workload.name}")
+    for image in load_catalog().values()
+    if image.accelerator == "cpu" and image.untested is None
+    for framework in image.frameworks
+    if load_frameworks()[framework].parallel
+    for workload in load_workloads().values()
+    if workload.task == "train" and (framework, workload.module) in adapters()
+]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("image_name", "framework", "workload"), CASES)
+def test_two_devices_agree_with_one(image_name: str, framework: str, workload: str, tmp_path: Path) -> None:
+    if (framework, workload) not in ALWAYS and os.environ.get("DLBENCH_DEVICES") != "all":
+        pytest.skip("two devices are checked in one framework of each form; DLBENCH_DEVICES=all checks the rest")
+    image = load_catalog()[image_name]
+    engine = VenvEngine()
+    if reason := engine.unfit(image):
+        pytest.skip(f"no environment for {image_name}: {reason}")
+    command = [*engine.prepare(image, print).command[:1], "-m", "bench", "check", workload]
+    command += ["--framework", framework, "--devices", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.stdout.count("\n") == 1, f"the adapter printed into the stream, or died: {ended.stderr[-2000:]}"
+    verdict = json.loads(ended.stdout)
+    assert verdict["failed"] == []
+    assert (verdict["devices"], verdict["compared"] >= 14) == (2, True)
+    assert ended.returncode == 0

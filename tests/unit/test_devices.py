@@ -1,0 +1,175 @@
+"""Several devices in one cell: two are one, each has its own part, one that fails ends all. The toy framework, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import parallel, ranks
+from bench.errors import Unsupported
+from bench.protocol import parse
+from bench.training import mini_batches
+from runner.catalog import PROJECT
+
+TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Run the bench of a copy of the project that has the toy framework."""
+    copy = tmp_path_factory.mktemp("project")
+    shutil.copytree(PROJECT / "bench", copy / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TOY, copy / "bench" / "frameworks" / "toy")
+
+    def run(command: str, *arguments: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {
+            "PYTHONPATH": str(copy),
+            "DLBENCH_CACHE": str(copy / "cache"),
+            "DLBENCH_TOY_FAULT": fault,
+        }
+        words = [sys.executable, "-P", "-m", "bench", command, "gru-imdb", "--framework", "toy", *arguments]
+        return subprocess.run(
+            words, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=280
+        )
+
+    return run
+
+
+def events(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [parse(line.encode()) for line in ended.stdout.splitlines()]
+
+
+@pytest.mark.timeout(300)
+def test_two_devices_agree_with_one(bench: Bench) -> None:
+    ended = bench("check", "--devices", "2")
+    assert ended.returncode == 0, ended.stderr
+    verdict = json.loads(ended.stdout)
+    assert verdict["devices"] == 2
+    assert verdict["failed"] == []
+
+
+@pytest.mark.timeout(300)
+def test_a_rank_that_forgets_to_average_its_gradients_fails_parity(bench: Bench) -> None:
+    ended = bench("check", "--devices", "2", fault="forgets 1")
+    assert ended.returncode == 1
+    failed = json.loads(ended.stdout)["failed"]
+    assert {entry.split()[0] for entry in failed} == {"gradient", "parameter"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("fault", "message", "kind"),
+    [
+        ("dies 1", "rank 1 of 2: it was ended by signal 9", "framework"),
+        ("dies 0", "rank 0 of 2: it was ended by signal 9", "framework"),
+        ("raises 1", "rank 1 of 2: the toy's gradients are broken", "bug"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_cell_with_its_error(bench: Bench, fault: str, message: str, kind: str) -> None:
+    begin = time.monotonic()
+    ended = bench("run", "--devices", "2", fault=fault)
+    assert time.monotonic() - begin < 60, "it must not wait for what never comes"
+    *_, error, end = events(ended)
+    assert (error["event"], error["kind"], error["message"]) == ("error", kind, message)
+    assert (end["event"], end["status"]) == ("end", "failed")
+    assert ended.returncode == 1
+
+
+def test_a_framework_or_a_task_of_one_device_is_refused(bench: Bench) -> None:
+    ended = bench("run", "--devices", "3")
+    assert ended.returncode == 1
+    assert "3 devices cannot share a batch of 64 evenly" in events(ended)[-2]["message"]
+    with pytest.raises(Unsupported, match="lasagne uses one device here"):
+        parallel.check("lasagne", "train", 64, 2)
+    with pytest.raises(Unsupported, match="only training"):
+        parallel.check("torch", "infer", 32, 2)
+    parallel.check("lasagne", "infer", 32, 1)
+
+
+def test_every_rank_has_its_own_part_of_each_shuffle() -> None:
+    x = np.arange(100)
+    whole = mini_batches(x, x, 32, np.random.RandomState(1))
+    parts = [mini_batches(x, x, 32, np.random.RandomState(1), rank, 4) for rank in range(4)]
+    for _ in range(7):  # over the ends of two epochs
+        batch = next(whole)[0]
+        shared = [next(part)[0] for part in parts]
+        assert [len(part) for part in shared] == [8] * 4
+        assert np.concatenate(shared).tolist() == batch.tolist()
+
+
+def test_weak_scaling_keeps_the_batch_of_each_and_strong_that_of_all() -> None:
+    assert parallel.batch_of_all(64, 4, "weak") == 256
+    assert parallel.batch_of_all(64, 4, "strong") == 64
+    assert parallel.threads_of_each("torch", 8, 2) == 4
+
+
+class Process:
+    """A process that ends with a code after some polls; None: never."""
+
+    def __init__(self, number: int, polls: int, code: int | None) -> None:
+        self.number, self.polls, self.code = number, polls, code
+        self.error: dict[str, Any] | None = None
+        self.end, self.complained, self.stopped = b"", 0.0, False
+        self.process = self
+
+    @property
+    def returncode(self) -> int | None:
+        return -9 if self.stopped else self.code
+
+    def poll(self) -> int | None:
+        self.polls -= 1
+        return -9 if self.stopped else None if self.polls > 0 or self.code is None else self.code
+
+    def failed(self) -> bool:
+        return self.poll() not in (None, 0)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def wait(self) -> None:
+        pass
+
+
+def test_a_rank_that_does_not_end_after_the_others_is_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "LAST_SECONDS", 0.1)
+    cell = [Process(0, 1, 0), Process(1, 1, None)]
+    assert ranks._wait(cell) is cell[1]
+    assert cell[1].stopped
+    assert "had not ended" in ranks._how_it_ended(cell[1])
+
+
+def test_those_that_wait_for_one_that_failed_are_ended_and_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "GRACE_SECONDS", 0.1)
+    cell = [Process(0, 1, None), Process(1, 3, 1)]
+    assert ranks._wait(cell) is None
+    assert ranks._to_blame(cell) is cell[1]
+
+
+def test_a_rank_that_was_killed_is_blamed_before_one_that_missed_it() -> None:
+    cell = [Process(0, 0, 1), Process(1, 0, -11)]
+    cell[0].error, cell[0].complained = {"message": "connection closed by peer"}, 10.0
+    cell[1].complained = 10.2
+    assert ranks._to_blame(cell) is cell[1]
+    cell[1].complained = 15.0
+    assert ranks._to_blame(cell) is cell[0]
+
+
+def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = SimpleNamespace(framework="torch", devices=2)
+    monkeypatch.delenv(parallel.RANK, raising=False)
+    assert ranks.wanted(asked)
+    assert not ranks.wanted(SimpleNamespace(framework="torch", devices=1))
+    monkeypatch.setenv(parallel.RANK, "1")
+    assert not ranks.wanted(asked)
