@@ -10,7 +10,9 @@ import pytest
 
 from bench.data import Dataset
 from bench.errors import DataError
-from bench.training import TrainingCell
+from bench.training import TrainingCell, in_order
+
+ALONE: dict[str, Any] = {"devices": 1, "scaling": "weak"}
 
 
 class Emitter:
@@ -62,7 +64,7 @@ def dataset(train: int, test: int) -> Dataset:
 
 def measured(workload: str, data: Dataset, **preset: Any) -> tuple[Adapter, list[dict[str, Any]]]:
     emitter, adapter = Emitter(), Adapter()
-    cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1), emitter)
+    cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1, **ALONE), emitter)
     cell.preset = {"seconds": 0.2, "windows": 6, "noise": 1e-9, "epochs": None, **preset}
     cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, data, np.random.RandomState(1))
     return adapter, emitter.events
@@ -109,7 +111,21 @@ def test_a_whole_run_ends_with_an_evaluation_after_its_last_epoch(epochs: int, e
 
 
 def test_data_that_do_not_fill_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="quick", data="/data", seed=1), Emitter())
+    cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="quick", data="/data", seed=1, **ALONE), Emitter())
     monkeypatch.setattr("bench.data.load", lambda *arguments: dataset(59_999, 100))
-    with pytest.raises(DataError, match="mlp-mnist trains on batches of 60000, and the data in /data are 59999"):
+    with pytest.raises(DataError, match="mlp-mnist trains on batches of 60000 here, and the data in /data are 59999"):
         cell.load_data()
+
+
+class InOrder:
+    """Takes a batch as it comes."""
+
+    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[list[int], list[int]]:
+        return x.tolist(), y.tolist()
+
+
+def test_processes_take_their_own_parts_of_batches_in_file_order() -> None:
+    x = np.arange(9)
+    parts = [[batch for batch, _, _ in in_order(InOrder(), x, x, 4, rank, 2)] for rank in (0, 1)]
+    assert parts == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    assert [batch for batch, _, _ in in_order(InOrder(), x, x, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
