@@ -4,7 +4,7 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
-from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet.framework import contexts, kvstore
 from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
 
 
@@ -13,9 +13,10 @@ class Trained:
 
     def __init__(self, setup, network, layers):
         mx.random.seed(setup.seed)
-        self.context = context(setup)
+        self.contexts = contexts(setup)
+        self.context = self.contexts[0]
         self.network, self.layers = network, layers
-        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)  # load() brings the real values
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = SoftmaxCrossEntropy()
         self.loss.hybridize(static_alloc=True, static_shape=True)
@@ -27,15 +28,16 @@ class Trained:
             layer.bias.set_data(parameters[name + ".b"])
         # C9: every constant set
         adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
-        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
+        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=kvstore(self.contexts))
 
     def read(self):
-        return self._read(lambda parameter: parameter.data())
+        return self._read(lambda parameter: parameter.data(self.context))
 
     def inputs(self, x, y):
         return mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
 
     def _backward(self, x, y):
+        x, y = x.as_in_context(self.context), y.as_in_context(self.context)  # no copy where they are there
         with autograd.record():
             logits = self.network(x)
             loss = self.loss(logits, y)
@@ -45,7 +47,7 @@ class Trained:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         # backward() of a vector of losses gives the gradient of their sum
-        gradients = self._read(lambda parameter: parameter.grad() / len(x))
+        gradients = self._read(lambda parameter: parameter.grad(self.context) / len(x))
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):
@@ -57,7 +59,7 @@ class Trained:
         return float(loss.mean().asscalar())
 
     def predict(self, x):
-        return self.network(x).asnumpy()  # A21: nothing is recorded
+        return self.network(x.as_in_context(self.context)).asnumpy()  # A21: nothing is recorded
 
     def _read(self, of):
         found = {}
