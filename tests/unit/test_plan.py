@@ -22,7 +22,7 @@ from runner.workloads import adapters, load_workloads
 CPU = Cpu("Test CPU", (0, 1), 8 << 30)
 NO_GPU = Machine(CPU, (), "there is no NVIDIA driver on this machine")
 H200 = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", 141 << 30, "570.86.15", (0, 1))
-WORKLOADS = {name: each for name, each in load_workloads().items() if each.task == "train"}
+WORKLOADS = {name: load_workloads()[name] for name in ("cnn-cifar10", "gru-imdb")}
 ADAPTERS = {(framework, each.module) for framework in ("torch", "jax") for each in WORKLOADS.values()}
 MODES = {"torch": ("default", "compile"), "jax": ("default", "no-jit"), "tensorflow": ("default",)}
 
