@@ -16,6 +16,7 @@ class Adam(keras.optimizers.Adam):
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         step = ops.cast(self.iterations + 1, variable.dtype)
+        learning_rate = ops.cast(learning_rate, variable.dtype)  # kept in float32, whatever the variable is
         # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
         correct1 = -ops.expm1(step * math.log(self.beta_1))
         correct2 = -ops.expm1(step * math.log(self.beta_2))

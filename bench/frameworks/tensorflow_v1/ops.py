@@ -150,6 +150,10 @@ class Operators(object):
             raise Unsupported("BlockLSTM, TensorFlow's fused kernel on a CPU, has no %s" % self.setup.precision)
         if operation == "adam" and self.dtype != tf.float32:
             raise Unsupported("tf.train.AdamOptimizer keeps the powers of its betas in fp32, whatever the parameter is")
+        if operation in IMAGES and direction == ops.GRADIENT and self.dtype == tf.bfloat16 and not framework.on_gpu():
+            raise Unsupported(
+                "TensorFlow sums a bias' gradient in bfloat16 on a CPU, where 256 + 1 is 256: it is wrong"
+            )
         if self.session is not None:
             self.session.close()  # its variables go with it
         given = [p if direction == ops.STEP else self._own(operation, p) for p in buffers]
