@@ -26,6 +26,8 @@ class Cell(object):
         self.workload = workloads.module(options.workload)
         self.declared = workloads.declaration(options.workload)
         self.preset = self.declared["presets"][options.preset]
+        # a preset may have a batch of its own: the cell's, which is part of what it is
+        self.batch = self.preset.get("batch") or self.declared["batch"]
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
 
@@ -40,6 +42,10 @@ class Cell(object):
         o = self.options
         return Setup(o.device, o.precision, o.mode, o.threads or environment.cpu_count(), o.seed, training)
 
+    def settings(self):
+        """What a task does by itself, told with the framework's settings."""
+        return {}
+
     def run(self):
         o = self.options
         with self.phase("import"):
@@ -51,6 +57,7 @@ class Cell(object):
         described = environment.describe(framework, self.setup(True), self.emitter.zero)
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
+        described["settings"].update(self.settings())
         self.emit("environment", **described)
         if o.precision not in self.declared["precisions"]:
             raise Unsupported("%s has no precision %s" % (o.workload, o.precision))
@@ -93,7 +100,7 @@ class Cell(object):
             begin=sample.begin - self.emitter.zero,
             seconds=sample.seconds,
             steps=sample.steps,
-            items=sample.steps * self.declared["batch"],
+            items=sample.steps * self.batch,
         )
 
     def tell_plan(self, windows, steps_per_window, seconds, short):
@@ -101,7 +108,7 @@ class Cell(object):
             "plan",
             windows=max(1, int(math.ceil(windows))),
             steps_per_window=steps_per_window,
-            items_per_step=self.declared["batch"],
+            items_per_step=self.batch,
             seconds=seconds,
             short=short,
         )

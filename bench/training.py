@@ -1,58 +1,80 @@
-"""Cells that train: windows of optimiser steps, the learning curve between them, accuracy on the held-out part."""
+"""Cells that train: windows of optimiser steps, the learning curve between them, the metric on the held-out part."""
 
+import hashlib
 import math
 
 import numpy as np
 
-from bench import canonical, data, timing
+from bench import auc, canonical, data, timing, weights
 from bench.cell import Cell
+from bench.data import chestxray, png
+from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
-
-def mini_batches(x, y, size, random):
-    """Whole mini-batches for ever: every epoch shuffled by observation, the remainder left out."""
-    while True:
-        order = random.permutation(len(x))
-        for start in range(0, len(x) - size + 1, size):
-            pick = order[start : start + size]
-            yield x[pick], y[pick]
+WAITING = "waiting for data"  # the metric: the share of a window's time
 
 
 class TrainingCell(Cell):
     """Training from canonical parameters; the held-out part is evaluated before and after, or after each epoch of a whole run."""
 
+    def settings(self):
+        """What this cell does with its data, for the environment."""
+        if self.declared["data"] != chestxray.NAME:
+            return {}
+        given = weights.find(self.options.data, self.options.workload)
+        return {
+            "png_decoder": png.DECODER,
+            "loader_threads": self.setup(True).threads,
+            "parameters": "pretrained, of a given file" if given else "canonical",
+        }
+
     def load_data(self):
-        loaded = data.load(
-            self.declared["data"],
-            self.options.data,
-            self.preset["train_items"],
-            self.preset["test_items"],
-            self.options.seed,
-            data.default_cache(),
-        )
+        """A feed of bench.feeds."""
+        name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
+        if name == "random-images":
+            feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed)
+            facts = (
+                name + " (a pool of %d batches)" % feed.POOL,
+                "generated",
+                hashlib.sha256(b"seed %d" % seed).hexdigest(),
+            )
+        else:
+            loader = chestxray.load if name == chestxray.NAME else lambda *a: data.load(name, *a)
+            loaded = loader(self.options.data, items, self.preset["test_items"], seed, data.default_cache())
+            feed = PictureFeed(loaded, self.setup(True).threads) if name == chestxray.NAME else ArrayFeed(loaded)
+            facts = (loaded.name, loaded.source, loaded.sha256)
+        if feed.train_items < self.batch:
+            raise data.DataError(
+                "%s: %d images to train with are less than one batch of %d; give more"
+                % (facts[0], feed.train_items, self.batch)
+            )
         self.emit(
             "data",
-            name=loaded.name,
-            source=loaded.source,
-            sha256=loaded.sha256,
-            train_items=len(loaded.train_x),
-            test_items=len(loaded.test_x),
+            name=facts[0],
+            source=facts[1],
+            sha256=facts[2],
+            train_items=feed.train_items,
+            test_items=feed.test_items,
         )
-        return loaded
+        return feed
 
-    def fill(self, training, data, random):
-        training.load(canonical.draw_parameters(self.workload, random, False, self.variant))
+    def fill(self, training, feed, random):
+        drawn = canonical.draw_parameters(self.workload, random, False, self.variant)
+        path = weights.find(self.options.data, self.options.workload)
+        if path:  # all but the classifier, which is of another set of classes there
+            own = [spec for spec in self.workload.PARAMETERS if not spec.name.startswith("classifier.")]
+            drawn.update(weights.read(path, own))
+        training.load(drawn)
 
-    def measure(self, framework, training, data, random):
-        batch = self.workload.BATCH
-        x, y = training.inputs(data.train_x, data.train_y)
-        test = training.inputs(data.test_x, data.test_y)
+    def measure(self, framework, training, feed, random):
+        batches = Waited(feed.batches(training, self.batch, random))
+        self.waited = 0.0
         loop = timing.Loop(
             training.step,
-            mini_batches(x, y, batch, random),
+            batches,
             framework.synchronize,
-            lambda sample, handle: self.tell_window(loop, sample, training.value(handle)),
+            lambda sample, handle: self.tell_window(loop, sample, training.value(handle), batches),
         )
-        self.evaluate(training, test, loop)
+        self.evaluate(training, feed, loop)
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
@@ -60,29 +82,32 @@ class TrainingCell(Cell):
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("train"):
             if self.preset["epochs"]:
-                self.train_epochs(training, test, loop, len(x) // batch, per_window, step_seconds)
+                self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
         self.steps = loop.steps
         if not self.preset["epochs"]:
-            self.evaluate(training, test, loop)
+            self.evaluate(training, feed, loop)
 
-    def train_epochs(self, training, test, loop, steps_an_epoch, per_window, step_seconds):
+    def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
         """The specification's whole run: every epoch to its last whole batch, evaluated after each, outside the clock."""
         total = self.preset["epochs"] * steps_an_epoch
         windows = (total - loop.steps) / float(per_window) + self.preset["epochs"]
         self.tell_plan(windows, per_window, (total - loop.steps) * step_seconds, False)
         for epoch in range(1, self.preset["epochs"] + 1):
             loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
-            self.evaluate(training, test, loop)
+            self.evaluate(training, feed, loop)
         self.stop, self.noise = "count", loop.noise()
 
-    def tell_window(self, loop, sample, loss):
+    def tell_window(self, loop, sample, loss, batches):
         self.tell_sample(sample)
         self.tell_metric("loss", "train", loop, loss)
+        if self.declared["data"] in (chestxray.NAME, "random-images"):
+            self.tell_metric(WAITING, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds))
+        self.waited = batches.seconds
 
     def tell_metric(self, name, split, loop, value):
-        value = float(value)
+        value = math.nan if value is None else float(value)
         self.emit(
             "metric",
             name=name,
@@ -92,14 +117,18 @@ class TrainingCell(Cell):
             value=value if math.isfinite(value) else None,
         )
 
-    def evaluate(self, training, test, loop):
-        """Accuracy on the whole batches of the held-out part."""
-        x, y = test
-        batch = self.workload.BATCH
-        right = seen = 0
+    def evaluate(self, training, feed, loop):
+        """The workload's metric on the held-out part, where it has one."""
+        if self.declared["metric"] is None:
+            return
         with self.phase("evaluate"):
-            for start in range(0, len(x) - batch + 1, batch):
-                logits = training.predict(x[start : start + batch])
-                right += int((np.argmax(logits, axis=1) == y[start : start + batch]).sum())
-                seen += batch
-        self.tell_metric("accuracy", "test", loop, right / float(max(seen, 1)))
+            pairs = [(training.predict(x), y) for x, y in feed.held_out(training, self.batch)]
+        if hasattr(self.workload, "FINDINGS"):
+            labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
+            found, mean = auc.of_classes(labels, logits)
+            for finding, value in zip(self.workload.FINDINGS, found):
+                self.tell_metric("AUC of " + finding, "test", loop, value)
+            self.tell_metric("mean AUC", "test", loop, mean)
+        else:
+            right = sum(int((np.argmax(logits, axis=1) == y).sum()) for logits, y in pairs)
+            self.tell_metric("accuracy", "test", loop, right / float(max(sum(len(y) for _, y in pairs), 1)))

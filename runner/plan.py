@@ -145,7 +145,7 @@ def plan(
                 skips.append(Skip(image.name, framework, workload.name, precision, mode, *why))
                 continue
             where = (request.preset, mode, target.kind, target.model, target.count)
-            what = (workload.batch, request.seed, image.lock_sha256, target.uuid)
+            what = (workload.batch_of(request.preset), request.seed, image.lock_sha256, target.uuid)
             cells.append(Cell(image.name, framework, workload.name, precision, *where, *what))
     return Plan(tuple(cells), tuple(skips))
 

@@ -4,13 +4,12 @@ Idiomatic here: n_step_gru is cuDNN's fused kernel on a GPU (C1) and a loop of f
 biases, which is the specification's own form. The ids are turned, not the embedded words, so that time comes first (C3).
 """
 
-import math
-
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
+from bench.frameworks.chainer.adam import Adam
 from bench.frameworks.chainer.framework import place, seed, to_device, to_host
 
 
@@ -28,21 +27,6 @@ class Network(chainer.Chain):
         # The link would sort sequences by length and turn them; these have one length and lie as the function wants them.
         last, _ = F.n_step_gru(1, 0.0, start, self.gru.ws, self.gru.bs, positions)
         return self.dense(last[0])  # C5: the state at position 150
-
-
-class Adam(chainer.optimizers.Adam):
-    """Adam in the form of the paper's algorithm 1: epsilon is added to the corrected root of the second moment.
-
-    Chainer's kernel adds it to the uncorrected one ("epsilon hat"), so it is given an epsilon that makes the two equal.
-    """
-
-    def __init__(self, eps, **options):
-        super().__init__(eps=eps, **options)
-        self.exact_eps = eps
-
-    def update(self, lossfun=None, *args, **kwds):
-        self.eps = self.exact_eps * math.sqrt(1.0 - self.beta2 ** (self.t + 1))
-        super().update(lossfun, *args, **kwds)
 
 
 class Training:
