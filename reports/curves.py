@@ -51,6 +51,43 @@ def time_to(group: Group, workload: Workload) -> TimeTo | None:
     return _timed(group, "loss", "train", max(finite), "which every cell ended at or below")
 
 
+CLASSES = 100  # at most so many are shown
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """The last value of a metric of each class, a row a cell; NaN: it was not finite, or could not be told."""
+
+    classes: tuple[str, ...]
+    rows: tuple[tuple[Cell, tuple[float | None, ...]], ...]
+
+
+def of_class(curve: Curve) -> str:
+    """The class whose metric a test curve named "<metric> of <class>" is; empty where it is of all."""
+    return curve.name.partition(" of ")[2] if curve.split == "test" else ""
+
+
+def by_class(group: Group) -> ByClass | None:
+    """What the test metric of each class came to, the middle of a cell's repeats; null where none was told."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for cell in group.cells:
+        for repeat in cell.repeats:
+            for curve in repeat.curves:
+                if name := of_class(curve):
+                    found.setdefault(name, {}).setdefault(cell.anchor, []).append(float(curve.values[-1]))
+    if not found:
+        return None
+    names = tuple(sorted(found)[:CLASSES])
+    told = [cell for cell in group.cells if any(cell.anchor in found[name] for name in names)]
+    rows = tuple((cell, tuple(_middle(found[name].get(cell.anchor, [])) for name in names)) for cell in told)
+    return ByClass(names, rows)
+
+
+def _middle(values: list[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.median(finite)) if finite else None
+
+
 def _curves(cell: Cell, name: str, split: str) -> list[Curve]:
     found = (curve for repeat in cell.repeats for curve in repeat.curves)
     return [curve for curve in found if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]

@@ -43,6 +43,8 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations")  # of the store
 
 # What a cell took besides time. A store of before telemetry has no energy and heat.
 COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
+# The share of training time that a cell waited for its mini-batches; told as a metric, a value a window.
+WAITING = "waiting for data"
 
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
@@ -177,9 +179,9 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
-        costs=_costs(rows),
+        costs=_costs(rows) | _waiting(measured),
         throttled=_throttled(rows),
-        score=_score(repeats),
+        score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
         parity_passed=bool(all(passed)) if passed else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
         short=short,
@@ -228,6 +230,17 @@ def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
     return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
 
 
+def _waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
+    """The share of the steady windows' time that went by in waiting for data, where it was told."""
+    shares = []
+    for repeat in repeats:
+        told = next((curve for curve in repeat.curves if curve.name == WAITING and curve.split == "train"), None)
+        steady = np.array([stage == "steady" for stage in repeat.windows.stage])
+        if told is not None and len(told.values) == len(steady):
+            shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
+    return {"data_waiting_share": float(np.median(shares))} if shares else {}
+
+
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
     """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
     slowed = (row.get("throttle_reasons") for row in rows if row.get("throttled"))
@@ -244,11 +257,12 @@ def _total(repeats: Sequence[Repeat]) -> float | None:
     return float(np.median(totals)) if totals else None
 
 
-def _score(repeats: Iterable[Repeat]) -> Score | None:
-    """The last value of the test metric in each repeat that ended well."""
+def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
+    """The last value of the test metric in each repeat that ended well: the workload's, or of one unknown here the first there is."""
     name, last, steps = "", [], []
     for repeat in repeats:
         tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
+        tests.sort(key=lambda curve: curve.name != metric)
         if repeat.status == "ok" and tests and math.isfinite(tests[0].values[-1]):
             name = tests[0].name
             last.append(float(tests[0].values[-1]))
@@ -391,6 +405,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
         metric=metric.get("name", ""),
         band=(float(band[0]), float(band[1])) if band else None,
         band_data=str(metric.get("band_data", "")),
+        band_needs=str(metric.get("band_needs") or ""),
         chance=spec.get("chance"),
         task=str(spec.get("task", "")),
         learns=not spec or bool(metric),

@@ -88,22 +88,40 @@ def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
     return tuple(rows)
 
 
-# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification).
-ITEMS = {"cnn-cifar10": 10 * 781 * 64, "gru-imdb": 3 * 390 * 64}
+# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification). On n GPUs the
+# batch is n times as large and the items are as many. The X-rays' time from files holds a validation pass an epoch as well.
+ITEMS = {
+    "cnn-cifar10": 10 * 781 * 64,
+    "gru-imdb": 3 * 390 * 64,
+    "densenet121-chestxray": 5 * 1364 * 64,
+    "densenet121-synthetic": 5 * 1364 * 64,
+}
+
+# workload -> (workload, metric, data) of the rows that give its whole training, where they are not (itself, "train_time", whatever it is)
+_ROWS = {
+    "densenet121-chestxray": ("densenet121-chestxray", "train_plus_val_time", "real"),
+    "densenet121-synthetic": ("densenet121-chestxray", "train_time", "synthetic"),
+}
 
 
-def training_times(rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None) -> list[Published]:
-    """The rows that give the seconds of a workload's whole training in fp32 on one GPU; `gpus` are the models wanted."""
+def training_times(
+    rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None, counts: Sequence[int] = (1,)
+) -> list[Published]:
+    """The rows that give the seconds of a workload's whole training in fp32; `gpus` are the models wanted, `counts` how many of them."""
+    named, metric, data = _ROWS.get(workload, (workload, "train_time", None))
     return [
         row
         for row in rows
-        if (row.workload, row.metric, row.gpu_count, row.precision) == (workload, "train_time", 1, "fp32")
+        if (row.workload, row.metric, row.precision) == (named, metric, "fp32")
+        and data in (None, row.data)
+        and row.gpu_count in counts
         and row.seconds is not None
         and row.gpu is not None
         and (gpus is None or row.gpu in gpus)
     ]
 
 
-def items_per_second(row: Published) -> float | None:
-    """A whole training's items over its seconds: first step and shuffling are inside, evaluation is not."""
-    return ITEMS[row.workload] / row.seconds if row.seconds and row.workload in ITEMS else None
+def items_per_second(row: Published, workload: str | None = None) -> float | None:
+    """A whole training's items over its seconds: first step and shuffling are inside. `workload`: ours, where two share the row's."""
+    items = ITEMS.get(workload or row.workload)
+    return items / row.seconds if row.seconds and items else None
