@@ -20,12 +20,17 @@ class TrainingCell(Cell):
         """What this cell does with its data, for the environment."""
         if self.declared["data"] != chestxray.NAME:
             return {}
-        given = weights.find(self.options.data, self.options.workload)
         return {
             "png_decoder": png.DECODER,
             "loader_threads": self.setup(True).threads,
-            "parameters": "pretrained, of a given file" if given else "canonical",
+            "parameters": "pretrained, of a given file" if self.weight_file() else "canonical",
         }
+
+    def weight_file(self):
+        """The user's pretrained parameters beside the pictures, or None."""
+        return (
+            weights.find(self.options.data, self.options.workload) if self.declared["data"] == chestxray.NAME else None
+        )
 
     def load_data(self):
         """A feed of bench.feeds."""
@@ -59,7 +64,7 @@ class TrainingCell(Cell):
 
     def fill(self, training, feed, random):
         drawn = canonical.draw_parameters(self.workload, random, False, self.variant)
-        path = weights.find(self.options.data, self.options.workload)
+        path = self.weight_file()
         if path:  # all but the classifier, which is of another set of classes there
             own = [spec for spec in self.workload.PARAMETERS if not spec.name.startswith("classifier.")]
             drawn.update(weights.read(path, own))
