@@ -95,12 +95,18 @@ class TrainingCell(Cell):
             self.evaluate(training, feed, loop)
 
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
-        """The specification's whole run: every epoch to its last whole batch, evaluated after each, outside the clock."""
+        """The specification's whole run: every epoch to its last whole batch, evaluated after each, outside the clock.
+
+        Where there is a validation part, it is that part after each epoch, and the test once at the end (D8: no best weights are chosen).
+        """
+        validated = hasattr(feed, "validation")
         total = self.preset["epochs"] * steps_an_epoch
         windows = (total - loop.steps) / float(per_window) + self.preset["epochs"]
         self.tell_plan(windows, per_window, (total - loop.steps) * step_seconds, False)
         for epoch in range(1, self.preset["epochs"] + 1):
             loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
+            self.evaluate(training, feed, loop, "validation" if validated else "test")
+        if validated:
             self.evaluate(training, feed, loop)
         self.stop, self.noise = "count", loop.noise()
 
@@ -122,18 +128,21 @@ class TrainingCell(Cell):
             value=value if math.isfinite(value) else None,
         )
 
-    def evaluate(self, training, feed, loop):
-        """The workload's metric on the held-out part, where it has one."""
+    def evaluate(self, training, feed, loop, split="test"):
+        """The workload's metric on the held-out part, or on that for validation, where the workload has a metric."""
         if self.declared["metric"] is None:
             return
         with self.phase("evaluate"):
-            pairs = [(training.predict(x), y) for x, y in feed.held_out(training, self.batch)]
+            batches = feed.validation if split == "validation" else feed.held_out
+            pairs = [(training.predict(x), y) for x, y in batches(training, self.batch)]
+        if not pairs:
+            return
         if hasattr(self.workload, "FINDINGS"):
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
             found, mean = auc.of_classes(labels, logits)
             for finding, value in zip(self.workload.FINDINGS, found):
-                self.tell_metric("AUC of " + finding, "test", loop, value)
-            self.tell_metric("mean AUC", "test", loop, mean)
+                self.tell_metric("AUC of " + finding, split, loop, value)
+            self.tell_metric("mean AUC", split, loop, mean)
         else:
             right = sum(int((np.argmax(logits, axis=1) == y).sum()) for logits, y in pairs)
-            self.tell_metric("accuracy", "test", loop, right / float(max(sum(len(y) for _, y in pairs), 1)))
+            self.tell_metric("accuracy", split, loop, right / float(sum(len(y) for _, y in pairs)))

@@ -63,8 +63,8 @@ class ByClass:
 
 
 def of_class(curve: Curve) -> str:
-    """The class whose metric a test curve named "<metric> of <class>" is; empty where it is of all."""
-    return curve.name.partition(" of ")[2] if curve.split == "test" else ""
+    """The class whose metric a curve named "<metric> of <class>" is; empty where it is of all."""
+    return curve.name.partition(" of ")[2] if curve.split != "train" else ""
 
 
 def by_class(group: Group) -> ByClass | None:
@@ -73,7 +73,7 @@ def by_class(group: Group) -> ByClass | None:
     for cell in group.cells:
         for repeat in cell.repeats:
             for curve in repeat.curves:
-                if name := of_class(curve):
+                if (name := of_class(curve)) and curve.split == "test":
                     found.setdefault(name, {}).setdefault(cell.anchor, []).append(float(curve.values[-1]))
     if not found:
         return None

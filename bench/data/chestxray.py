@@ -72,7 +72,10 @@ def load(folder, train_items, test_items, seed, cache):
                 % (os.path.join(folder, TABLE), what)
             )
     source = "generated" if os.path.exists(os.path.join(folder, files.MARKER)) else "files"
-    return Pictures(NAME, source, _digest(parts), *parts)
+    few = source == "generated" and train_items > MOST_PICTURES
+    return Pictures(
+        NAME + (" (%d pictures again and again)" % MOST_PICTURES if few else ""), source, _digest(parts), *parts
+    )
 
 
 def read_table(path):

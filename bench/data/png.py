@@ -38,7 +38,7 @@ def _decode_with_pillow(content):
 
     _header(next(_chunks(content), (b"", b"")))  # the same pictures, whoever decodes
     try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+        with Image.open(io.BytesIO(content)) as image:
             pixels = np.asarray(image)
     except Exception as error:  # whatever a damaged file makes Pillow raise
         raise PngError("is damaged (%s)" % error)

@@ -97,6 +97,18 @@ def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(
     assert all(sample["items"] == 8 * sample["steps"] for sample in samples)
 
 
+def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made(NAME, monkeypatch, tmp_path, seconds=None, train_items=16, test_items=6, epochs=3)
+    measured(cell, Brightness())
+    told = [(event["split"], event["step"]) for event in emitter.events if event.get("name") == "mean AUC"]
+    steps = cell.steps
+    assert told[0] == ("test", 0)
+    assert [split for split, _ in told[1:]] == ["validation"] * 3 + ["test"]
+    assert told[-1] == ("test", steps)
+
+
 def test_random_tensors_from_memory_have_no_metric_to_learn_and_nothing_to_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
