@@ -1,16 +1,18 @@
-"""How long a network takes to learn something: the first time at which a learning curve is at a level."""
+"""What stored metrics say: when a network first is at a level, what each class came to, how long was waited for data."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from reports.model import Cell, Curve, Group, Workload
+from reports.model import Cell, Curve, Group, Repeat, Workload
 from reports.statistics import Array
 
 SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
+WAITING = "waiting for data"  # the metric: which share of a window's time went by in it
 FEWEST = 3  # points: a curve of its two ends does not say when
 
 
@@ -124,3 +126,14 @@ def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] |
     values = smoothed(curve.values) if curve.split == "train" else curve.values
     there = np.flatnonzero(values <= level if falling else values >= level)
     return (float(curve.seconds[there[0]]), float(curve.steps[there[0]])) if len(there) else None
+
+
+def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
+    """The share of the steady windows' time that went by in waiting for data, where it was told."""
+    shares = []
+    for repeat in repeats:
+        told = next((curve for curve in repeat.curves if curve.name == WAITING and curve.split == "train"), None)
+        steady = np.array([stage == "steady" for stage in repeat.windows.stage])
+        if told is not None and len(told.values) == len(steady):
+            shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
+    return {"data_waiting_share": float(np.median(shares))} if shares else {}

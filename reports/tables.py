@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from reports import operators, statistics
+from reports import curves, operators, statistics
 from reports.model import (
     PHASES,
     Cell,
@@ -43,8 +43,6 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations")  # of the store
 
 # What a cell took besides time. A store of before telemetry has no energy and heat.
 COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
-# The share of training time that a cell waited for its mini-batches; told as a metric, a value a window.
-WAITING = "waiting for data"
 
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
@@ -179,7 +177,7 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
-        costs=_costs(rows) | _waiting(measured),
+        costs={**_costs(rows), **curves.waiting(measured)},
         throttled=_throttled(rows),
         score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
         parity_passed=bool(all(passed)) if passed else None,
@@ -228,17 +226,6 @@ def _middle(rows: Iterable[Row], column: str) -> float | None:
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
     """The middle of the repeats of every cost that some of them recorded."""
     return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
-
-
-def _waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
-    """The share of the steady windows' time that went by in waiting for data, where it was told."""
-    shares = []
-    for repeat in repeats:
-        told = next((curve for curve in repeat.curves if curve.name == WAITING and curve.split == "train"), None)
-        steady = np.array([stage == "steady" for stage in repeat.windows.stage])
-        if told is not None and len(told.values) == len(steady):
-            shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
-    return {"data_waiting_share": float(np.median(shares))} if shares else {}
 
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
