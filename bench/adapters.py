@@ -27,7 +27,7 @@ def check_mode(name, mode):
 
 def load_adapter(framework, workload):
     """The adapter class of a workload in a framework: as the workload's task is, Training, Inference or Operators."""
-    path = "bench.frameworks.%s.%s" % (framework, workload.replace("-", "_"))
+    path = "bench.frameworks.%s.%s" % (framework, workloads.computed(workload).replace("-", "_"))
     try:
         return getattr(importlib.import_module(path), CLASSES[workloads.declaration(workload)["task"]])
     except ImportError as error:

@@ -20,6 +20,11 @@ def specifications(workload, variant=""):
     return [spec for spec in workload.PARAMETERS if spec.name not in left_out]
 
 
+def trained(workload, variant=""):
+    """The names of the parameters that have a gradient: all but the running statistics of a normalisation."""
+    return [spec.name for spec in specifications(workload, variant) if spec.kind not in ("mean", "variance")]
+
+
 def draw_parameters(workload, random, parity, variant=""):
     """name -> float32 array in the workload's order.
 

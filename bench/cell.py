@@ -38,7 +38,8 @@ class Cell(object):
         self.variant = ""
         self.loop = None  # the timing.Loop of a task that has steps
         self.group = parallel.Alone()
-        self.batch = self.declared["batch"]  # of all devices together, in one step
+        # of all devices together, in one step; a preset may have one of its own, which is part of what the cell is
+        self.batch = self.preset.get("batch") or self.declared["batch"]
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -50,6 +51,10 @@ class Cell(object):
     def setup(self, training):
         o = self.options
         return setup_of(o, o.seed, training)
+
+    def settings(self):
+        """What a task does by itself, told with the framework's settings."""
+        return {}
 
     def run(self):
         o = self.options
@@ -67,6 +72,7 @@ class Cell(object):
         if o.devices > 1:
             described["settings"].update(devices=o.devices, scaling=o.scaling, batch_of_all=self.batch)
             described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
+        described["settings"].update(self.settings())
         self.emit("environment", **described)
         if o.precision not in self.declared["precisions"]:
             raise Unsupported("%s has no precision %s" % (o.workload, o.precision))

@@ -154,7 +154,7 @@ EVENTS = {
     "left-out": {"what": _text, "reason": _text},
     "metric": {
         "name": _text,
-        "split": _one_of("train", "test"),
+        "split": _one_of("train", "validation", "test"),
         "step": _count,
         "seconds": _non_negative,  # training time so far: first step and warm-up inside, evaluation outside
         "value": _optional(_number),  # null: it was not finite

@@ -16,6 +16,9 @@ class Exact(object):
     def elementwise(self, value):
         return value
 
+    def sum(self, value, terms):
+        return value
+
     def difference(self, value):
         return value
 
@@ -38,6 +41,11 @@ class MonteCarlo(object):
     def matmul(self, value, terms):
         scale = (self.unit * np.sqrt(terms) + self.operand * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
         return value + scale * self.random.standard_normal(value.shape) * (value != 0)
+
+    def sum(self, value, terms):
+        """A sum, or mean, of numbers that are no products: its factors are not rounded."""
+        scale = self.unit * np.sqrt(terms) * np.sqrt(np.mean(value * value))
+        return value + scale * self.random.standard_normal(value.shape)
 
     def elementwise(self, value):
         return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
@@ -90,6 +98,54 @@ def batch_norm(x, scale, shift, mean, variance, epsilon, rounding):
     return rounding.elementwise((x - mean[:, None, None]) * factor[:, None, None] + shift[:, None, None])
 
 
+def batch_norm_training(x, scale, shift, epsilon, rounding):
+    """Batch normalisation with the batch's own mean and biased variance: (y, mean, variance, cache)."""
+    many = x.size // x.shape[1]
+    mean = rounding.sum(x.mean(axis=(0, 2, 3)), many)
+    centred = x - mean[:, None, None]
+    variance = rounding.sum((centred * centred).mean(axis=(0, 2, 3)), many)
+    inverse = rounding.elementwise(1.0 / np.sqrt(variance + epsilon))
+    normal = centred * inverse[:, None, None]
+    y = rounding.elementwise(normal * scale[:, None, None] + shift[:, None, None])
+    return y, mean, variance, (normal, inverse * scale)
+
+
+def batch_norm_gradient(dy, cache, rounding):
+    """Gradients (dx, dscale, dshift) of batch_norm_training: the mean and the variance depend on x as well."""
+    normal, factor = cache
+    many = dy.size // dy.shape[1]
+    dscale = rounding.sum((dy * normal).sum(axis=(0, 2, 3)), many)
+    dshift = rounding.sum(dy.sum(axis=(0, 2, 3)), many)
+    through = (dshift[:, None, None] + normal * dscale[:, None, None]) / many
+    return rounding.elementwise(factor[:, None, None] * (dy - through)), dscale, dshift
+
+
+def mean_pool(x):
+    """2 x 2, stride 2, no padding. x (N, C, H, W) with even H and W."""
+    n, c, h, w = x.shape
+    return x.reshape(n, c, h // 2, 2, w // 2, 2).mean(axis=(3, 5))
+
+
+def mean_pool_gradient(dy):
+    return dy.repeat(2, axis=2).repeat(2, axis=3) / 4.0
+
+
+def max_pool_overlapping(x):
+    """3 x 3, stride 2, padding 1. x (N, C, H, W) with even H and W."""
+    seen = windows(x, 3, 1, 2, fill=-np.inf)
+    seen = seen.reshape(seen.shape[:4] + (9,)).transpose(0, 3, 1, 2, 4)
+    return seen.max(axis=-1), (seen.argmax(axis=-1), x.shape)
+
+
+def max_pool_overlapping_gradient(dy, cache):
+    where, (n, c, h, w) = cache
+    padded = np.zeros((n, c, h + 2, w + 2))
+    for place in range(9):
+        row, column = divmod(place, 3)
+        padded[:, :, row : row + h : 2, column : column + w : 2] += dy * (where == place)
+    return padded[:, :, 1:-1, 1:-1]
+
+
 def max_pool(x):
     """2 x 2, stride 2, no padding: a last row or column that makes no pair is left out. x (N, C, H, W)."""
     n, c, h, w = x.shape[:2] + (x.shape[2] // 2, x.shape[3] // 2)
@@ -129,6 +185,13 @@ def softmax_cross_entropy(logits, labels, rounding):
     d = rounding.elementwise(np.exp(log_p))
     d[rows, labels] -= 1.0
     return float(rounding.elementwise(np.array(loss))), d / len(labels)
+
+
+def sigmoid_cross_entropy(logits, labels, rounding):
+    """Mean over batch and classes of the binary cross-entropy of sigmoid(logits); returns (loss, gradient of the logits)."""
+    losses = np.maximum(logits, 0.0) - logits * labels + np.log1p(np.exp(-np.abs(logits)))
+    d = rounding.elementwise(sigmoid(logits)) - labels
+    return float(rounding.elementwise(np.array(losses.mean()))), d / labels.size
 
 
 # -- recurrent network -----------------------------------------------------------------------------------------------

@@ -1,40 +1,17 @@
-"""Cells that train: windows of optimiser steps, the learning curve between them, accuracy on the held-out part."""
+"""Cells that train: windows of optimiser steps, the learning curve between them, the metric on the held-out part."""
 
-import itertools
+import hashlib
 import math
 
 import numpy as np
 
-from bench import canonical, data, parallel, timing
+from bench import auc, canonical, data, parallel, timing, weights
 from bench.cell import Cell
-from bench.errors import DataError
+from bench.data import chestxray, png
+from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
-
-
-def in_order(training, x, y, size, rank=0, count=1):
-    """[(inputs, labels as the step wants them, labels)] of the whole mini-batches in file order, each made once by the adapter.
-
-    Of `count` processes each takes its own part of every batch.
-    """
-    batches, part = [], size // count
-    for start in range(rank * part, len(x) - size + 1 + rank * part, size):
-        labels = y[start : start + part]
-        batches.append(tuple(training.inputs(x[start : start + part], labels)) + (labels,))
-    return batches
-
-
-def mini_batches(x, y, size, random, rank=0, count=1):
-    """Whole mini-batches for ever: every epoch shuffled by observation, the remainder left out.
-
-    Of `count` processes, which shuffle alike, each takes its own part of every batch.
-    """
-    part = size // count
-    while True:
-        order = random.permutation(len(x))
-        for start in range(0, len(x) - size + 1, size):
-            pick = order[start + rank * part : start + (rank + 1) * part]
-            yield x[pick], y[pick]
+WAITING = "waiting for data"  # the metric: the share of a window's time
 
 
 class TrainingCell(Cell):
@@ -42,54 +19,82 @@ class TrainingCell(Cell):
 
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
-        self.batch = parallel.batch_of_all(self.declared["batch"], options.devices, options.scaling)
+        self.batch = parallel.batch_of_all(self.batch, options.devices, options.scaling)
+        self.waited = None  # seconds until the last window, where the feed makes its batches while the steps run
+
+    def settings(self):
+        """What this cell does with its data, for the environment."""
+        if self.declared["data"] != chestxray.NAME:
+            return {}
+        return {
+            "png_decoder": png.DECODER,
+            "loader_threads": self.setup(True).threads,
+            "parameters": "pretrained, of a given file" if self.weight_file() else "canonical",
+        }
+
+    def weight_file(self):
+        """The user's pretrained parameters beside the pictures, or None."""
+        return (
+            weights.find(self.options.data, self.options.workload) if self.declared["data"] == chestxray.NAME else None
+        )
 
     def load_data(self):
-        loaded = data.load(
-            self.declared["data"],
-            self.options.data,
-            self.preset["train_items"],
-            self.preset["test_items"],
-            self.options.seed,
-            data.default_cache(),
-        )
+        """A feed of bench.feeds."""
+        name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
+        if name == "random-images":
+            feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed)
+            self.waited = 0.0
+            facts = (
+                name + " (a pool of %d batches)" % feed.POOL,
+                "generated",
+                hashlib.sha256(b"seed %d" % seed).hexdigest(),
+            )
+        else:
+            loader = chestxray.load if name == chestxray.NAME else lambda *a: data.load(name, *a)
+            loaded = loader(self.options.data, items, self.preset["test_items"], seed, data.default_cache())
+            if name == chestxray.NAME:
+                feed = PictureFeed(loaded, self.setup(True).threads)
+                self.waited = 0.0
+            else:
+                feed = ArrayFeed(loaded, self.workload.SHUFFLE, self.group)
+            facts = (loaded.name, loaded.source, loaded.sha256)
+        if feed.train_items < self.batch:
+            raise data.DataError(
+                "%s: %d items to train with are less than one batch of %d; give more, or take fewer devices"
+                % (facts[0], feed.train_items, self.batch)
+            )
         self.emit(
             "data",
-            name=loaded.name,
-            source=loaded.source,
-            sha256=loaded.sha256,
-            train_items=len(loaded.train_x),
-            test_items=len(loaded.test_x),
+            name=facts[0],
+            source=facts[1],
+            sha256=facts[2],
+            train_items=feed.train_items,
+            test_items=feed.test_items,
         )
-        if len(loaded.train_x) < self.batch:
-            message = "%s trains on batches of %d here, and the data in %s are %d: give the whole set, or fewer devices"
-            found = self.options.workload, self.batch, self.options.data, len(loaded.train_x)
-            raise DataError(message % found)
-        return loaded
+        return feed
 
-    def fill(self, training, data, random):
-        training.load(canonical.draw_parameters(self.workload, random, False, self.variant))
+    def fill(self, training, feed, random):
+        drawn = canonical.draw_parameters(self.workload, random, False, self.variant)
+        path = self.weight_file()
+        if path:  # all but the classifier, which is of another set of classes there
+            own = [spec for spec in self.workload.PARAMETERS if not spec.name.startswith("classifier.")]
+            drawn.update(weights.read(path, own))
+        training.load(drawn)
 
-    def measure(self, framework, training, data, random):
-        group, size = self.group, min(self.workload.BATCH, len(data.test_x))
-        if self.workload.SHUFFLE:
-            x, y = training.inputs(data.train_x, data.train_y)
-            batches = mini_batches(x, y, self.batch, random, group.rank, group.count)
-        else:
-            ordered = in_order(training, data.train_x, data.train_y, self.batch, group.rank, group.count)
-            batches = itertools.cycle([(x, y) for x, y, _ in ordered])
-        evaluated = "test", in_order(training, data.test_x, data.test_y, max(1, size))[group.rank :: group.count]
-        if not len(data.test_x):  # nothing is held out: the first batch of what it trains on
-            first = data.train_x[: self.batch], data.train_y[: self.batch]
-            evaluated = "train", in_order(training, *first, size=self.batch, rank=group.rank, count=group.count)
+    def measure(self, framework, training, feed, random):
+        batches = feed.batches(training, self.batch, random)
+        if self.waited is not None:
+            batches = Waited(batches)
         loop = timing.Loop(
             training.step,
             batches,
             framework.synchronize,
-            lambda sample, handle: self.tell_window(loop, sample, parallel.mean(group, training.value(handle))),
-            agree=lambda seconds: group.gather(seconds)[0],
+            lambda sample, handle: self.tell_window(
+                loop, sample, parallel.mean(self.group, training.value(handle)), batches
+            ),
+            agree=lambda seconds: self.group.gather(seconds)[0],
         )
-        self.evaluate(training, evaluated, loop)
+        self.evaluate(training, feed, loop)
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
@@ -97,15 +102,19 @@ class TrainingCell(Cell):
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("train"):
             if self.preset["epochs"]:
-                self.train_epochs(training, evaluated, loop, len(data.train_x) // self.batch, per_window, step_seconds)
+                self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
-            self.evaluate(training, evaluated, loop)
+            self.evaluate(training, feed, loop)
 
-    def train_epochs(self, training, evaluated, loop, steps_an_epoch, per_window, step_seconds):
-        """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock."""
+    def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
+        """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock.
+
+        Where there is a validation part, it is that part after each epoch, and the test once at the end (D8: no best weights are chosen).
+        """
+        validated = hasattr(feed, "validation")
         epochs = self.preset["epochs"]
         every = max(1, epochs // MOST_EVALUATIONS)
         ends = list(range(every, epochs, every)) + [epochs]
@@ -113,15 +122,20 @@ class TrainingCell(Cell):
         self.tell_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
         for epoch in ends:
             loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
-            self.evaluate(training, evaluated, loop)
+            self.evaluate(training, feed, loop, "validation" if validated else "test")
+        if validated:
+            self.evaluate(training, feed, loop)
         self.stop, self.noise = "count", loop.noise()
 
-    def tell_window(self, loop, sample, loss):
+    def tell_window(self, loop, sample, loss, batches):
         self.tell_sample(sample)
         self.tell_metric("loss", "train", loop, loss)
+        if self.waited is not None:
+            self.tell_metric(WAITING, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds))
+            self.waited = batches.seconds
 
     def tell_metric(self, name, split, loop, value):
-        value = float(value)
+        value = math.nan if value is None else float(value)
         self.emit(
             "metric",
             name=name,
@@ -131,13 +145,23 @@ class TrainingCell(Cell):
             value=value if math.isfinite(value) else None,
         )
 
-    def evaluate(self, training, evaluated, loop):
-        """Accuracy on the whole batches of what is held out. evaluated: (split, what in_order() made of it, of this process)."""
-        split, batches = evaluated
-        right = seen = 0
+    def evaluate(self, training, feed, loop, split="test"):
+        """The workload's metric on the held-out part, or on that for validation, where the workload has a metric."""
+        if self.declared["metric"] is None:
+            return
         with self.phase("evaluate"):
-            for x, _, labels in batches:
-                right += int((np.argmax(training.predict(x), axis=1) == labels).sum())
-                seen += len(labels)
-            right, seen = (sum(each) for each in zip(*self.group.gather((right, seen))))
-        self.tell_metric("accuracy", split, loop, right / float(max(seen, 1)))
+            batches = feed.validation if split == "validation" else feed.held_out
+            own = [(training.predict(x), y) for x, y in batches(training, self.batch)]
+            pairs = [pair for part in self.group.gather(own) for pair in part]
+        if not pairs:
+            return
+        if hasattr(self.workload, "FINDINGS"):
+            labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
+            found, mean = auc.of_classes(labels, logits)
+            for finding, value in zip(self.workload.FINDINGS, found):
+                self.tell_metric("AUC of " + finding, split, loop, value)
+            self.tell_metric("mean AUC", split, loop, mean)
+        else:
+            split = split if feed.test_items else "train"
+            right = sum(int((np.argmax(logits, axis=1) == y).sum()) for logits, y in pairs)
+            self.tell_metric("accuracy", split, loop, right / float(sum(len(y) for _, y in pairs)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.curves import of_class
 from reports.model import Cell, Curve, Group, Repeat, Workload
 from reports.operators import RateCurve
 from reports.scaling import Scaling
@@ -174,12 +175,13 @@ def beyond_axis(group: Group) -> int:
 
 
 def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
-    """For each metric its curve over training seconds, with the steps beside them for the page's switch."""
+    """For each metric its curve over training seconds, with the steps beside them for the page's switch; single classes have a table."""
     found: dict[tuple[str, str], list[tuple[Cell, Curve]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
             for curve in repeat.curves:
-                found.setdefault((curve.split, curve.name), []).append((cell, curve))
+                if not of_class(curve):
+                    found.setdefault((curve.split, curve.name), []).append((cell, curve))
     marks = symbols(group.cells)
     figures = []
     for (split, name), curves in sorted(found.items()):

@@ -130,7 +130,8 @@ class Cell:
     items_per_step: float | None
     first_step_seconds: float | None
     phases: Mapping[str, float]
-    costs: Mapping[str, float]  # what it took besides time, by column of the store; what was not recorded is left out
+    # what it took besides time, by column of the store, and its share of waiting for data; what was not recorded is left out
+    costs: Mapping[str, float]
     throttled: tuple[str, ...]  # why its device slowed itself down; empty where it did not
     score: Score | None
     parity_passed: bool | None
@@ -223,6 +224,7 @@ class Workload:
     metric: str
     band: tuple[float, float] | None
     band_data: str
+    band_needs: str  # what else a run needs to be expected in the band; empty: nothing
     chance: float | None
     task: str  # train | infer | operators
     learns: bool  # whether it trains towards a metric; inference and single operators do not

@@ -140,6 +140,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             time_to=curves.time_to,
             costs=costs,
             scalings=scaling.scalings(data),
+            by_class=curves.by_class,
             history=history.history(data) if len(data.runs) > 1 else None,
             operator_curves=lambda group: operators.curves(group, data.operations),
             profiles=lambda group: profiles.shown(group, data.profiles),
@@ -177,10 +178,10 @@ def costs(cells: Sequence[Cell]) -> list[Cost]:
         ("Energy", "joules an item", lambda cell: text.number(cell.costs.get("joules_per_item"))),
         ("Power", "watts, mean", lambda cell: text.number(cell.costs.get("mean_power_watts"))),
         ("Temperature", "°C, highest", lambda cell: text.number(cell.costs.get("max_temperature_celsius"))),
+        ("Waiting for data", "share of the time", lambda cell: text.percent(cell.costs.get("data_waiting_share"))),
     ]
-    return [
-        column for column, name in zip(columns, tables.COSTS, strict=True) if any(name in cell.costs for cell in cells)
-    ]
+    names = (*tables.COSTS, "data_waiting_share")
+    return [column for column, name in zip(columns, names, strict=True) if any(name in cell.costs for cell in cells)]
 
 
 def _engine() -> Environment:

@@ -73,7 +73,8 @@ def sources(workload: str, wanted: Iterable[str]) -> list[Source]:
 
 
 def _file(folder: Path, workload: str) -> Path | None:
-    found = (folder / (workload.replace("-", "_") + suffix) for suffix in _SUFFIXES)
+    computed = str(specifications.specification(workload).get("computes") or workload)
+    found = (folder / (computed.replace("-", "_") + suffix) for suffix in _SUFFIXES)
     return next((path for path in found if path.is_file()), None)
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from reports import operators, profiles, statistics
+from reports import curves, operators, profiles, statistics
 from reports.model import (
     PHASES,
     Cell,
@@ -179,9 +179,9 @@ def _cell(
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
         phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
-        costs=_costs(rows),
+        costs={**_costs(rows), **curves.waiting(measured)},
         throttled=_throttled(rows),
-        score=_score(repeats),
+        score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
         parity_passed=bool(all(passed)) if passed else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
         short=short,
@@ -247,11 +247,12 @@ def _total(repeats: Sequence[Repeat]) -> float | None:
     return float(np.median(totals)) if totals else None
 
 
-def _score(repeats: Iterable[Repeat]) -> Score | None:
-    """The last value of the test metric in each repeat that ended well."""
+def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
+    """The last value of the test metric in each repeat that ended well: the workload's, or of one unknown here the first there is."""
     name, last, steps = "", [], []
     for repeat in repeats:
         tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
+        tests.sort(key=lambda curve: curve.name != metric)
         if repeat.status == "ok" and tests and math.isfinite(tests[0].values[-1]):
             name = tests[0].name
             last.append(float(tests[0].values[-1]))
@@ -398,6 +399,7 @@ def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
         metric=metric.get("name", ""),
         band=(float(band[0]), float(band[1])) if band else None,
         band_data=str(metric.get("band_data", "")),
+        band_needs=str(metric.get("band_needs") or ""),
         chance=spec.get("chance"),
         task=str(spec.get("task", "")),
         learns=not spec or bool(metric),

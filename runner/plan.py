@@ -159,7 +159,7 @@ def plan(
                 skips.append(Skip(image.name, framework, workload.name, precision, mode, *why))
                 continue
             where = (request.preset, mode, target.kind, target.model, target.count)
-            what = (workload.batch, request.seed, image.lock_sha256, target.uuid)
+            what = (workload.batch_of(request.preset), request.seed, image.lock_sha256, target.uuid)
             scaling = request.scaling if target.count > 1 else ""
             cells.append(Cell(image.name, framework, workload.name, precision, *where, *what, scaling))
     return Plan(tuple(cells), tuple(skips))
@@ -263,6 +263,8 @@ def _several_reason(framework: str, workload: Workload, count: int, parallel: Co
         return None
     if workload.task != "train":
         return f"{workload.name} is measured on one device: only training shares its batches among several"
+    if workload.one_device:
+        return f"{workload.name} is measured on one device: {workload.one_device}"
     if framework not in parallel:
         return f"{framework} uses one device here; those that use several: {', '.join(sorted(parallel)) or 'none'}"
     if workload.batch % count:

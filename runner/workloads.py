@@ -31,6 +31,7 @@ class Preset(_Frozen):
     train_items: int = Field(ge=0)
     test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
+    batch: int | None = Field(default=None, gt=0)  # where it is not the workload's; it is part of what a cell is
     most_mop: float | None = Field(
         default=None, gt=0
     )  # operators: points above so many million operations are not measured
@@ -43,6 +44,7 @@ class Metric(_Frozen):
     unit: str
     band: tuple[float, float]
     band_data: Literal["files", "generated"]
+    band_needs: str | None = None  # what else a run needs to be expected there, in words
 
 
 class Workload(_Frozen):
@@ -50,7 +52,9 @@ class Workload(_Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
+    computes: str | None = None  # the workload whose specification, reference and adapters it uses; None: its own
     task: Literal["train", "infer", "operators"]
+    one_device: str | None = None  # why several devices cannot train it together
     data: str
     items: str
     batch: int = Field(gt=0)
@@ -65,7 +69,12 @@ class Workload(_Frozen):
     @property
     def module(self) -> str:
         """The stem of the files that compute it."""
-        return self.name.replace("-", "_")
+        return (self.computes or self.name).replace("-", "_")
+
+    def batch_of(self, preset: str) -> int:
+        """The items of a step at a preset."""
+        found = next(each for name, each in self.presets.items() if name == preset)
+        return found.batch or self.batch
 
 
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:

@@ -120,7 +120,8 @@ def cached(cache, key, facts, write):
 
 def _fill(folder, facts, write):
     write(folder)
-    sums = {name: checksum(os.path.join(folder, name), "sha256") for name in sorted(os.listdir(folder))}
+    paths = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    sums = {os.path.relpath(path, folder).replace(os.sep, "/"): checksum(path, "sha256") for path in sorted(paths)}
     with io.open(os.path.join(folder, MARKER), "w", encoding="utf-8") as file:
         file.write(json.dumps(dict(facts, files=sums), indent=1, sort_keys=True) + "\n")
     os.chmod(folder, 0o755)  # mkdtemp makes it private; another user's cell may read it

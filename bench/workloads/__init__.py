@@ -22,6 +22,11 @@ def declaration(name):
         return json.load(file)
 
 
+def computed(name):
+    """The workload whose specification, reference and adapters this one uses: itself, unless its .json names another."""
+    return declaration(name).get("computes") or name
+
+
 def module(name):
     """The specification of a workload: PARAMETERS, draw_batch, loss_and_gradients, optimizer."""
-    return importlib.import_module("bench.workloads." + name.replace("-", "_"))
+    return importlib.import_module("bench.workloads." + computed(name).replace("-", "_"))

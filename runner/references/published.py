@@ -88,37 +88,50 @@ def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
     return tuple(rows)
 
 
-# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification). Knet and Flux took
-# fewer on a CPU than on a GPU: 10 steps of the perceptron instead of 200, one epoch of the convolutions instead of ten.
+# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification). On n
+# GPUs the batch is n times as large and the items are as many. Knet and Flux took fewer on a CPU than on a GPU: 10 steps of the perceptron
+# instead of 200, one epoch of the convolutions instead of ten. The X-rays' time from files holds a validation pass an epoch as well.
 ITEMS = {
     "cnn-cifar10": 10 * 781 * 64,
     "gru-imdb": 3 * 390 * 64,
     "mlp-mnist": 200 * 60_000,
     "cnn-mnist": 10 * 60 * 1000,
+    "densenet121-chestxray": 5 * 1364 * 64,
+    "densenet121-synthetic": 5 * 1364 * 64,
 }
 ITEMS_ON_A_CPU = {"mlp-mnist": 10 * 60_000, "cnn-mnist": 60 * 1000}
 CPU = "none (CPU)"  # what the rows call it
 
+# workload -> (workload, metric, data) of the rows that give its whole training, where they are not (itself, "train_time", whatever it is)
+_ROWS = {
+    "densenet121-chestxray": ("densenet121-chestxray", "train_plus_val_time", "real"),
+    "densenet121-synthetic": ("densenet121-chestxray", "train_time", "synthetic"),
+}
 
-def training_times(rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None) -> list[Published]:
-    """The rows that give the seconds of a workload's whole training on one device, on a GPU in fp32; `gpus` are the models wanted.
+
+def training_times(
+    rows: Iterable[Published], workload: str, gpus: Sequence[str] | None = None, counts: Sequence[int] = (1,)
+) -> list[Published]:
+    """The rows that give the seconds of a workload's whole training, on GPUs in fp32: of the models `gpus`, of so many as `counts` says.
 
     A CPU is a model as well (CPU), and is left out unless it is wanted: its rows are fp64 and of shorter runs.
     """
+    named, metric, data = _ROWS.get(workload, (workload, "train_time", None))
     return [
         row
         for row in rows
-        if (row.workload, row.metric) == (workload, "train_time")
-        and ((row.gpu_count, row.precision) == (1, "fp32") or (row.gpu == CPU and gpus is not None))
+        if (row.workload, row.metric) == (named, metric)
+        and data in (None, row.data)
+        and ((row.gpu_count in counts and row.precision == "fp32") or (row.gpu == CPU and gpus is not None))
         and row.seconds is not None
         and row.gpu is not None
         and (gpus is None or row.gpu in gpus)
     ]
 
 
-def items_per_second(row: Published) -> float | None:
-    """A whole training's items over its seconds: first step and shuffling are inside, evaluation is not."""
-    items = (ITEMS_ON_A_CPU if row.gpu == CPU else ITEMS).get(row.workload)
+def items_per_second(row: Published, workload: str | None = None) -> float | None:
+    """A whole training's items over its seconds: first step and shuffling are inside. `workload`: ours, where two share the row's."""
+    items = (ITEMS_ON_A_CPU if row.gpu == CPU else ITEMS).get(workload or row.workload)
     return items / row.seconds if row.seconds and items else None
 
 

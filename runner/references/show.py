@@ -27,7 +27,8 @@ from runner.references.saved import Reference, Shelf
 from runner.verdict import MARGINS, excused, judge, ratio
 
 GPUS = ("K80", "P100", "V100")
-WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")
+WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "densenet121-synthetic")
+COUNTS = (1, 4)  # of GPUs: the X-rays were measured on both
 
 
 def _print(rows: Sequence[dict[str, object]], as_json: bool, title: str = "") -> None:
@@ -139,14 +140,14 @@ def _rate_of(one: Measured) -> dict[str, object]:
 def _beside(workload: str, gpus: Sequence[str], here: Sequence[Measured]) -> list[dict[str, object]]:
     """A row for each framework and interface, with the newest number of each GPU; then a row for each measured cell."""
     newest: dict[tuple[str, str], Published] = {}
-    for row in sorted(training_times(load_published(), workload, gpus), key=lambda row: row.date):
+    for row in sorted(training_times(load_published(), workload, gpus, COUNTS), key=lambda row: row.date):
         newest[_way(row), str(row.gpu)] = row
     devices = list(dict.fromkeys(one.facts.device_model for one in here if one.facts.workload == workload))
     rows: list[dict[str, object]] = []
     for way in sorted({way for way, _ in newest}):
         found = {gpu: newest.get((way, gpu)) for gpu in gpus}
         dates = ", ".join(sorted({row.date[:4] for row in found.values() if row}))
-        rates = {gpu: _rounded(items_per_second(row)) if row else None for gpu, row in found.items()}
+        rates = {gpu: _rounded(items_per_second(row, workload)) if row else None for gpu, row in found.items()}
         rows.append({"framework": way, "when": dates, **rates, **dict.fromkeys(devices)})
     for one in here:
         if one.facts.workload == workload and one.cell.items_per_second and one.cell.parity_passed:
@@ -162,8 +163,9 @@ def _beside(workload: str, gpus: Sequence[str], here: Sequence[Measured]) -> lis
 
 
 def _way(row: Published) -> str:
-    """Framework, interface and language of a published number, and its precision where that is not fp32."""
-    parts = [row.framework, row.api or "native", "" if row.language == "python" else row.language or ""]
+    """Framework, interface and language of a published number, how many GPUs where several, and its precision where that is not fp32."""
+    several = f"x{row.gpu_count}" if (row.gpu_count or 1) > 1 else ""
+    parts = [row.framework, row.api or "native", "" if row.language == "python" else row.language or "", several]
     parts.append("" if row.precision == "fp32" else row.precision or "")
     return " ".join(part for part in parts if part)
 

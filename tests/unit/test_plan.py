@@ -277,13 +277,20 @@ def test_a_name_that_does_not_exist_is_told_with_those_that_do(
 
 
 def test_the_cells_id_is_its_content(folder: Path) -> None:
-    first, second = planned([image(folder)], precisions=("fp32",)).cells
+    first, second, *_ = planned([image(folder)], precisions=("fp32",)).cells
     assert first.id != second.id
     assert replace(first).id == first.id
     assert len(first.id) == 16
     assert int(first.id, 16) >= 0
     for field, other in {"seed": 2, "lock_sha256": "0" * 64, "preset": "full", "device_model": "Other"}.items():
         assert replace(first, **{field: other}).id != first.id
+
+
+def test_a_preset_s_own_batch_is_the_cell_s_and_makes_it_another(folder: Path) -> None:
+    asked: dict[str, Any] = {"precisions": ("fp32",), "workloads": ("densenet121-chestxray",)}
+    (quick,), (full,) = (planned([image(folder)], preset=preset, **asked).cells for preset in ("quick", "full"))
+    assert (quick.batch, full.batch) == (8, 64)
+    assert replace(quick, batch=64).id != quick.id
 
 
 def test_a_new_lock_makes_new_cells(folder: Path) -> None:
@@ -294,7 +301,7 @@ def test_a_new_lock_makes_new_cells(folder: Path) -> None:
 
 
 def test_a_cell_survives_the_manifest_and_a_changed_one_is_refused(folder: Path) -> None:
-    (cell, _) = planned([image(folder)], precisions=("fp32",)).cells
+    cell, *_ = planned([image(folder)], precisions=("fp32",), workloads=("gru-imdb",)).cells
     assert Cell.from_dict(cell.as_dict()) == cell
     with pytest.raises(PlanError, match="does not have the content"):
         Cell.from_dict(cell.as_dict() | {"batch": 65})

@@ -98,3 +98,24 @@ def test_a_missing_file_or_another_header_is_told(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(PublishedError, match="header"):
         load_published(tmp_path / "other.csv")
+
+
+@pytest.mark.parametrize(
+    ("workload", "count", "minutes"),
+    [
+        ("densenet121-chestxray", 1, {27, 38, 33, 29}),
+        ("densenet121-chestxray", 4, {10, 18, 22, 8}),
+        ("densenet121-synthetic", 1, {25, 36, 27, 28}),
+        ("densenet121-synthetic", 4, {8, 15, 14, 7}),
+    ],
+)
+def test_the_x_rays_rows_of_one_and_of_four_gpus_go_to_the_workload_of_their_data(
+    workload: str, count: int, minutes: set[int]
+) -> None:
+    found = training_times(load_published(), workload, ["V100"], [count])
+    last = [row for row in found if row.source.startswith("Deep Learning Framework Examples, README @")]
+    assert {row.value for row in last} == minutes
+    assert len(last) == 5
+    torch = next(row for row in last if row.framework == "torch")
+    assert items_per_second(torch, workload) == pytest.approx(5 * 1364 * 64 / (torch.value * 60))
+    assert {row.data for row in found} == {"synthetic" if workload.endswith("synthetic") else "real"}

@@ -18,6 +18,14 @@ def test_the_workloads_of_the_bench_are_read() -> None:
     assert found["cnn-cifar10"].module == "cnn_cifar10"
 
 
+def test_a_workload_may_compute_what_another_does_and_a_preset_may_have_a_batch_of_its_own() -> None:
+    found = load_workloads()
+    files, memory = found["densenet121-chestxray"], found["densenet121-synthetic"]
+    assert files.module == memory.module == "densenet121_chestxray"
+    assert [files.batch_of(preset) for preset in ("quick", "standard", "full")] == [8, 64, 64]
+    assert memory.metric is None
+
+
 def test_a_field_that_is_wrong_is_told_with_its_file(tmp_path: Path) -> None:
     fields = json.loads((BENCH / "workloads" / "gru-imdb.json").read_text())
     fields["presets"]["quick"]["seconds"] = -1

@@ -85,9 +85,11 @@ class _Jax:
         self.state = tuple([variable.value.copy() for variable in group] for group in groups)
 
     def finish(self):
-        """Put the weights back into Keras' variables."""
-        for variable, value in zip(self.network.trainable_variables, self.state[0]):
-            variable.assign(value)
+        """Put the weights, and what moves with them, back into Keras' variables."""
+        groups = (self.network.trainable_variables, self.network.non_trainable_variables)
+        for group, values in zip(groups, self.state):
+            for variable, value in zip(group, values):
+                variable.assign(value)
 
     def step(self, x, y):
         from bench.frameworks.jax.framework import started

@@ -1,0 +1,161 @@
+"""Where a training cell's mini-batches come from: arrays in memory, pictures on a disk, or a pool of random tensors.
+
+A feed has `train_items` and `test_items`, `batches(training, size, random)`, which yields mini-batches for ever in the layout that the
+adapter wants, and `held_out(training, size)`, which yields (x, y) of the held-out part once.
+"""
+
+import collections
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from bench.data import chestxray
+
+
+def in_order(training, x, y, size, rank=0, count=1):
+    """[(inputs, labels as the step wants them, labels)] of the whole mini-batches in file order, each made once by the adapter.
+
+    Of `count` processes each takes its own part of every batch.
+    """
+    batches, part = [], size // count
+    for start in range(rank * part, len(x) - size + 1 + rank * part, size):
+        labels = y[start : start + part]
+        batches.append(tuple(training.inputs(x[start : start + part], labels)) + (labels,))
+    return batches
+
+
+def mini_batches(x, y, size, random, rank=0, count=1):
+    """Whole mini-batches for ever: every epoch shuffled by observation, the remainder left out.
+
+    Of `count` processes, which shuffle alike, each takes its own part of every batch.
+    """
+    part = size // count
+    while True:
+        order = random.permutation(len(x))
+        for start in range(0, len(x) - size + 1, size):
+            pick = order[start + rank * part : start + (rank + 1) * part]
+            yield x[pick], y[pick]
+
+
+class Waited(object):
+    """An iterator that knows for how many seconds its caller has waited for it: two readings of the clock a mini-batch."""
+
+    def __init__(self, batches, clock=time.perf_counter):
+        self._batches, self._clock = batches, clock
+        self.seconds = 0.0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        begin = self._clock()
+        found = next(self._batches)
+        self.seconds += self._clock() - begin
+        return found
+
+
+class ArrayFeed(object):
+    """A data set that fits in memory. `group` (bench.parallel) says which of the processes this is, each of which takes its part."""
+
+    def __init__(self, data, shuffled, group):
+        self.data, self.shuffled, self.group = data, shuffled, group
+        self.train_items, self.test_items = len(data.train_x), len(data.test_x)
+        self.evaluated = None
+
+    def batches(self, training, size, random):
+        x, y = self.data.train_x, self.data.train_y
+        if self.shuffled:
+            x, y = training.inputs(x, y)
+            return mini_batches(x, y, size, random, self.group.rank, self.group.count)
+        ordered = in_order(training, x, y, size, self.group.rank, self.group.count)
+        return itertools.cycle([(x, y) for x, y, _ in ordered])
+
+    def held_out(self, training, size):
+        """Whole mini-batches, made once; the processes take turns. Where nothing is held out, the first batch of what is trained on."""
+        if self.evaluated is None:
+            x, y = self.data.test_x, self.data.test_y
+            if self.test_items:
+                made = in_order(training, x, y, min(size, self.test_items))[self.group.rank :: self.group.count]
+            else:
+                x, y = self.data.train_x[:size], self.data.train_y[:size]
+                made = in_order(training, x, y, size, self.group.rank, self.group.count)
+            self.evaluated = [(x, labels) for x, _, labels in made]
+        return iter(self.evaluated)
+
+
+class PictureFeed(object):
+    """Pictures decoded, cropped and turned while the steps before theirs are computed: each mini-batch by one of `workers` threads.
+
+    Threads and not processes: inflating, Pillow's decoder and NumPy's loops all let go of the interpreter, and a process would have to be
+    started beside a framework that has threads of its own. What is drawn is drawn in order, whoever decodes it.
+    """
+
+    def __init__(self, data, workers):
+        self.data, self.workers = data, workers
+        self.train_items, self.test_items = len(data.train.pictures), len(data.test.pictures)
+
+    def batches(self, training, size, random):
+        part = self.data.train
+
+        def wanted():
+            while True:
+                order = random.permutation(len(part.pictures))
+                for start in range(0, len(order) - size + 1, size):
+                    pick = order[start : start + size]
+                    yield pick, chestxray.drawn_places(random, len(pick))
+
+        return self._made(training, part, wanted())
+
+    def held_out(self, training, size):
+        """All of it, the last mini-batch as small as it comes (D7): the centre of each picture."""
+        return self._of(training, self.data.test, size)
+
+    def validation(self, training, size):
+        return self._of(training, self.data.validation, size)
+
+    def _of(self, training, part, size):
+        picks = np.array_split(np.arange(len(part.pictures)), range(size, len(part.pictures), size))
+        return self._made(training, part, ((pick, chestxray.centre(len(pick))) for pick in picks if len(pick)))
+
+    def _made(self, training, part, wanted):
+        """(x, y) of each (pick, places), in order; at most one more than there are workers is made ahead."""
+
+        def make(pick, places):
+            return training.inputs(*chestxray.batch(part, pick, places))
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            ahead = collections.deque(pool.submit(make, *one) for one in itertools.islice(wanted, self.workers + 1))
+            try:
+                while ahead:
+                    found = ahead.popleft().result()
+                    ahead.extend(pool.submit(make, *one) for one in itertools.islice(wanted, 1))
+                    yield found
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+
+class PoolFeed(object):
+    """Random tensors in memory, as the published synthetic run had them, from a pool that is gone through again and again.
+
+    A whole epoch of them is 52.6 GB; the pool is larger than any cache, and which of its mini-batches comes changes nothing.
+    """
+
+    POOL = 8  # mini-batches: 308 MB for those of 64
+
+    def __init__(self, items, shape, classes, seed):
+        self.train_items, self.test_items = items, 0
+        self.shape, self.classes, self.seed = shape, classes, seed
+
+    def batches(self, training, size, random):
+        own = np.random.RandomState(self.seed)
+        pool = []
+        for _ in range(min(self.POOL, max(1, self.train_items // size))):
+            x = own.random_sample((size,) + self.shape).astype(np.float32)
+            pool.append(training.inputs(x, own.random_sample((size, self.classes)).astype(np.float32)))
+        return itertools.cycle(pool)
+
+    def held_out(self, training, size):
+        return iter(())

@@ -1,0 +1,130 @@
+"""DenseNet-121 in Keras 3: a functional model of layers, a loss on logits, Adam; the same file on every backend.
+
+Idiomatic here: the concatenations are the functional API's; padding is a layer of its own where the stride is 2, as in
+keras.applications.DenseNet121, which is this network but for its epsilon of 1.001e-5 and its classifier; a BatchNormalization of momentum
+0.9 moves its running statistics a tenth of the way, the variance biased. The layout of images is the one its backend computes in (A1).
+"""
+
+import keras
+import numpy as np
+from keras import layers
+
+from bench.frameworks.keras import loops
+from bench.frameworks.keras.adam import Adam
+
+LAYERS = (6, 12, 24, 16)
+GROWTH = 32
+# torchvision's word for a vector of a normalisation -> Keras'
+NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+
+
+def axis():
+    return 1 if keras.config.image_data_format() == "channels_first" else -1
+
+
+def normalised(x, name):
+    x = layers.BatchNormalization(axis=axis(), momentum=0.9, epsilon=1e-5, name=own(name))(x)
+    return layers.ReLU()(x)
+
+
+def convolved(x, name, filters, size, stride=1):
+    padding = "same" if stride == 1 else "valid"  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
+    if stride > 1:  # and not symmetric for a stride of 2
+        x = layers.ZeroPadding2D(size // 2)(x)
+    return layers.Conv2D(filters, size, stride, padding, use_bias=False, name=own(name))(x)
+
+
+def dense_layer(x, name):
+    new = convolved(normalised(x, name + ".norm1"), name + ".conv1", 4 * GROWTH, 1)
+    new = convolved(normalised(new, name + ".norm2"), name + ".conv2", GROWTH, 3)
+    return layers.Concatenate(axis())([x, new])
+
+
+def network():
+    images = keras.Input((3, None, None) if axis() == 1 else (None, None, 3))
+    x = normalised(convolved(images, "features.conv0", 64, 7, 2), "features.norm0")
+    # After a ReLU nothing is below zero, so zeros at the border win over nothing.
+    x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
+    for block, count in enumerate(LAYERS, 1):
+        for index in range(count):
+            x = dense_layer(x, "features.denseblock%d.denselayer%d" % (block, index + 1))
+        if block < len(LAYERS):
+            name = "features.transition%d" % block
+            x = convolved(normalised(x, name + ".norm"), name + ".conv", x.shape[axis()] // 2, 1)
+            x = layers.AveragePooling2D(2, strides=2)(x)
+    x = layers.GlobalAveragePooling2D()(normalised(x, "features.norm5"))
+    return keras.Model(images, layers.Dense(14, name="classifier")(x))
+
+
+def own(name):
+    """A parameter's module as a layer's name: PyTorch, one of the backends, allows no dots."""
+    return name.replace(".", "_")
+
+
+class Training:
+    def __init__(self, setup):
+        keras.utils.set_random_seed(setup.seed)
+        self.channels_first = axis() == 1
+        self.network = network()
+        self.optimizer = Adam(learning_rate=1e-4, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer.build(self.network.trainable_variables)
+        self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
+        loss = keras.losses.BinaryCrossentropy(from_logits=True)  # A7; the mean over images and findings
+        # the normalisations behave as in training, whether there is a dropout or none
+        self.loop = loops.make(self.network, loss, self.optimizer, True)
+        self.variables = {}
+
+    def load(self, parameters):
+        self.variables = {name: self.variable(name, value.ndim) for name, value in parameters.items()}
+        for name, variable in self.variables.items():
+            variable.assign(to_keras(parameters[name]))
+        for variable, value in zip(self.optimizer.variables, self.fresh):
+            variable.assign(value)
+        self.loop.start()
+
+    def variable(self, name, dimensions):
+        """The Keras variable of a canonical parameter."""
+        module, end = name.rsplit(".", 1)
+        layer = self.network.get_layer(own(module))
+        if isinstance(layer, layers.BatchNormalization):
+            return getattr(layer, NORMALISATION[end])
+        return layer.kernel if dimensions > 1 else layer.bias
+
+    def read(self):
+        self.loop.finish()
+        return {name: canonical(keras.ops.convert_to_numpy(v)) for name, v in self.variables.items()}
+
+    def inputs(self, x, y):
+        """Contiguous in the layout that is computed in.
+
+        PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
+        """
+        torch = keras.backend.backend() == "torch"
+        if self.channels_first and not torch:
+            return x, y
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        return x.transpose(0, 3, 1, 2) if torch else x, y
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loop.probe(x, y)
+        found = {id(v): value for v, value in zip(self.network.trainable_variables, gradients)}
+        return logits, loss, {name: canonical(found[id(v)]) for name, v in self.variables.items() if id(v) in found}
+
+    def step(self, x, y):
+        return self.loop.step(x, y)
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.loop.logits(x)
+
+
+def to_keras(value):
+    """A canonical parameter -> Keras': kernels (kh, kw, in, out), dense (in, out)."""
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+
+def canonical(value):
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

@@ -1,0 +1,151 @@
+"""DenseNet-121 in Gluon: HybridBlocks whose attributes have torchvision's names, a Trainer with Adam.
+
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); inside
+autograd.record() the normalisations take the batch's statistics and move the running ones a tenth of the way, outside they use the
+running ones (D6), and nothing is recorded (A21); SigmoidBinaryCrossEntropyLoss takes logits (A7). The model zoo's densenet121 is the
+same network with its dense layers written as nested concatenations and other names.
+"""
+
+import mxnet as mx
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet.framework import context
+
+LAYERS = (6, 12, 24, 16)
+GROWTH = 32
+# torchvision's word for a normalisation's factor and shift -> Gluon's
+NORMALISATION = {"weight": "gamma", "bias": "beta"}
+
+
+def conv(inputs, outputs, size, stride=1, padding=0):
+    return nn.Conv2D(outputs, size, stride, padding, use_bias=False, in_channels=inputs)
+
+
+def norm(channels):
+    return nn.BatchNorm(momentum=0.9, epsilon=1e-5, in_channels=channels)
+
+
+class DenseLayer(gluon.HybridBlock):
+    def __init__(self, inputs):
+        super().__init__()
+        self.norm1, self.conv1 = norm(inputs), conv(inputs, 4 * GROWTH, 1)
+        self.norm2, self.conv2 = norm(4 * GROWTH), conv(4 * GROWTH, GROWTH, 3, 1, 1)
+
+    def hybrid_forward(self, F, x):
+        new = self.conv1(F.relu(self.norm1(x)))
+        new = self.conv2(F.relu(self.norm2(new)))
+        return F.concat(x, new, dim=1)
+
+
+class DenseBlock(gluon.HybridBlock):
+    def __init__(self, inputs, count):
+        super().__init__()
+        self.names = ["denselayer%d" % (index + 1) for index in range(count)]
+        for index, name in enumerate(self.names):
+            setattr(self, name, DenseLayer(inputs + index * GROWTH))
+
+    def hybrid_forward(self, F, x):
+        for name in self.names:
+            x = getattr(self, name)(x)
+        return x
+
+
+class Transition(gluon.HybridBlock):
+    def __init__(self, inputs):
+        super().__init__()
+        self.norm, self.conv = norm(inputs), conv(inputs, inputs // 2, 1)
+        self.pool = nn.AvgPool2D(2, 2)
+
+    def hybrid_forward(self, F, x):
+        return self.pool(self.conv(F.relu(self.norm(x))))
+
+
+class Features(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.conv0, self.norm0, self.pool0 = conv(3, 64, 7, 2, 3), norm(64), nn.MaxPool2D(3, 2, 1)
+        channels = 64
+        for block, count in enumerate(LAYERS, 1):
+            setattr(self, "denseblock%d" % block, DenseBlock(channels, count))
+            channels += count * GROWTH
+            if block < len(LAYERS):
+                setattr(self, "transition%d" % block, Transition(channels))
+                channels //= 2
+        self.norm5, self.pool5 = norm(channels), nn.GlobalAvgPool2D()
+
+    def hybrid_forward(self, F, x):
+        x = self.pool0(F.relu(self.norm0(self.conv0(x))))
+        x = self.transition1(self.denseblock1(x))
+        x = self.transition2(self.denseblock2(x))
+        x = self.transition3(self.denseblock3(x))
+        return F.flatten(self.pool5(F.relu(self.norm5(self.denseblock4(x)))))
+
+
+class Network(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.features = Features()
+        self.classifier = nn.Dense(14, in_units=1024)
+
+    def hybrid_forward(self, F, x):
+        return self.classifier(self.features(x))
+
+
+def own_name(name):
+    """torchvision's name -> Gluon's: the vectors of a normalisation are called otherwise."""
+    layer, end = name.rsplit(".", 1)
+    return layer + "." + (NORMALISATION.get(end, end) if "norm" in layer.rsplit(".", 1)[-1] else end)
+
+
+class Training:
+    def __init__(self, setup):
+        mx.random.seed(setup.seed)
+        self.context = context(setup)
+        self.network = Network()
+        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
+        self.network.hybridize(static_alloc=True, static_shape=True)
+        self.loss = gluon.loss.SigmoidBinaryCrossEntropyLoss()  # of each image, the mean over its findings
+        self.loss.hybridize(static_alloc=True, static_shape=True)
+        self.parameters, self.trainer = {}, None
+
+    def load(self, parameters):
+        own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
+        self.parameters = {name: own[own_name(name)] for name in parameters}
+        for name, parameter in self.parameters.items():
+            parameter.set_data(parameters[name])
+        adam = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
+
+    def read(self):
+        return {name: parameter.data().asnumpy() for name, parameter in self.parameters.items()}
+
+    def inputs(self, x, y):
+        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
+
+    def _backward(self, x, y):
+        x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
+        with autograd.record():
+            logits = self.network(x)
+            loss = self.loss(logits, y)
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        trained = ((name, p) for name, p in self.parameters.items() if p.grad_req != "null")
+        # backward() of a vector of losses gives the gradient of their sum
+        gradients = {name: parameter.grad().asnumpy() / len(x) for name, parameter in trained}
+        return logits.asnumpy(), float(loss.mean().asscalar()), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.trainer.step(len(x))  # divides by the batch
+        return loss
+
+    def value(self, loss):
+        return float(loss.mean().asscalar())
+
+    def predict(self, x):
+        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()  # A21: nothing is recorded

@@ -1,0 +1,152 @@
+"""DenseNet-121 in TensorFlow: tf.nn's operations on variables in a tf.Module, the training step as one tf.function.
+
+Idiomatic here: the step is traced once for a size of batch (B8); the normalisation is the fused operation, which in training returns the
+batch's mean and unbiased variance, and those move the running statistics by assignments in the same graph; the loss takes logits (A7).
+TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bench.frameworks.tensorflow.framework import channels_first, function
+from bench.workloads.densenet121_chestxray import EPSILON, LAYERS, MOMENTUM, PARAMETERS, dense_layers
+
+STATISTICS = ("mean", "variance")
+
+
+class Network(tf.Module):
+    def __init__(self, first):
+        """first: whether images are N, C, H, W."""
+        super().__init__()
+        self.order = "NCHW" if first else "NHWC"
+        self.p = {}
+        for spec in PARAMETERS:
+            zeros = to_own(np.zeros(spec.shape, np.float32))
+            self.p[spec.name] = tf.Variable(zeros, trainable=spec.kind not in STATISTICS)
+        # in the specification's order; tf.Module's own trainable_variables are sorted by name
+        self.trained = [spec.name for spec in PARAMETERS if spec.kind not in STATISTICS]
+
+    def __call__(self, x, training):
+        def unit(x, normalisation, convolution, pad=0):
+            return self.convolved(tf.nn.relu(self.normalised(x, normalisation, training)), convolution, pad)
+
+        x = tf.nn.relu(self.normalised(self.convolved(x, "features.conv0", 3, 2), "features.norm0", training))
+        # After a ReLU nothing is below zero, so zeros at the border win over nothing. XLA's pools pad by no given numbers.
+        x = tf.nn.max_pool2d(tf.pad(x, self.padding(1)), 3, 2, "VALID", data_format=self.order)
+        for block in range(1, len(LAYERS) + 1):
+            for name, _ in dense_layers(block):
+                new = unit(unit(x, name + ".norm1", name + ".conv1"), name + ".norm2", name + ".conv2", 1)
+                x = tf.concat([x, new], 1 if self.order == "NCHW" else 3)
+            if block < len(LAYERS):
+                name = "features.transition%d" % block
+                x = unit(x, name + ".norm", name + ".conv")
+                x = tf.nn.avg_pool2d(x, 2, 2, "VALID", data_format=self.order)
+        x = tf.nn.relu(self.normalised(x, "features.norm5", training))
+        x = tf.reduce_mean(x, [2, 3] if self.order == "NCHW" else [1, 2])
+        return tf.matmul(x, self.p["classifier.weight"]) + self.p["classifier.bias"]
+
+    def convolved(self, x, name, pad, stride=1):
+        return tf.nn.conv2d(x, self.p[name + ".weight"], stride, self.padding(pad), data_format=self.order)
+
+    def normalised(self, x, name, training):
+        scale, offset, mean, variance = (
+            self.p["%s.%s" % (name, end)] for end in ("weight", "bias", "running_mean", "running_var")
+        )
+        normalise = tf.compat.v1.nn.fused_batch_norm
+        if not training:  # D6
+            return normalise(x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False)[0]
+        y, *batch = normalise(x, scale, offset, epsilon=EPSILON, data_format=self.order, is_training=True)
+        for running, now in zip((mean, variance), batch):
+            running.assign_sub(MOMENTUM * (running - now))
+        return y
+
+    def padding(self, size):
+        """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
+        image, none = [[size, size]] * 2, [[0, 0]]
+        return none * 2 + image if self.order == "NCHW" else none + image + none
+
+
+class Adam(tf.Module):
+    """Algorithm 1 of the paper on a list of variables, as TensorFlow's guide to its core writes an optimiser."""
+
+    def __init__(self, variables, rate, beta1, beta2, epsilon):
+        super().__init__()
+        self.rate, self.beta1, self.beta2, self.epsilon = rate, beta1, beta2, epsilon
+        self.variables_ = variables
+        self.step = tf.Variable(0.0)
+        self.m = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
+        self.v = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
+
+    def restart(self):
+        for variable in [self.step] + self.m + self.v:
+            variable.assign(tf.zeros_like(variable))
+
+    def apply(self, gradients):
+        self.step.assign_add(1.0)
+        # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
+        correct1 = -tf.math.expm1(self.step * float(np.log(self.beta1)))
+        correct2 = -tf.math.expm1(self.step * float(np.log(self.beta2)))
+        for variable, m, v, gradient in zip(self.variables_, self.m, self.v, gradients):
+            m.assign(self.beta1 * m + (1 - self.beta1) * gradient)
+            v.assign(self.beta2 * v + (1 - self.beta2) * tf.square(gradient))
+            variable.assign_sub(self.rate * (m / correct1) / (tf.sqrt(v / correct2) + self.epsilon))
+
+
+class Training:
+    def __init__(self, setup):
+        self.channels_first = channels_first()
+        self.network = Network(self.channels_first)
+        self.variables = [self.network.p[name] for name in self.network.trained]
+        self.optimizer = Adam(self.variables, 1e-4, 0.9, 0.999, 1e-8)
+        # traced once, at the first call (B8)
+        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
+        self.logits = function(self._logits)
+
+    def load(self, parameters):
+        for name, value in parameters.items():
+            self.network.p[name].assign(to_own(value))
+        self.optimizer.restart()
+
+    def read(self):
+        return {name: canonical(variable.numpy()) for name, variable in self.network.p.items()}
+
+    def inputs(self, x, y):
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
+
+    def _loss_and_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=True)
+            loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=logits))
+        return logits, loss, tape.gradient(loss, self.variables)
+
+    def _train_step(self, x, y):
+        _, loss, gradients = self._loss_and_gradients(x, y)
+        self.optimizer.apply(gradients)
+        return loss
+
+    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+        return self.network(x, training=False)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
+        found = {name: canonical(value.numpy()) for name, value in zip(self.network.trained, gradients)}
+        return logits.numpy(), float(loss), found
+
+    def step(self, x, y):
+        return self.train_step(tf.constant(x), tf.constant(y))
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.logits(tf.constant(x)).numpy()
+
+
+def to_own(value):
+    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out), dense (in, out)."""
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+
+def canonical(value):
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

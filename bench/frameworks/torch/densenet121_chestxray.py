@@ -1,0 +1,118 @@
+"""DenseNet-121 in PyTorch: the modules of torchvision's network under the same names, with 14 findings to classify.
+
+Idiomatic here: BatchNorm2d's defaults are the specification's (epsilon 1e-5, a step of 0.1, the running variance unbiased); the fused
+loss takes logits (A7); channels-last tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's
+channels-last tutorial); pinned memory lets the copy to a GPU overlap the host's work.
+"""
+
+from collections import OrderedDict
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bench.frameworks.torch.framework import compiled, to_device, torch_device
+
+LAYERS = (6, 12, 24, 16)
+GROWTH = 32
+
+
+class DenseLayer(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(inputs), nn.Conv2d(inputs, 4 * GROWTH, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(4 * GROWTH)
+        self.conv2 = nn.Conv2d(4 * GROWTH, GROWTH, 3, padding=1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        new = self.conv1(self.relu(self.norm1(x)))
+        new = self.conv2(self.relu(self.norm2(new)))
+        return torch.cat([x, new], 1)
+
+
+def dense_block(inputs, count):
+    layers = [("denselayer%d" % (index + 1), DenseLayer(inputs + index * GROWTH)) for index in range(count)]
+    return nn.Sequential(OrderedDict(layers))
+
+
+def transition(inputs):
+    parts = [
+        ("norm", nn.BatchNorm2d(inputs)),
+        ("relu", nn.ReLU(inplace=True)),
+        ("conv", nn.Conv2d(inputs, inputs // 2, 1, bias=False)),
+        ("pool", nn.AvgPool2d(2)),
+    ]
+    return nn.Sequential(OrderedDict(parts))
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential()
+        self.features.add_module("conv0", nn.Conv2d(3, 64, 7, 2, padding=3, bias=False))
+        self.features.add_module("norm0", nn.BatchNorm2d(64))
+        self.features.add_module("relu0", nn.ReLU(inplace=True))
+        self.features.add_module("pool0", nn.MaxPool2d(3, 2, padding=1))
+        channels = 64
+        for block, count in enumerate(LAYERS, 1):
+            self.features.add_module("denseblock%d" % block, dense_block(channels, count))
+            channels += count * GROWTH
+            if block < len(LAYERS):
+                self.features.add_module("transition%d" % block, transition(channels))
+                channels //= 2
+        self.features.add_module("norm5", nn.BatchNorm2d(channels))
+        self.classifier = nn.Linear(channels, 14)
+
+    def forward(self, x):
+        return self.classifier(F.relu(self.features(x)).mean((2, 3)))
+
+
+class Training:
+    def __init__(self, setup):
+        self.device = torch_device(setup)
+        self.network = Network().to(self.device, memory_format=torch.channels_last)
+        self.compiled = compiled(setup, self.network)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
+
+    def load(self, parameters):
+        state = {name: torch.from_numpy(value) for name, value in parameters.items()}
+        counters = [name for name in self.network.state_dict() if name.endswith("num_batches_tracked")]
+        state.update((name, torch.tensor(0)) for name in counters)  # of a running mean that weighs all batches alike
+        self.network.load_state_dict(state)
+        self.optimizer.state.clear()
+
+    def read(self):
+        return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
+
+    def inputs(self, x, y):
+        """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""
+        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y
+
+    def _backward(self, x, y):
+        self.network.train()  # the normalisations take the batch's statistics and move the running ones
+        x, y = to_device(self.device, x, y)
+        self.optimizer.zero_grad()
+        logits = self.compiled(x)
+        loss = F.binary_cross_entropy_with_logits(logits, y)
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        gradients = {name: p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
+        return logits.detach().cpu().numpy(), loss.item(), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.optimizer.step()
+        return loss
+
+    def value(self, loss):
+        return loss.item()
+
+    @torch.no_grad()  # A21
+    def predict(self, x):
+        self.network.eval()  # D6: the running statistics
+        (x,) = to_device(self.device, x)
+        return self.compiled(x).cpu().numpy()

@@ -1,0 +1,146 @@
+"""A training cell's events with an adapter that is no network, but fast: AUC by finding, waiting, a batch of its own, weight files."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import canonical, weights, workloads
+from bench.errors import DataError
+from bench.training import TrainingCell
+
+NAME = "densenet121-chestxray"
+DENSENET = workloads.module(NAME)
+
+
+class Emitter:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.zero = 0.0
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, event: str, **fields: Any) -> None:
+        self.events.append({"event": event, **fields})
+
+
+class Brightness:
+    """Logits that tell the images apart; a step that only counts."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, np.ndarray] = {}
+        self.batches: list[int] = []
+
+    def load(self, parameters: dict[str, np.ndarray]) -> None:
+        self.loaded = parameters
+
+    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x, y
+
+    def step(self, x: np.ndarray, y: np.ndarray) -> float:
+        self.batches.append(len(x))
+        return 0.5
+
+    def value(self, loss: float) -> float:
+        return loss
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        return np.repeat(x.mean(axis=(1, 2, 3))[:, None], 14, axis=1)
+
+
+def made(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path, **preset: Any) -> tuple[TrainingCell, Emitter]:
+    monkeypatch.setenv("DLBENCH_CACHE", str(cache))
+    emitter = Emitter()
+    options = SimpleNamespace(
+        workload=name, preset="quick", data=None, seed=1, threads=2, device="cpu", precision="fp32", mode="default"
+    )
+    cell = TrainingCell(options, emitter)
+    cell.preset = {
+        "seconds": 0.3,
+        "windows": 1000,
+        "noise": 1e-9,
+        "train_items": 9,
+        "test_items": 5,
+        "epochs": None,
+        **preset,
+    }
+    return cell, emitter
+
+
+def measured(cell: TrainingCell, adapter: Brightness) -> None:
+    feed = cell.load_data()
+    cell.fill(adapter, feed, np.random.RandomState(1))
+    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, feed, np.random.RandomState(1))
+
+
+def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made(NAME, monkeypatch, tmp_path)
+    adapter = Brightness()
+    measured(cell, adapter)
+    metrics = [event for event in emitter.events if event["event"] == "metric"]
+    before = {event["name"]: event["value"] for event in metrics if event["split"] == "test" and event["step"] == 0}
+    assert set(before) == {"AUC of " + finding for finding in DENSENET.FINDINGS} | {"mean AUC"}
+    known = [value for name, value in before.items() if name != "mean AUC" and value is not None]
+    assert 0 < len(known) < 14  # of five images some finding has labels of one kind
+    assert before["mean AUC"] == pytest.approx(np.mean(known))
+    samples = [event for event in emitter.events if event["event"] == "sample"]
+    waited = [event["value"] for event in metrics if event["name"] == "waiting for data"]
+    assert len(waited) == len(samples)
+    assert all(0 <= share <= 1 for share in waited)
+    assert sum(waited) > 0.5 * len(waited)  # the step takes no time: all of it goes by in waiting
+    # quick has a batch of its own
+    assert set(adapter.batches) == {8}
+    assert all(sample["items"] == 8 * sample["steps"] for sample in samples)
+
+
+def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made(NAME, monkeypatch, tmp_path, seconds=None, train_items=16, test_items=6, epochs=3)
+    measured(cell, Brightness())
+    told = [(event["split"], event["step"]) for event in emitter.events if event.get("name") == "mean AUC"]
+    steps = cell.steps
+    assert told[0] == ("test", 0)
+    assert [split for split, _ in told[1:]] == ["validation"] * 3 + ["test"]
+    assert told[-1] == ("test", steps)
+
+
+def test_random_tensors_from_memory_have_no_metric_to_learn_and_nothing_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made("densenet121-synthetic", monkeypatch, tmp_path, train_items=16)
+    measured(cell, Brightness())
+    names = {(event["name"], event["split"]) for event in emitter.events if event["event"] == "metric"}
+    assert names == {("loss", "train"), ("waiting for data", "train")}
+    (told,) = [event for event in emitter.events if event["event"] == "data"]
+    assert (told["source"], told["train_items"], told["test_items"]) == ("generated", 16, 0)
+    assert "pool" in told["name"]
+
+
+def test_training_begins_from_a_given_file_with_a_classifier_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, _ = made(NAME, monkeypatch, tmp_path)
+    assert cell.settings()["parameters"] == "canonical"
+    given = dict(canonical.draw_parameters(DENSENET, np.random.RandomState(3), True))
+    given["classifier.weight"] = np.zeros((1000, 1024), np.float32)  # as ImageNet's has it
+    np.savez(tmp_path / f"{NAME}.npz", **given)
+    cell.options.data = str(tmp_path)
+    assert cell.settings()["parameters"] == "pretrained, of a given file"
+    adapter = Brightness()
+    cell.fill(adapter, None, np.random.RandomState(1))
+    assert set(adapter.loaded) == {spec.name for spec in DENSENET.PARAMETERS}
+    assert adapter.loaded["classifier.weight"].shape == (14, 1024)
+    assert adapter.loaded["classifier.weight"].any()
+    np.testing.assert_array_equal(adapter.loaded["features.conv0.weight"], given["features.conv0.weight"])
+    assert weights.find(str(tmp_path), "cnn-cifar10") is None
+
+
+def test_fewer_images_than_a_batch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, _ = made(NAME, monkeypatch, tmp_path, train_items=4)
+    with pytest.raises(DataError, match="4 images to train with are less than one batch of 8"):
+        cell.load_data()
