@@ -18,7 +18,7 @@ import pytest
 from bench import parallel, ranks
 from bench.errors import Unsupported
 from bench.protocol import parse
-from bench.training import mini_batches
+from bench.feeds import mini_batches
 from runner.catalog import PROJECT
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"

@@ -10,7 +10,8 @@ import pytest
 
 from bench.data import Dataset
 from bench.errors import DataError
-from bench.training import TrainingCell, in_order
+from bench.feeds import ArrayFeed, in_order
+from bench.training import TrainingCell
 
 ALONE: dict[str, Any] = {"devices": 1, "scaling": "weak"}
 
@@ -66,7 +67,8 @@ def measured(workload: str, data: Dataset, **preset: Any) -> tuple[Adapter, list
     emitter, adapter = Emitter(), Adapter()
     cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1, **ALONE), emitter)
     cell.preset = {"seconds": 0.2, "windows": 6, "noise": 1e-9, "epochs": None, **preset}
-    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, data, np.random.RandomState(1))
+    feed = ArrayFeed(data, cell.workload.SHUFFLE, cell.group)
+    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, feed, np.random.RandomState(1))
     return adapter, emitter.events
 
 
