@@ -155,9 +155,8 @@ def list_frameworks(only):
 
 
 def main():
+    ranks.take_place()
     options = parser().parse_args()
-    if parallel.RANK in os.environ:
-        ranks.end_with_parent()
     if options.command == "run":
         try:
             in_its_own_language(options)
@@ -194,4 +193,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ranks.leave(main()))

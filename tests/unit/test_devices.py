@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,7 +122,7 @@ class Process:
     def __init__(self, number: int, polls: int, code: int | None) -> None:
         self.number, self.polls, self.code = number, polls, code
         self.error: dict[str, Any] | None = None
-        self.end, self.complained, self.stopped = b"", 0.0, False
+        self.end, self.complained, self.stopped, self.all = b"", 0.0, False, False
         self.process = self
 
     @property
@@ -173,3 +174,27 @@ def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.Mon
     assert not ranks.wanted(SimpleNamespace(framework="torch", devices=1))
     monkeypatch.setenv(parallel.RANK, "1")
     assert not ranks.wanted(asked)
+
+
+def test_processes_that_cannot_be_started_are_an_error_of_the_cell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ranks, "_mpiexec", lambda count: [str(tmp_path / "mpiexec"), "-n", str(count)])
+    told: list[dict[str, Any]] = []
+    emitter = SimpleNamespace(emit=lambda event, **fields: told.append({"event": event, **fields}), write=None)
+    asked = SimpleNamespace(command="run", framework="chainer", devices=2, threads=2)
+    assert ranks.supervise(["run"], asked, emitter) == 1
+    assert [(each["event"], each.get("kind")) for each in told] == [("error", "unsupported"), ("end", None)]
+    assert "the processes of 2 devices could not be started" in told[0]["message"]
+
+
+def test_the_earliest_error_of_mpis_processes_is_the_cells(tmp_path: Path) -> None:
+    for rank, moment in ((1, 3.0), (2, 2.0), (3, 9.0)):
+        event = {"event": "error", "kind": "bug", "message": f"of {rank}", "t": moment}
+        (tmp_path / f"rank-{rank}").write_text('{"event": "phase"}\n' + json.dumps(event) + "\n")
+    first = Process(0, 1, 1)
+    told = ranks._told_aside(str(tmp_path), first)
+    assert told is not None
+    assert (told.number, told.error["message"]) == (2, "of 2")
+    first.error = {"t": 1.0}
+    assert ranks._told_aside(str(tmp_path), first) is None
