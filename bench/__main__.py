@@ -77,8 +77,7 @@ def positive(text):
 def check_adapter(options):
     """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
     setup = setup_of(options, 1, False)
-    declared = workloads.declaration(options.workload)
-    parallel.check(options.framework, declared["task"], declared["batch"], options.devices)
+    parallel.check(options.framework, workloads.declaration(options.workload), options.devices)
     check_mode(options.framework, options.mode)
     framework = load_framework(options.framework)
     framework.configure(setup)
@@ -156,9 +155,8 @@ def list_frameworks(only):
 
 
 def main():
+    ranks.take_place()
     options = parser().parse_args()
-    if parallel.RANK in os.environ:
-        ranks.end_with_parent()
     if options.command == "run":
         try:
             in_its_own_language(options)
@@ -195,4 +193,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ranks.leave(main()))

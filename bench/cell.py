@@ -60,7 +60,7 @@ class Cell(object):
         o = self.options
         with self.phase("import"):
             check_mode(o.framework, o.mode)
-            parallel.check(o.framework, self.declared["task"], self.declared["batch"], o.devices)
+            parallel.check(o.framework, self.declared, o.devices)
             framework = load_framework(o.framework)
             framework.configure(self.setup(True))
             adapter_class = load_adapter(o.framework, o.workload)

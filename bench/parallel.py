@@ -1,8 +1,9 @@
 """Several devices in one cell: how a batch is shared out among them, and what their processes tell each other.
 
 Training is data-parallel and synchronous: every device has the same parameters, computes its part of each batch, and takes its step with
-the mean of all gradients. A framework says in framework.json how it does that: "processes", a process a device (bench.ranks starts them,
-and each of them runs the whole cell), or "one-process", which sees all devices. Its parallel.py has the rest.
+the mean of all gradients. A framework says in framework.json how it does that: "processes", a process a device (bench.ranks starts
+them, and each of them runs the whole cell), "mpi", the same started by mpiexec, or "one-process", which sees all devices. Its
+parallel.py has the rest.
 Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the workload's in both.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 from bench import frameworks
 from bench.errors import Unsupported
 
-PROCESSES, ONE_PROCESS = "processes", "one-process"
+PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
 SCALINGS = ("weak", "strong")
 
 # Which of a cell's processes this is, and a path that all of them know and none has made (bench.ranks).
@@ -39,21 +40,24 @@ def batch_of_all(batch, devices, scaling):
     return batch * devices if scaling == "weak" else batch
 
 
-def check(framework, task, batch, devices):
-    """Raises Unsupported where this cannot run on so many devices."""
+def check(framework, declared, devices):
+    """Raises Unsupported where this workload, as it is declared, cannot run on so many devices."""
+    task, batch = declared["task"], declared["batch"]
     if devices == 1:
         return
     if form(framework) is None:
         raise Unsupported("%s uses one device here, and %d were asked for" % (framework, devices))
     if task != "train":
         raise Unsupported("only training uses several devices here, and this is of the task %r" % task)
+    if declared.get("one_device"):
+        raise Unsupported("%s is measured on one device: %s" % (declared["name"], declared["one_device"]))
     if batch % devices:
         raise Unsupported("%d devices cannot share a batch of %d evenly; ask for a divisor of it" % (devices, batch))
 
 
 def threads_of_each(framework, threads, devices):
     """CPU threads of one process, of those that the cell has."""
-    return max(1, threads // devices) if form(framework) == PROCESSES else threads
+    return max(1, threads // devices) if form(framework) in (PROCESSES, MPI) else threads
 
 
 def join(framework, setup):
@@ -63,7 +67,7 @@ def join(framework, setup):
     module = importlib.import_module("bench.frameworks.%s.parallel" % framework)
     if form(framework) == ONE_PROCESS:
         return OneProcess(module)
-    return Processes(module.Link(setup, os.environ[MEETING], PATIENCE_SECONDS), setup)
+    return Processes(module.Link(setup, os.environ.get(MEETING), PATIENCE_SECONDS), setup)
 
 
 class Alone(object):

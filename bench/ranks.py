@@ -26,28 +26,32 @@ LAST_SECONDS = 60.0
 TOGETHER_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
+# Where processes of MPI write what is not the first one's output, and what MPICH calls their rank.
+ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
 
 
 def wanted(options):
     """Whether this process is to start the cell's processes, and is none of them."""
-    several = getattr(options, "devices", 1) > 1 and parallel.form(options.framework) == parallel.PROCESSES
-    return several and parallel.RANK not in os.environ
+    form = parallel.form(options.framework) if options.devices > 1 else None
+    return form in (parallel.PROCESSES, parallel.MPI) and parallel.RANK not in os.environ
 
 
 class Rank(object):
     """One process of the cell, and what it said. A thread of its own reads it."""
 
-    def __init__(self, number, arguments, variables, hand_on):
+    def __init__(self, number, command, variables, hand_on):
         self.number = number
         self.error = None  # its first `error` event
         self.end = None  # the line with its `end`
         self.complained = None  # when it told an error or its output ended
         self.stopped = False  # it was ended here
+        self.all = parallel.RANK not in variables  # it is mpiexec, and stands for all of them
         self._hand_on = hand_on
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench"] + arguments,
+            command,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env=dict(variables, **{parallel.RANK: str(number)}),
+            env=variables,
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.daemon = True
@@ -57,12 +61,16 @@ class Rank(object):
         for line in self.process.stdout:
             event = _event(line)
             if event.get("event") == "error":
-                self.error, self.complained = self.error or event, self.complained or time.time()
+                self.blame(event, time.time())
             elif event.get("event") == "end":
                 self.end = line
             elif self.number == 0:
                 self._hand_on(line)
         self.complained = self.complained or time.time()
+
+    def blame(self, event, moment):
+        """It told an `error`: its first counts."""
+        self.error, self.complained = self.error or event, self.complained or moment
 
     def failed(self):
         return self.process.poll() not in (None, 0)
@@ -81,16 +89,20 @@ def supervise(arguments, options, emitter):
     """Run `python -m bench ARGUMENTS` in a process for each device; returns the exit status."""
     folder = tempfile.mkdtemp(prefix="dlbench-ranks-")
     try:
-        ranks = _start(arguments, options, os.path.join(folder, "meeting"), emitter)
+        try:
+            ranks = _start(arguments, options, os.path.join(folder, "meeting"), emitter)
+        except OSError as error:
+            return _tell_no_start(options, error, emitter)
         signal.signal(signal.SIGABRT, lambda *_: _dump(ranks))
         late = _wait(ranks)
+        told = _told_aside(folder, ranks[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = max([1 if rank.failed() else 0 for rank in ranks])
     if options.command == "run":
-        blamed = late or _to_blame(ranks)
+        blamed = late or told or _to_blame(ranks)
         if blamed is not None:
-            _tell_failure(blamed, len(ranks), emitter)
+            _tell_failure(blamed, options.devices, emitter)
             return 1
         emitter.write(ranks[0].end)
     return code
@@ -101,7 +113,68 @@ def _start(arguments, options, meeting, emitter):
     variables = dict(os.environ, **{parallel.MEETING: meeting})
     for library in ("OMP", "MKL", "OPENBLAS"):  # read by some libraries when they are loaded
         variables[library + "_NUM_THREADS"] = str(threads)
-    return [Rank(number, arguments, variables, emitter.write) for number in range(options.devices)]
+    command = [sys.executable, "-m", "bench"] + arguments
+    if parallel.form(options.framework) == parallel.MPI:
+        variables[ASIDE] = os.path.dirname(meeting)
+        return [Rank(0, _mpiexec(options.devices) + command, variables, emitter.write)]
+    own = [dict(variables, **{parallel.RANK: str(number)}) for number in range(options.devices)]
+    return [Rank(number, command, own[number], emitter.write) for number in range(options.devices)]
+
+
+def _mpiexec(count):
+    """The command that starts `count` processes of this machine: beside this interpreter, where MPICH's wheel puts it, or on PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    return [beside if os.path.exists(beside) else "mpiexec", "-launcher", "fork", "-n", str(count)]
+
+
+def take_place():
+    """Called by a process of the cell, before it does anything else.
+
+    Linux ends it when the one that started it dies, however it dies. One of MPI's finds its rank, and where it is not the first,
+    writes its events beside the others': mpiexec has one output for all.
+    """
+    if ASIDE in os.environ and parallel.RANK not in os.environ:
+        rank = os.environ[parallel.RANK] = os.environ[PMI_RANK]
+        if rank != "0":
+            aside = os.open(
+                os.path.join(os.environ[ASIDE], "rank-" + rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+            )
+            os.dup2(aside, 1)
+            os.close(aside)
+    if parallel.RANK not in os.environ:
+        return
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass  # another system: the engine ends what is left
+
+
+def leave(code):
+    """The end of a process of the cell. One that failed waits for nobody, as MPI's own end would."""
+    if code and parallel.RANK in os.environ:
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+class Told(object):
+    """The first of MPI's processes that told an error aside."""
+
+    stopped = False
+
+    def __init__(self, number, error):
+        self.number, self.error = number, error
+
+
+def _told_aside(folder, first):
+    """Who of MPI's processes told the earliest error; None where only the first one did, or none."""
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith("rank-"):
+            with open(os.path.join(folder, name), "rb") as lines:
+                found += [Told(int(name[5:]), event) for event in map(_event, lines) if event.get("event") == "error"]
+    found = [told for told in found if first.error is None or told.error["t"] < first.error["t"]]
+    return min(found, key=lambda told: told.error["t"]) if found else None
 
 
 def _wait(ranks):
@@ -138,10 +211,22 @@ def _to_blame(ranks):
 
 def _tell_failure(rank, count, emitter):
     who = "rank %d of %d" % (rank.number, count)
+    if rank.error is None and rank.all:
+        who = "one of %d processes of MPI, which the log names" % count
     error = rank.error or {"kind": "framework", "message": _how_it_ended(rank), "traceback": ""}
     message = "%s: %s" % (who, error["message"])
     emitter.emit("error", kind=error["kind"], message=message[:16000], traceback=error["traceback"])
     emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
+
+
+def _tell_no_start(options, error, emitter):
+    message = "the processes of %d devices could not be started: %s" % (options.devices, error)
+    if options.command == "run":
+        emitter.emit("error", kind="unsupported", message=message, traceback="")
+        emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
+    else:
+        sys.stderr.write(message + "\n")
+    return 1
 
 
 def _how_it_ended(rank):
@@ -167,11 +252,3 @@ def _dump(ranks):
             rank.process.send_signal(signal.SIGABRT)
     time.sleep(1.0)
     os._exit(128 + signal.SIGABRT)
-
-
-def end_with_parent():
-    """Called by a process of the cell: Linux ends it when the one that started it dies, however it dies."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass  # another system: the engine ends what is left

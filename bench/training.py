@@ -60,8 +60,8 @@ class TrainingCell(Cell):
             facts = (loaded.name, loaded.source, loaded.sha256)
         if feed.train_items < self.batch:
             raise data.DataError(
-                "%s: %d items to train with are less than one batch of %d; give more, or take fewer devices"
-                % (facts[0], feed.train_items, self.batch)
+                "%s trains on batches of %d here, and there are %d items to train with (%s): give more, or take fewer devices"
+                % (self.options.workload, self.batch, feed.train_items, self.options.data or "generated")
             )
         self.emit(
             "data",

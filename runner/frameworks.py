@@ -24,8 +24,8 @@ class Framework(BaseModel):
     modes: dict[str, str]  # how it can compile -> what that is; "default" is its own habit
     # the entrypoint of another language: a program, and a script of this folder
     entrypoint: tuple[str, str] | None = None
-    # how it trains on several devices: a process each, or one process that sees all; None: it uses one
-    parallel: Literal["processes", "one-process"] | None = None
+    # how it trains on several devices: a process each, those of MPI, or one process that sees all; None: it uses one
+    parallel: Literal["processes", "mpi", "one-process"] | None = None
     untested: str | None = None  # why it never ran
 
     @model_validator(mode="after")

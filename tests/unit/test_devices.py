@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,9 @@ import pytest
 
 from bench import parallel, ranks
 from bench.errors import Unsupported
-from bench.protocol import parse
 from bench.feeds import mini_batches
+from bench.protocol import parse
+from bench.workloads import declaration
 from runner.catalog import PROJECT
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
@@ -92,10 +94,12 @@ def test_a_framework_or_a_task_of_one_device_is_refused(bench: Bench) -> None:
     assert ended.returncode == 1
     assert "3 devices cannot share a batch of 64 evenly" in events(ended)[-2]["message"]
     with pytest.raises(Unsupported, match="lasagne uses one device here"):
-        parallel.check("lasagne", "train", 64, 2)
+        parallel.check("lasagne", declaration("cnn-cifar10"), 2)
     with pytest.raises(Unsupported, match="only training"):
-        parallel.check("torch", "infer", 32, 2)
-    parallel.check("lasagne", "infer", 32, 1)
+        parallel.check("torch", declaration("resnet50-features"), 2)
+    with pytest.raises(Unsupported, match="normalises by the batch that each device has"):
+        parallel.check("torch", declaration("densenet121-chestxray"), 2)
+    parallel.check("lasagne", declaration("resnet50-features"), 1)
 
 
 def test_every_rank_has_its_own_part_of_each_shuffle() -> None:
@@ -121,7 +125,7 @@ class Process:
     def __init__(self, number: int, polls: int, code: int | None) -> None:
         self.number, self.polls, self.code = number, polls, code
         self.error: dict[str, Any] | None = None
-        self.end, self.complained, self.stopped = b"", 0.0, False
+        self.end, self.complained, self.stopped, self.all = b"", 0.0, False, False
         self.process = self
 
     @property
@@ -173,3 +177,27 @@ def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.Mon
     assert not ranks.wanted(SimpleNamespace(framework="torch", devices=1))
     monkeypatch.setenv(parallel.RANK, "1")
     assert not ranks.wanted(asked)
+
+
+def test_processes_that_cannot_be_started_are_an_error_of_the_cell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ranks, "_mpiexec", lambda count: [str(tmp_path / "mpiexec"), "-n", str(count)])
+    told: list[dict[str, Any]] = []
+    emitter = SimpleNamespace(emit=lambda event, **fields: told.append({"event": event, **fields}), write=None)
+    asked = SimpleNamespace(command="run", framework="chainer", devices=2, threads=2)
+    assert ranks.supervise(["run"], asked, emitter) == 1
+    assert [(each["event"], each.get("kind")) for each in told] == [("error", "unsupported"), ("end", None)]
+    assert "the processes of 2 devices could not be started" in told[0]["message"]
+
+
+def test_the_earliest_error_of_mpis_processes_is_the_cells(tmp_path: Path) -> None:
+    for rank, moment in ((1, 3.0), (2, 2.0), (3, 9.0)):
+        event = {"event": "error", "kind": "bug", "message": f"of {rank}", "t": moment}
+        (tmp_path / f"rank-{rank}").write_text('{"event": "phase"}\n' + json.dumps(event) + "\n")
+    first = Process(0, 1, 1)
+    told = ranks._told_aside(str(tmp_path), first)
+    assert told is not None
+    assert (told.number, told.error["message"]) == (2, "of 2")
+    first.error = {"t": 1.0}
+    assert ranks._told_aside(str(tmp_path), first) is None

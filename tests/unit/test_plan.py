@@ -287,8 +287,12 @@ def test_the_cells_id_is_its_content(folder: Path) -> None:
 
 
 def test_a_preset_s_own_batch_is_the_cell_s_and_makes_it_another(folder: Path) -> None:
-    asked: dict[str, Any] = {"precisions": ("fp32",), "workloads": ("densenet121-chestxray",)}
-    (quick,), (full,) = (planned([image(folder)], preset=preset, **asked).cells for preset in ("quick", "full"))
+    known = {"densenet121-chestxray": load_workloads()["densenet121-chestxray"]}
+    adapters = {("torch", "densenet121_chestxray")}
+    (quick,), (full,) = (
+        plan(Request(preset=preset), [image(folder)], known, adapters, MODES, NO_GPU, lambda _: None).cells
+        for preset in ("quick", "full")
+    )
     assert (quick.batch, full.batch) == (8, 64)
     assert replace(quick, batch=64).id != quick.id
 

@@ -54,7 +54,17 @@ def made(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path, **preset: Any)
     monkeypatch.setenv("DLBENCH_CACHE", str(cache))
     emitter = Emitter()
     options = SimpleNamespace(
-        workload=name, preset="quick", data=None, seed=1, threads=2, device="cpu", precision="fp32", mode="default"
+        workload=name,
+        preset="quick",
+        data=None,
+        seed=1,
+        threads=2,
+        device="cpu",
+        devices=1,
+        scaling="weak",
+        precision="fp32",
+        mode="default",
+        framework="torch",
     )
     cell = TrainingCell(options, emitter)
     cell.preset = {
@@ -142,5 +152,5 @@ def test_training_begins_from_a_given_file_with_a_classifier_of_its_own(
 
 def test_fewer_images_than_a_batch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell, _ = made(NAME, monkeypatch, tmp_path, train_items=4)
-    with pytest.raises(DataError, match="4 images to train with are less than one batch of 8"):
+    with pytest.raises(DataError, match="batches of 8 here, and there are 4 items"):
         cell.load_data()

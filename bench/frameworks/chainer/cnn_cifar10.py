@@ -8,7 +8,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from bench.frameworks.chainer.framework import place, seed, to_device, to_host
+from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -45,7 +45,7 @@ class Training:
             layer.W.array, layer.b.array = parameters[name + ".w"].copy(), parameters[name + ".b"].copy()
         self.network = place(self.network)
         # A10: Chainer's momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
-        self.optimizer = chainer.optimizers.MomentumSGD(lr=0.01, momentum=0.9).setup(self.network)
+        self.optimizer = set_up(chainer.optimizers.MomentumSGD(lr=0.01, momentum=0.9), self.network)
 
     def read(self):
         return self._read(lambda parameter: parameter.array)
@@ -64,6 +64,7 @@ class Training:
 
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
+        average(self.network)
         return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
 
     def step(self, x, y):

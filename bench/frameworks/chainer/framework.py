@@ -15,6 +15,7 @@ from bench.errors import Unsupported
 NAME = "chainer"
 
 _gpu = False
+_communicator = None  # ChainerMN's, where several devices train
 
 
 def configure(setup):
@@ -27,6 +28,10 @@ def configure(setup):
             "a GPU was asked for, but chainer %s finds no CuPy with one; start the container with a GPU, or use the CPU image"
             % chainer.__version__
         )
+    if _gpu:
+        if chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() < setup.devices:
+            raise Unsupported("%d GPUs were asked for, and CuPy finds fewer" % setup.devices)
+        chainer.backends.cuda.get_device_from_id(setup.rank).use()
     chainer.config.autotune = True  # A3: cuDNN searches its fastest algorithm, which pays for images of one size
     chainer.config.use_cudnn = "always"
     # TF32 in cuBLAS and cuDNN is NVIDIA's own switch here: Chainer 7 has none.
@@ -54,6 +59,31 @@ def place(link):
     return link.to_gpu() if _gpu else link
 
 
+def join(communicator):
+    """From here on networks are trained with the processes of this communicator."""
+    global _communicator
+    _communicator = communicator
+
+
+def set_up(optimizer, network):
+    """The optimiser on its network; where several devices train, one that takes the mean of their gradients before each step."""
+    if _communicator is None:
+        return optimizer.setup(network)
+    import chainermn
+
+    optimizer = chainermn.create_multi_node_optimizer(optimizer, _communicator).setup(network)
+    # Its first update() would only send the parameters round, and take no step: that is done here.
+    optimizer.is_changed(network)
+    _communicator.bcast_data(network)
+    return optimizer
+
+
+def average(network):
+    """Leave the mean of all devices' gradients in the network's."""
+    if _communicator is not None:
+        _communicator.multi_node_mean_grad(network)
+
+
 def versions():
     found = {"framework": chainer.__version__, "chainer": chainer.__version__}
     if chainer.backends.cuda.available:
@@ -71,7 +101,7 @@ def versions():
 
 def device(setup):
     if setup.device == "cpu":
-        return environment.cpu_device()
+        return environment.cpu_device(1 if _communicator is None else _communicator.size)
     runtime = chainer.backends.cuda.cupy.cuda.runtime
     found = runtime.getDeviceProperties(0)
     return {

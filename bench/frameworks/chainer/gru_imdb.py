@@ -10,7 +10,7 @@ import chainer.links as L
 import numpy as np
 
 from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.framework import place, seed, to_device, to_host
+from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
 
 class Network(chainer.Chain):
@@ -47,7 +47,7 @@ class Training:
         self.network.dense.b.array = parameters["dense.b"].copy()
         self.network = place(self.network)
         # C9: every constant set
-        self.optimizer = Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
+        self.optimizer = set_up(Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8), self.network)
 
     def _gru_parts(self):
         """((canonical weight, canonical bias, rows), w, b) of the six products: three of the input, three of the state."""
@@ -73,6 +73,7 @@ class Training:
 
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
+        average(self.network)
         return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
 
     def step(self, x, y):

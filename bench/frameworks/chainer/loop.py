@@ -4,7 +4,7 @@ import chainer
 import chainer.functions as F
 
 from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.framework import place, seed, to_device, to_host
+from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
 
 class Trained:
@@ -21,7 +21,7 @@ class Trained:
             layer.W.array, layer.b.array = parameters[name + ".w"].copy(), parameters[name + ".b"].copy()
         self.network = place(self.network)
         # C9: every constant set
-        self.optimizer = Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
+        self.optimizer = set_up(Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8), self.network)
 
     def read(self):
         return self._read(lambda parameter: parameter.array)
@@ -38,6 +38,7 @@ class Trained:
 
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
+        average(self.network)
         return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
 
     def step(self, x, y):
