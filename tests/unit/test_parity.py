@@ -43,7 +43,7 @@ def test_the_reference_s_gradients_are_those_of_its_loss(name: str) -> None:
     workload, p, x, y = small(name)
     _, _, gradients = workload.loss_and_gradients(p, x, y, reference.Exact())
     random = np.random.RandomState(0)
-    for tensor in gradients:
+    for tensor in [name for name in p if name in gradients]:
         # a direction where there is a gradient: most rows of an embedding have none
         direction = random.standard_normal(p[tensor].shape) * (gradients[tensor] != 0)
         step = 1e-6 / np.linalg.norm(direction)
