@@ -115,7 +115,9 @@ def test_a_whole_run_ends_with_an_evaluation_after_its_last_epoch(epochs: int, e
 def test_data_that_do_not_fill_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = TrainingCell(SimpleNamespace(workload="mlp-mnist", preset="quick", data="/data", seed=1, **ALONE), Emitter())
     monkeypatch.setattr("bench.data.load", lambda *arguments: dataset(59_999, 100))
-    with pytest.raises(DataError, match=r"mlp-mnist trains on batches of 60000 here, and there are 59999 items .* \(/data\)"):
+    with pytest.raises(
+        DataError, match=r"mlp-mnist trains on batches of 60000 here, and there are 59999 items .* \(/data\)"
+    ):
         cell.load_data()
 
 
