@@ -24,7 +24,11 @@ ALWAYS_CURVED = {("torch-2.13.0-cpu", "torch"), ("tensorflow-1.15.5-cpu", "tenso
 # What takes too long for every run, and why. It is checked by DLBENCH_CURVES=all.
 UNROLLED = "tinygrad schedules 150 unrolled positions for some ten minutes"
 ANOTHER_WAY = "the operations are the default mode's, checked there, in another way of running them"
+EAGER = "the default mode is checked; running operation by operation takes it a minute or more a network"
 SLOW = {
+    ("mindspore", "pynative", "cnn-cifar10"): EAGER,
+    ("mindspore", "pynative", "gru-imdb"): EAGER,
+    ("tinygrad", "no-jit", "cnn-cifar10"): EAGER,
     ("tinygrad", "default", "gru-imdb"): UNROLLED,
     ("tinygrad", "no-jit", "gru-imdb"): UNROLLED,
     ("tensorflow", "xla", "ops"): ANOTHER_WAY,
