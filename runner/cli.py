@@ -170,7 +170,9 @@ def matrix(
     )
     try:
         if dry_run:
-            return command.print_plan(command.look_ahead(options), as_json)
+            from runner.plan_output import print_plan
+
+            return print_plan(command.look_ahead(options), as_json)
         begin = command.resume(resume, out) if resume else command.start(options, sys.argv)
         prospect, run, manifest = begin
         command.say_where(prospect)

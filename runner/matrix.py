@@ -380,47 +380,6 @@ USER_ERRORS = (
 )
 
 
-def print_plan(prospect: Prospect, as_json: bool) -> None:
-    """What --dry-run shows: the cells, what is left out and why, what must be fetched, how long it will take."""
-    jobs, fetch = prospect.jobs, prospect.fetch_bytes()
-    seconds, expected = prospect.expected_seconds(jobs), prospect.expectation.seconds
-    if as_json:
-        found = {
-            "engine": prospect.engine.name,
-            "why_engine": prospect.why_engine,
-            "cells": [cell.as_dict() | {"expected_seconds": expected(cell)} for cell in prospect.plan.cells],
-            "refused_gpus": [asdict(each) for each in prospect.machine.refused],
-            "skipped": [asdict(skip) for skip in prospect.plan.skips],
-            "repeats": prospect.options.repeats,
-            "fetch_bytes": fetch,
-            "expected_seconds": seconds,
-        }
-        print(json.dumps(found, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("workload", "framework", "mode", "image", "precision", "device", "expected", title="cells")
-    for cell in prospect.plan.cells:
-        device = f"{cell.devices} x {cell.device_model}, {cell.scaling}" if cell.devices > 1 else cell.device_model
-        device += f" {cell.device_uuid}" if cell.device_uuid else ""
-        row = (cell.workload, cell.framework, cell.mode, cell.image, cell.precision, device)
-        table.add_row(*row, progress.minutes(expected(cell)))
-    Console().print(table)
-    for refused in prospect.machine.refused:
-        print(f"not used: {refused.reason}")
-    for reason, skips in prospect.plan.skipped_by_reason().items():
-        what = ", ".join(
-            dict.fromkeys(f"{skip.image} ({skip.framework}, {skip.workload}, {skip.precision})" for skip in skips)
-        )
-        print(f"left out: {what}\n          {reason}")
-    print(prospect.why_engine)
-    print(
-        f"{len(jobs)} cells to run, {len(prospect.plan.skips)} left out; to fetch or build: {fetch / 1e9:.2f} GB; "
-        f"about {progress.minutes(seconds)} of measuring"
-    )
-
-
 def say_where(prospect: Prospect) -> None:
     """The lines that a run begins with."""
     if not prospect.machine.gpus:
@@ -434,4 +393,4 @@ def say_where(prospect: Prospect) -> None:
           f"[{time.strftime('%H:%M:%S')}]", file=sys.stderr)  # fmt: skip
 
 
-__all__ = ["Options", "execute", "look_ahead", "print_plan", "resume", "say_where", "start", "summary"]
+__all__ = ["Options", "execute", "look_ahead", "resume", "say_where", "start", "summary"]

@@ -1,0 +1,24 @@
+"""What --dry-run tells of the combinations that are left out."""
+
+from __future__ import annotations
+
+from runner.plan import Skip
+from runner.plan_output import combinations
+
+
+def skip(image: str, framework: str, workload: str) -> Skip:
+    return Skip(image, framework, workload, "fp32", "default", "cuda", "", "it needs a GPU")
+
+
+def test_a_few_are_named_and_many_of_an_image_are_counted() -> None:
+    few = [skip("torch-1-cu1", "torch", workload) for workload in ("cnn-cifar10", "gru-imdb")]
+    many = [
+        skip("jax-1-cu1", framework, workload)
+        for framework in ("jax", "keras_jax")
+        for workload in ("cnn-cifar10", "gru-imdb", "ops")
+    ]
+    assert combinations(few + many) == [
+        "torch-1-cu1 (torch, cnn-cifar10, fp32)",
+        "torch-1-cu1 (torch, gru-imdb, fp32)",
+        "jax-1-cu1 (6 cells of jax, keras_jax)",
+    ]
