@@ -152,7 +152,7 @@ def plan(
                 or _mode_reason(framework, mode, modes[framework])
                 or _precision_reason(precision, workload, image, target.gpu)
                 or _memory_reason(workload, target.gpu)
-                or _several_reason(framework, workload, target.count, parallel)
+                or _several_reason(framework, workload, target.count, parallel, request)
             )
             if reason:
                 why = (target.kind, target.model, reason, target.count, target.uuid)
@@ -258,7 +258,9 @@ def _count_reason(count: int, gpus: Sequence[Gpu]) -> str | None:
     return f"it takes {count} GPUs, and of {gpus[0].model} there {_are(there)} to use" if there < count else None
 
 
-def _several_reason(framework: str, workload: Workload, count: int, parallel: Collection[str]) -> str | None:
+def _several_reason(
+    framework: str, workload: Workload, count: int, parallel: Collection[str], request: Request
+) -> str | None:
     if count == 1:
         return None
     if workload.task != "train":
@@ -269,6 +271,13 @@ def _several_reason(framework: str, workload: Workload, count: int, parallel: Co
         return f"{framework} uses one device here; those that use several: {', '.join(sorted(parallel)) or 'none'}"
     if workload.batch % count:
         return f"{count} devices cannot share {workload.name}'s batch of {workload.batch} evenly, and parity is proved on it"
+    items = workload.preset(request.preset).train_items
+    wanted = workload.batch_of(request.preset) * count
+    if request.scaling == "weak" and wanted > items:
+        return (
+            f"weak scaling of {workload.name} on {count} devices takes a batch of {wanted}, and preset {request.preset} trains on "
+            f"{items}; --scaling strong shares one batch out"
+        )
     return None
 
 

@@ -71,10 +71,12 @@ class Workload(_Frozen):
         """The stem of the files that compute it."""
         return (self.computes or self.name).replace("-", "_")
 
+    def preset(self, name: str) -> Preset:
+        return next(each for known, each in self.presets.items() if known == name)
+
     def batch_of(self, preset: str) -> int:
         """The items of a step at a preset."""
-        found = next(each for name, each in self.presets.items() if name == preset)
-        return found.batch or self.batch
+        return self.preset(preset).batch or self.batch
 
 
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:

@@ -212,6 +212,19 @@ def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
     assert "only training" in next(iter(reasons(alone)))
 
 
+def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    perceptron, known = {"mlp-mnist": load_workloads()["mlp-mnist"]}, {("torch", "mlp_mnist")}
+
+    def found(scaling: str) -> Plan:
+        asked = Request(devices=(2,), precisions=("fp32",), scaling=scaling)
+        return plan(asked, [image(folder)], perceptron, known, MODES, machine, lambda _: None, {"torch"})
+
+    assert [cell.scaling for cell in found("strong").cells] == ["strong"]
+    assert not found("weak").cells
+    assert "takes a batch of 120000, and preset quick trains on 60000" in next(iter(reasons(found("weak"))))
+
+
 def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
     cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
     assert cell.id == "185a41cffb023abb"
