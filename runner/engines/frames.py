@@ -18,13 +18,14 @@ STDOUT, STDERR = 1, 2
 _HEADER = struct.Struct(">BxxxL")
 _READ_BYTES = 64 * 1024
 _GATHER_SECONDS = 0.2
+_FEW_BYTES = 4096  # some thirty lines: a cell that prints more than that at a time is read as fast as it prints
 
 
 def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tuple[int, bytes]]:
     """(stream, bytes) as they come, until the other side closes; a frame may come in parts. Raises OSError.
 
-    After each reading it waits for up to `gather` seconds, but not when the stream ends. All who read wait for the same moments: one
-    after the other finds the interpreter awake.
+    After a reading of a few lines it waits for up to `gather` seconds, but not when the stream ends. All who read wait for the same
+    moments: one after the other finds the interpreter awake. Much output is never held up: an engine does not wait long for a reader.
     """
     ready, closed = select.poll(), select.poll()
     ready.register(descriptor, select.POLLIN)
@@ -49,5 +50,5 @@ def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tu
             header, at = header + read[at : at + missing], at + missing
             if len(header) == _HEADER.size:
                 (stream, left), header = _HEADER.unpack(header), b""
-        if gather:
+        if gather and len(read) < _FEW_BYTES:
             closed.poll(1000 * (gather - time.monotonic() % gather))

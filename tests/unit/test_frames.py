@@ -56,6 +56,18 @@ def test_lines_gather_but_the_end_is_told_at_once() -> None:
     os.close(receiving)
 
 
+def test_much_output_is_not_held_up() -> None:
+    receiving, sending = os.pipe()
+    whole = frame(STDOUT, b"x" * 3_000_000)
+    thread = threading.Thread(target=lambda: (os.write(sending, whole), os.close(sending)))
+    begin = time.monotonic()
+    thread.start()
+    assert sum(len(part) for _, part in read_frames(receiving, gather=30.0)) == 3_000_000
+    assert time.monotonic() - begin < 10
+    thread.join()
+    os.close(receiving)
+
+
 def test_a_reader_that_stopped_within_a_frame_goes_on_there() -> None:
     receiving, sending = os.pipe()
     frames = read_frames(receiving, gather=0)
