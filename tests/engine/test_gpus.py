@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -369,10 +370,10 @@ def test_the_runner_takes_three_percent_of_a_core_while_eight_cells_stream(
     streams = tmp_path / "results"
     wait_for(lambda: sum(path.stat().st_size > 6000 for path in streams.glob("*/events/*.jsonl")) >= 8, process, 120)
     watched = psutil.Process(process.pid)
-    shares = [share_of_a_core(watched, 4) for _ in range(3)]  # the least counts: what else runs here only adds
+    shares = [share_of_a_core(watched, 4) for _ in range(3)]
     process.send_signal(signal.SIGINT)
     ended(process)
-    assert min(shares) <= 0.03, f"{shares} of a core"
+    assert statistics.median(shares) <= 0.03, f"{shares} of a core"
     nothing_is_left(own, tmp_path)
 
 
