@@ -92,6 +92,11 @@ def check_adapter(options):
         results.append(parity.check_prediction(options.workload, adapter, options.precision))
     results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
+    followed = None
+    if options.curve and curve.has_curve(
+        options.workload
+    ):  # before another network is built: Caffe2's workspace holds one
+        followed = curve.compare(options.workload, curve.follow(options.workload, adapter))
     if hasattr(adapter, "step"):
         failed += parity.check_training(
             options.workload, group.whole(group.build(adapter_class, setup._replace(training=True)))
@@ -107,8 +112,8 @@ def check_adapter(options):
         "worst": max(r.error / r.bound for r in results),
         "compared": len(results),
     }
-    if options.curve and curve.has_curve(options.workload):
-        verdict["curve"] = curve.compare(options.workload, curve.follow(options.workload, adapter))
+    if followed:
+        verdict["curve"] = followed
     group.leave()
     return verdict
 

@@ -1,6 +1,6 @@
 """The IMDB network in CNTK: gather, a recurrence over a sequence, times, Adam as a universal learner.
 
-Idiomatic here: a mini-batch of sequences is CNTK's own form, and Recurrence over it is compiled into one loop. The cell is written out:
+Idiomatic here: a mini-batch of sequences is CNTK's own form, and past_value over it becomes one loop. The cell is written out:
 layers.GRU applies the reset gate before the recurrent product, with one bias. cuDNN's kernel, optimized_rnnstack, is for a GPU
 only (C1) and would give another program there.
 """
@@ -34,21 +34,21 @@ class Training(Trained):
     def network(self, x):
         p = self.parameters
         words = C.reshape(C.gather(p["embedding"], x), (125,))
-        projected = C.times(words, p["gru.w"]) + p["gru.b"]  # for all positions at once
+        # The loop is stepped through node by node, what is outside it runs over all positions at once: the products with the words, and the
+        # second bias of r and z, which is only added there. n's is inside its product with r (C8).
+        outside = C.splice(C.slice(p["gru.c"], 0, 0, 200), C.constant(0, (100,)), axis=0)
+        projected = C.times(words, p["gru.w"]) + (p["gru.b"] + outside)
+        x_rz, x_n = C.slice(projected, 0, 0, 200), C.slice(projected, 0, 200, 300)
+        c_n = C.slice(p["gru.c"], 0, 200, 300)
 
-        def gate(stacked, index):
-            return C.slice(stacked, 0, index * 100, (index + 1) * 100)
-
-        @C.Function
-        def cell(h, x):
-            u = C.times(h, p["gru.u"]) + p["gru.c"]
-            r, z = C.sigmoid(gate(x, 0) + gate(u, 0)), C.sigmoid(gate(x, 1) + gate(u, 1))
-            n = C.tanh(gate(x, 2) + r * gate(u, 2))  # C8: the reset gate after the product, as cuDNN has it
-            return n + z * (h - n)
-
-        # C6: it starts from zero; C5: the state at position 150
-        last = C.layers.Fold(cell, initial_state=C.constant(0, (100,)))(projected)
-        return C.times(last, p["dense.w"]) + p["dense.b"]
+        new = C.placeholder()
+        h = C.sequence.past_value(new)  # C6: it starts from zero
+        u = C.times(h, p["gru.u"])
+        rz = C.sigmoid(x_rz + C.slice(u, 0, 0, 200))
+        n = C.tanh(x_n + C.slice(rz, 0, 0, 100) * (C.slice(u, 0, 200, 300) + c_n))  # as cuDNN has it
+        states = n + C.slice(rz, 0, 100, 200) * (h - n)
+        states.replace_placeholders({new: states.output})
+        return C.times(C.sequence.last(states), p["dense.w"]) + p["dense.b"]  # C5: the state at position 150
 
     def learner(self, parameters):
         return C.universal(adam, parameters)
