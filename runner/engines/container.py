@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.engines.base import Prepared, Slot
-
-if TYPE_CHECKING:
-    from docker.types import DeviceRequest
+from runner.engines.cdi import device_request
 
 # The user of Dockerfile.base. It stands in when the runner is root, since a cell never is.
 BENCH_USER = 10001
@@ -85,25 +83,6 @@ def container_options(
             "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
         )
     return options
-
-
-def device_request(uuids: Sequence[str], cdi: Collection[str]) -> DeviceRequest:
-    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
-
-    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
-    """
-    from docker.types import DeviceRequest
-
-    names = [f"nvidia.com/gpu={uuid}" for uuid in uuids]
-    if set(names) <= set(cdi):
-        return DeviceRequest(driver="cdi", device_ids=names)
-    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
-
-
-def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
-    """The CDI names that an engine tells of in its `info`; none where it has no CDI."""
-    found = info.get("DiscoveredDevices") or ()
-    return frozenset(str(device.get("ID")) for device in found if device.get("Source") == "cdi")
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:
