@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,10 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, compiler
+import yaml
+
+from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, Fleet, compiler
 
 RECORDED = HERE.parent / "unit" / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 TAG = "dlbench-tiny:test"
+CDI_SINCE = 25
 
 
 def why_not() -> str | None:
@@ -36,10 +40,19 @@ def why_not() -> str | None:
     return None if compiler() else "there is no C compiler to make the tiny image with"
 
 
-class OwnEngine:
-    """A dockerd with its own folders, for as long as the block runs."""
+def why_no_cdi() -> str | None:
+    """Why the engine of our own has no CDI; None when it has. PATH chooses it."""
+    told = subprocess.run(["dockerd", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"version (\d+)\.", told)
+    if found and int(found.group(1)) >= CDI_SINCE:
+        return None
+    return f"CDI came with Docker Engine {CDI_SINCE}, and the dockerd of this PATH is: {told.strip()}"
 
-    def __init__(self, fleet: Path, hook: bool = True) -> None:
+
+class OwnEngine:
+    """A dockerd with its own folders, for as long as the block runs. `cdi` switches CDI on; describe() then names GPUs."""
+
+    def __init__(self, fleet: Path, hook: bool = True, cdi: bool = False) -> None:
         self.folder = Path(
             tempfile.mkdtemp(prefix="dlb-", dir="/tmp")
         )  # short: a socket's path has 108 characters at most
@@ -47,6 +60,22 @@ class OwnEngine:
         self._fleet = fleet
         self._path = f"{HERE / 'hook'}:{os.environ['PATH']}" if hook else os.environ["PATH"]
         self._process: subprocess.Popen[bytes] | None = None
+        self.specifications = self.folder / "cdi"
+        self._settings = {"features": {"cdi": True}, "cdi-spec-dirs": [str(self.specifications)]} if cdi else {}
+
+    def describe(self, fleet: Fleet, form: str = "yaml") -> None:
+        """Write a CDI specification of every GPU and MIG instance; without GPUs there is none."""
+        self.specifications.mkdir(exist_ok=True)
+        for old in self.specifications.iterdir():
+            old.unlink()
+        known = [
+            {"name": uuid, "containerEdits": {"env": [f"DLBENCH_GPU_{place}={uuid} {model}"]}}
+            for place, (uuid, model) in enumerate(fleet.devices())
+        ]
+        told = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": known}
+        if known:
+            text = json.dumps(told) if form == "json" else yaml.safe_dump(told)
+            (self.specifications / f"nvidia.{form}").write_text(text)
 
     def __enter__(self) -> OwnEngine:
         try:
@@ -67,7 +96,17 @@ class OwnEngine:
         # in a network of its own: an engine without a bridge would remove the bridge of the machine's own engine
         command = ["unshare", "--net", "dockerd", "--data-root", f"{here}/data"]
         command += ["--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
-        command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        (here / "daemon.json").write_text(json.dumps(self._settings))
+        command += [
+            "--config-file",
+            f"{here}/daemon.json",
+            "-H",
+            self.url,
+            "--bridge=none",
+            "--iptables=false",
+            "--ip-forward=false",
+            "--ip-masq=false",
+        ]
         variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
         with open(here / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
