@@ -97,7 +97,7 @@ class Attempt:
         except EngineError:
             recorder.close()
             raise
-        recording = site.monitor.begin(self.boards, running)
+        recording = site.monitor.begin(self.boards, running, self.slot.cpus)
         with self._lock:
             self._running, self._recording = running, recording
             if self.stopped:
