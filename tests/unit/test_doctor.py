@@ -237,6 +237,8 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_mend_it
         ("OSError: libcudnn.so.8: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
         ("OSError: [Errno 28] No space left on device", "--resume"),
         ("its process ended with exit code 132 (SIGILL) before its `end`", "AVX"),
+        ("its process ended with exit code 137 (SIGKILL) before its `end`", "dmesg"),
+        ("its process ended with exit code 135 (SIGBUS) before its `end`", "shared memory"),
         ("Failed to initialize NVML: Unknown Error", "cgroupfs"),
         ("CUDA error 802: system not yet initialized", "nvidia-fabricmanager"),
     ],
