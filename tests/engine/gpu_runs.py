@@ -46,4 +46,4 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
     while not condition():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.05)

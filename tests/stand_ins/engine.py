@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -34,7 +35,7 @@ def why_not() -> str | None:
     """Why no engine of our own can be had here; None when one can."""
     if os.getuid() != 0:
         return "only root can start a Docker Engine"
-    for program in ("dockerd", "containerd", "runc", "nsenter"):
+    for program in ("dockerd", "containerd", "runc"):
         if shutil.which(program) is None:
             return f"there is no {program}"
     return None if compiler() else "there is no C compiler to make the tiny image with"
@@ -58,10 +59,18 @@ class OwnEngine:
         )  # short: a socket's path has 108 characters at most
         self.url = f"unix://{self.folder}/docker.sock"
         self._fleet = fleet
-        self._path = f"{HERE / 'hook'}:{os.environ['PATH']}" if hook else os.environ["PATH"]
+        self._path = f"{self._hook()}:{os.environ['PATH']}" if hook else os.environ["PATH"]
         self._process: subprocess.Popen[bytes] | None = None
         self.specifications = self.folder / "cdi"
         self._settings = {"features": {"cdi": True}, "cdi-spec-dirs": [str(self.specifications)]} if cdi else {}
+
+    def _hook(self) -> Path:
+        """A folder with the hook as a program of this interpreter: whatever the PATH calls python3 may take longer than the cell."""
+        program = self.folder / "bin" / "nvidia-container-runtime-hook"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE / "hook" / program.name} "$@"\n')
+        program.chmod(0o755)
+        return program.parent
 
     def describe(self, fleet: Fleet, form: str = "yaml") -> None:
         """Write a CDI specification of every GPU and MIG instance; without GPUs there is none."""
