@@ -1,6 +1,6 @@
 """GPUs by their CDI names, for real: on a Docker Engine that has CDI, is given no hook, and so has no other way to give a GPU.
 
-The `dockerd` of the PATH is the engine: Debian's newer ones run beside an older one when they are unpacked into a folder of their own.
+Where the machine's own is older, DLBENCH_CDI_ENGINE names a folder with one that has (.ci/cdi-engine makes it).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, Fleet, compiler
 RECORDED = HERE.parent / "unit" / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 TAG = "dlbench-tiny:test"
 CDI_SINCE = 25
+CDI_VARIABLE = "DLBENCH_CDI_ENGINE"  # a folder with a dockerd of at least that version
 
 
 def why_not() -> str | None:
@@ -42,12 +43,20 @@ def why_not() -> str | None:
 
 
 def why_no_cdi() -> str | None:
-    """Why the engine of our own has no CDI; None when it has. PATH chooses it."""
-    told = subprocess.run(["dockerd", "--version"], capture_output=True, text=True, check=True).stdout
+    """Why no engine of our own has CDI; None when one has."""
+    told = subprocess.run(
+        ["dockerd", "--version"], env=_cdi_environment(), capture_output=True, text=True, check=True
+    ).stdout
     found = re.search(r"version (\d+)\.", told)
     if found and int(found.group(1)) >= CDI_SINCE:
         return None
-    return f"CDI came with Docker Engine {CDI_SINCE}, and the dockerd of this PATH is: {told.strip()}"
+    return f"CDI came with Docker Engine {CDI_SINCE}, and this is {told.strip()}; .ci/cdi-engine brings a newer one"
+
+
+def _cdi_environment() -> dict[str, str]:
+    """The environment in which `dockerd` is one that has CDI, where a folder with one is named."""
+    newer = os.environ.get(CDI_VARIABLE)
+    return os.environ | ({"PATH": f"{newer}:{os.environ['PATH']}"} if newer else {})
 
 
 class OwnEngine:
@@ -58,8 +67,10 @@ class OwnEngine:
             tempfile.mkdtemp(prefix="dlb-", dir="/tmp")
         )  # short: a socket's path has 108 characters at most
         self.url = f"unix://{self.folder}/docker.sock"
-        self._fleet = fleet
-        self._path = f"{self._hook()}:{os.environ['PATH']}" if hook else os.environ["PATH"]
+        self._environment = _cdi_environment() if cdi else dict(os.environ)
+        if hook:
+            self._environment["PATH"] = f"{self._hook()}:{self._environment['PATH']}"
+        self._environment[FLEET_VARIABLE] = str(fleet)
         self._process: subprocess.Popen[bytes] | None = None
         self.specifications = self.folder / "cdi"
         self._settings = {"features": {"cdi": True}, "cdi-spec-dirs": [str(self.specifications)]} if cdi else {}
@@ -106,19 +117,10 @@ class OwnEngine:
         command = ["unshare", "--net", "dockerd", "--data-root", f"{here}/data"]
         command += ["--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
         (here / "daemon.json").write_text(json.dumps(self._settings))
-        command += [
-            "--config-file",
-            f"{here}/daemon.json",
-            "-H",
-            self.url,
-            "--bridge=none",
-            "--iptables=false",
-            "--ip-forward=false",
-            "--ip-masq=false",
-        ]
-        variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
+        command += ["--config-file", f"{here}/daemon.json", "-H", self.url]
+        command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with open(here / "log", "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
         end = time.monotonic() + 60
         while not self.answers():
             if self._process.poll() is not None or time.monotonic() > end:
