@@ -74,7 +74,12 @@ def container_options(
     if slot.memory_nodes:
         options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        request = device_request(slot.device_uuids, cdi)
+        options["device_requests"] = [request]
+        if (
+            request["Driver"] == "cdi"
+        ):  # then a runtime of NVIDIA's has nothing to add, though CUDA's base images ask it for all GPUs
+            environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
         environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

@@ -56,6 +56,13 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: 
     assert options["mem_limit"] == options["memswap_limit"] == 1 << 30
 
 
+def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: Prepared, tmp_path: Path) -> None:
+    slot = Slot("cuda", ("GPU-a",), (), None)
+    options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", {"nvidia.com/gpu=GPU-a"})
+    assert options["device_requests"][0]["DeviceIDs"] == ["nvidia.com/gpu=GPU-a"]
+    assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
 def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (0,), None, (1,))
     assert container.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
