@@ -8,21 +8,45 @@ _FAILED = -1
 
 
 def uuids(count):
-    """UUIDs of the first `count` GPUs that this process sees, as NVML writes them ("GPU-..."); [] without a driver."""
+    """UUIDs of the first `count` devices that this process sees, as NVML writes them: "GPU-...", of a MIG instance "MIG-...".
+
+    [] without a driver, or when one of them has none.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return []
-    found = []
     if driver.cuInit(0) != 0:
-        return found
+        return []
+    found = []
     for index in range(count):
-        device, raw = ctypes.c_int(_FAILED), (ctypes.c_ubyte * 16)()
-        if driver.cuDeviceGet(ctypes.byref(device), index) != 0 or driver.cuDeviceGetUuid(raw, device) != 0:
+        device = ctypes.c_int(_FAILED)
+        if driver.cuDeviceGet(ctypes.byref(device), index) != 0:
             return []
-        digits = bytes(bytearray(raw)).hex()
-        found.append("GPU-" + "-".join(re.match("(.{8})(.{4})(.{4})(.{4})(.{12})", digits).groups()))
+        uuid = _uuid(driver, device)
+        if uuid is None:
+            return []
+        found.append(uuid)
     return found
+
+
+def _uuid(driver, device):
+    """The older call tells the GPU as a whole; the newer one (CUDA 11.4) the MIG instance, where the device is one."""
+    whole = _ask_uuid(driver, "cuDeviceGetUuid", device)
+    own = _ask_uuid(driver, "cuDeviceGetUuid_v2", device) or whole
+    if own is None:
+        return None
+    kind = "GPU" if whole in (None, own) else "MIG"
+    return "%s-%s" % (kind, "-".join(re.match("(.{8})(.{4})(.{4})(.{4})(.{12})", own).groups()))
+
+
+def _ask_uuid(driver, call, device):
+    """32 hexadecimal digits; None where the driver has no such call, or no answer."""
+    raw = (ctypes.c_ubyte * 16)()
+    try:
+        return bytes(bytearray(raw)).hex() if getattr(driver, call)(raw, device) == 0 else None
+    except AttributeError:
+        return None
 
 
 def memory_bytes(index):

@@ -14,7 +14,7 @@ from runner import hints, store, telemetry
 from runner.dispatch import Job
 from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
 from runner.plan import Cell
-from runner.record import Recorder, judge
+from runner.record import Recorder, judge, wrong_device
 
 # Between the signal that asks a hanging cell for its stack and the one that ends it.
 _DUMP_SECONDS = 3.0
@@ -75,7 +75,7 @@ class Attempt:
         self._observe = observe
         self._running: Running | None = None
         self._recording: telemetry.Recording | None = None
-        self._ended_by: tuple[str, str] | None = None  # (kind, reason), when the watchdog did
+        self._ended_by: tuple[str, str] | None = None  # (kind, reason), when the runner did
         self._kill_at: float | None = None
         self._began = time.monotonic()
         self._heard = self._began
@@ -97,7 +97,7 @@ class Attempt:
         except EngineError:
             recorder.close()
             raise
-        recording = site.monitor.begin(self.boards, running)
+        recording = site.monitor.begin(self.boards, running, self.slot.cpus)
         with self._lock:
             self._running, self._recording = running, recording
             if self.stopped:
@@ -152,14 +152,26 @@ class Attempt:
         return None
 
     def _follow(self, running: Running, recorder: Recorder) -> Exit:
-        """Read the cell's output to its end. A broken protocol ends the cell at once: nothing after it would count."""
+        """Read the cell's output to its end. A broken protocol or a wrong device ends it at once: nothing after it would count."""
+        useless = False
         for chunk in running.events():
             self._heard = time.monotonic()
-            if recorder.problem is None:
-                recorder.feed(chunk)
-                if recorder.problem is not None:
-                    running.stop()
+            if useless:
+                continue
+            known = recorder.environment is not None
+            recorder.feed(chunk)
+            wrong = not known and recorder.environment is not None and self._wrong_device(recorder)
+            useless = recorder.problem is not None or wrong
+            if useless:
+                running.stop()
         return running.wait()
+
+    def _wrong_device(self, recorder: Recorder) -> bool:
+        """Whether the cell computes on something else than it was given; its row will say so."""
+        if wrong := wrong_device(recorder, self.job.cell, self.slot.device_uuids):
+            with self._lock:
+                self._ended_by = self._ended_by or wrong
+        return wrong is not None
 
     def _store(
         self, prepared: Prepared, recorder: Recorder, recording: telemetry.Recording, ended: Exit, wall: float

@@ -131,6 +131,16 @@ KNOWN = (
         "a larger shared memory for the container",
     ),
     Known(
+        r"SIGBUS",
+        "memory that was promised was not there: most often /dev/shm is too small, or a disk is full",
+        "a larger shared memory for the container; `df`",
+    ),
+    Known(
+        r"SIGKILL",
+        "something outside ended it: a person, or the kernel when the machine's memory was gone",
+        "`dmesg | grep -i 'out of memory'` tells which; fewer cells at a time, or a machine with more memory",
+    ),
+    Known(
         r"NCCL error|ncclSystemError", "the GPUs did not reach each other", "NCCL_DEBUG=INFO in the image tells more"
     ),
     Known(

@@ -85,6 +85,10 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
                     Refused(str(index), "", f"GPU {index} answers with an error ({error}); it needs a reset")
                 )
                 continue
+            if any("/" in part.uuid for part in parts):  # MIG-GPU-.../1/0, of drivers before 470
+                why = "the driver names its instances in a way that no cell can confirm; 470 or newer gives each a UUID"
+                refused.append(Refused(board.name, board.model, f"{board}: {why}"))
+                continue
             if not parts:
                 why = "MIG is on and it is cut into no instance; `nvidia-smi mig -cgi ... -C` makes some"
                 refused.append(Refused(board.name, board.model, f"{board}: {why}"))

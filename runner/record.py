@@ -217,7 +217,7 @@ def judge(
         ended_by
         or _memory(ended)
         or _said(recorder, ended)
-        or _device(recorder, cell, uuids)
+        or wrong_device(recorder, cell, uuids)
         or _parity(recorder)
         or _nothing_measured(recorder)
     )
@@ -255,8 +255,8 @@ def _code(code: int) -> str:
     return f"exit code {code}"
 
 
-def _device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
-    """A GPU cell must have computed on the GPUs it was given: a result from the wrong one is worse than none."""
+def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
+    """(error kind, reason) unless it computes on what it was given: a result from the wrong GPU is worse than none."""
     if recorder.environment is None:
         return "protocol", "it never told its environment"
     if recorder.environment["framework"] != cell.framework:

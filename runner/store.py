@@ -97,9 +97,9 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("steps", "int64"),
         ("host_peak_bytes", "int64"),
         ("device_peak_bytes", "int64"),
-        # over the steady windows, of all its GPUs together, as telemetry saw them from the host
+        # over the steady windows, of all its GPUs together, as telemetry saw them from the host; on a CPU, of its packages
         ("energy_joules", "double"),
-        ("energy_source", "string"),  # counter: NVML's own; power: the integral of its samples
+        ("energy_source", "string"),  # counter: the device's own (NVML's, RAPL's); power: the integral of its samples
         ("joules_per_item", "double"),
         ("mean_power_watts", "double"),
         ("max_temperature_celsius", "double"),
@@ -165,7 +165,10 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("device", "string"),  # a GPU's UUID (of the whole GPU for a MIG instance), or cpu: the cell's own processes
         ("seconds", "double"),  # on the samples' clock
         ("power_watts", "double"),
-        ("energy_joules", "double"),  # NVML's counter, since the driver was loaded
+        (
+            "energy_joules",
+            "double",
+        ),  # a counter. GPU: NVML's, since the driver was loaded; cpu: of the packages, for cells on the CPU
         ("temperature_celsius", "double"),
         ("memory_temperature_celsius", "double"),
         ("sm_megahertz", "double"),
@@ -176,6 +179,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("pcie_sent_bytes", "int64"),  # a counter
         ("pcie_received_bytes", "int64"),
         ("cpu_seconds", "double"),  # a counter
+        ("cpu_megahertz", "double"),  # the mean of the cell's CPUs; null where the machine does not tell it
     ],
 }
 

@@ -1,27 +1,22 @@
 """What the devices did while a cell ran, seen from the host: processes inside a container see neither all of it nor true process ids.
 
-One thread samples every device in use ten times a second and sleeps while none is. GPUs are asked over NVML; a cell's CPU time and
-memory come from its control group, or from psutil where it has none of its own. Pure functions make results of the samples.
+One thread samples every device in use ten times a second and sleeps while none is: GPUs over NVML, the CPU as telemetry_cpu.py says.
+Pure functions make results of the samples.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from runner import nvml
+from runner.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler, Row
 
 HERTZ = 10
-_GROUP_SECONDS = (
-    0.5  # the kernel adds up a control group's figures when it is asked, which costs it more than NVML's answers
-)
-_SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all processes
 
 # NVML's clocks-event reasons that take speed away (nvml.h). Idle, and clocks that somebody set, do not.
 REASONS = {
@@ -33,8 +28,6 @@ REASONS = {
 }
 # A GPU at its power limit is doing its work; one that slows down for heat or by its supply's order is not.
 _THROTTLED = 0x8 | 0x20 | 0x40 | 0x80
-
-Row = dict[str, Any]
 
 
 class Observed(Protocol):
@@ -48,15 +41,19 @@ class Observed(Protocol):
 class Recording:
     """What one cell's devices did: rows of the table `telemetry`, with `unix` instead of a time on the cell's clock."""
 
-    def __init__(self, boards: Sequence[str], running: Observed) -> None:
+    def __init__(self, boards: Sequence[str], running: Observed, cpus: Sequence[int]) -> None:
         self.boards = tuple(boards)
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
         self.lost: str | None = None  # the board that answers no more
-        self._process = ProcessSampler(running.pid)
+        self._process = ProcessSampler(running.pid, CpuClock(cpus))
 
-    def sample_process(self, now: float) -> None:
-        if row := self._process.sample(now):
+    def sample_cpu(self, now: float, joules: float | None) -> None:
+        """`joules` is the counter of the CPU's packages: a result of cells on the CPU, which are alone on it."""
+        row = self._process.sample(now)
+        if joules is not None and not self.boards:
+            row = (row or {"device": "cpu", "unix": now}) | {"energy_joules": joules}
+        if row:
             self.rows.append(row)
 
 
@@ -67,6 +64,7 @@ class Monitor:
         self._recordings: list[Recording] = []
         self._changed = threading.Condition()
         self._closing = False
+        self._packages = PackageEnergy()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def __enter__(self) -> Monitor:
@@ -79,9 +77,9 @@ class Monitor:
             self._changed.notify_all()
         self._thread.join()
 
-    def begin(self, boards: Sequence[str], running: Observed) -> Recording:
-        """Sample these GPUs (UUIDs) and this cell from now on, until end()."""
-        recording = Recording(boards, running)
+    def begin(self, boards: Sequence[str], running: Observed, cpus: Sequence[int] = ()) -> Recording:
+        """Sample these GPUs (UUIDs), this cell and the clock of its CPUs from now on, until end()."""
+        recording = Recording(boards, running, cpus)
         with self._changed:
             self._recordings.append(recording)
             self._changed.notify_all()
@@ -113,7 +111,8 @@ class Monitor:
 
     def _sample(self, gpus: GpuSampler, recordings: Sequence[Recording]) -> None:
         for recording in recordings:
-            recording.sample_process(time.time())
+            joules = None if recording.boards else self._packages.joules()
+            recording.sample_cpu(time.time(), joules)
             for board in recording.boards:
                 try:
                     row = gpus.sample(board)
@@ -252,94 +251,6 @@ _QUESTIONS: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-class ProcessSampler:
-    """CPU time and memory of one cell: of its control group where it has one of its own, else of its processes by psutil."""
-
-    def __init__(self, pid: Callable[[], int | None]) -> None:
-        self._pid = pid
-        self._found: int | None = None
-        self._files: tuple[Path, Path] | None = None
-        self._next = 0.0
-
-    def sample(self, now: float) -> Row | None:
-        """One row; None where nothing is known yet, or any more."""
-        if now < self._next:
-            return None
-        if self._found is None:
-            self._found = self._pid()
-            if self._found is None:
-                self._next = now + 1 / HERTZ
-                return None
-            self._files = control_group(self._found)
-        try:
-            if self._files:
-                self._next = now + _GROUP_SECONDS
-                seconds, memory = read_group(*self._files)
-            else:
-                self._next = now + _SLOW_SECONDS
-                seconds, memory = read_tree(self._found)
-        except (OSError, ValueError, ProcessLookupError):
-            self._next = now + _SLOW_SECONDS
-            return None
-        return {"device": "cpu", "unix": now, "cpu_seconds": seconds, "memory_bytes": memory}
-
-
-def control_group(pid: int) -> tuple[Path, Path] | None:
-    """The files with a process's CPU time and memory; None where its control group is the runner's own."""
-    try:
-        groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
-        if Path("/proc/self/cgroup").read_text() == Path(f"/proc/{pid}/cgroup").read_text():
-            return None
-    except OSError:
-        return None
-    root = Path("/sys/fs/cgroup")
-    by_name = {name: path for _, names, path in groups for name in names.split(",")}
-    if (root / "cgroup.controllers").exists():
-        folder = root / by_name.get("", "/").lstrip("/")
-        files = folder / "cpu.stat", folder / "memory.current"
-    else:
-        cpu, memory = (by_name.get(name, "/").lstrip("/") for name in ("cpuacct", "memory"))
-        files = root / "cpuacct" / cpu / "cpuacct.usage", root / "memory" / memory / "memory.usage_in_bytes"
-    return files if all(file.exists() for file in files) else None
-
-
-def read_group(cpu: Path, memory: Path) -> tuple[float, int]:
-    """(CPU seconds, bytes) of a control group, of either version."""
-    used = _content(cpu)
-    if cpu.name == "cpu.stat":
-        seconds = next(int(line.split()[1]) for line in used.splitlines() if line.startswith("usage_usec")) / 1e6
-    else:
-        seconds = int(used) / 1e9
-    return seconds, int(_content(memory))
-
-
-def _content(path: Path) -> str:
-    """A small file as the kernel gives it: at every tick, and for every cell, what Python's own files do around it is too much."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 4096).decode("ascii")
-    finally:
-        os.close(descriptor)
-
-
-def read_tree(pid: int) -> tuple[float, int]:
-    """(CPU seconds, resident bytes) of a process and all below it. Raises ProcessLookupError when it is gone."""
-    import psutil
-
-    try:
-        top = psutil.Process(pid)
-        processes = [top, *top.children(recursive=True)]
-        seconds, memory = 0.0, 0
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
-                times = process.cpu_times()
-                seconds += times.user + times.system
-                memory += process.memory_info().rss
-    except psutil.Error:
-        raise ProcessLookupError(pid) from None
-    return seconds, memory
-
-
 def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
     """The rows with `seconds` from the start of the cell's process, as the samples have it."""
     return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
@@ -351,10 +262,11 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
     `rows` and `samples` are on the same clock. Every value is None where the devices did not say.
     """
     steady = [sample for sample in samples if sample["stage"] == "steady"]
-    gpus: dict[str, list[Row]] = {}
+    devices: dict[str, list[Row]] = {}
     for row in rows:
-        if row["device"] != "cpu":
-            gpus.setdefault(row["device"], []).append(row)
+        devices.setdefault(row["device"], []).append(row)
+    of_cpu = [row for row in devices.pop("cpu", []) if row.get("energy_joules") is not None]
+    gpus = devices or ({"cpu": of_cpu} if of_cpu else {})
     if not steady or not gpus:
         return {}
     begin = min(sample["begin_seconds"] for sample in steady)
@@ -380,7 +292,7 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def energy(rows: Sequence[Row], begin: float, end: float) -> tuple[float | None, str]:
-    """(joules that one GPU took between two times, "counter" or "power"): NVML's counter, else the integral of its power.
+    """(joules that one device took between two times, "counter" or "power"): of its counter, else the integral of its power.
 
     None where the rows do not reach from one end to the other, within two sampling steps.
     """

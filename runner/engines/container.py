@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.engines.base import Prepared, Slot
-
-if TYPE_CHECKING:
-    from docker.types import DeviceRequest
+from runner.engines.cdi import device_request
 
 # The user of Dockerfile.base. It stands in when the runner is root, since a cell never is.
 BENCH_USER = 10001
@@ -76,7 +74,12 @@ def container_options(
     if slot.memory_nodes:
         options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        request = device_request(slot.device_uuids, cdi)
+        options["device_requests"] = [request]
+        if (
+            request["Driver"] == "cdi"
+        ):  # then a runtime of NVIDIA's has nothing to add, though CUDA's base images ask it for all GPUs
+            environment["NVIDIA_VISIBLE_DEVICES"] = "void"
         # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
         environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -85,25 +88,6 @@ def container_options(
             "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
         )
     return options
-
-
-def device_request(uuids: Sequence[str], cdi: Collection[str]) -> DeviceRequest:
-    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
-
-    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
-    """
-    from docker.types import DeviceRequest
-
-    names = [f"nvidia.com/gpu={uuid}" for uuid in uuids]
-    if set(names) <= set(cdi):
-        return DeviceRequest(driver="cdi", device_ids=names)
-    return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
-
-
-def cdi_devices(info: Mapping[str, Any]) -> frozenset[str]:
-    """The CDI names that an engine tells of in its `info`; none where it has no CDI."""
-    found = info.get("DiscoveredDevices") or ()
-    return frozenset(str(device.get("ID")) for device in found if device.get("Source") == "cdi")
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner import build, registry
+from runner.engines import cdi
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
-from runner.engines.container import cdi_devices, container_options, prepare_cache
+from runner.engines.container import container_options, prepare_cache
 from runner.engines.frames import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 
@@ -92,7 +93,7 @@ class DockerEngine:
         """Why the engine cannot give a GPU to a container; None when it seems to. Only a started container proves it."""
         if (
             "nvidia" in (self._info.get("Runtimes") or {})
-            or any("nvidia" in str(device) for device in self._info.get("DiscoveredDevices") or ())
+            or any(name.startswith(cdi.KIND) for name in cdi.devices(self._info))
             or shutil.which("nvidia-container-runtime-hook")
         ):
             return None
@@ -132,7 +133,7 @@ class DockerEngine:
 
         rootless = any("rootless" in option or "userns" in option for option in self._info.get("SecurityOptions") or ())
         user = prepare_cache(cache, shared=rootless)
-        options = container_options(prepared, arguments, slot, data, cache, user, cdi_devices(self._info))
+        options = container_options(prepared, arguments, slot, data, cache, user, cdi.devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
         client = connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
         container = None

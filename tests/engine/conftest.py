@@ -6,16 +6,22 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner import lease
 from runner.build import BASE_IMAGE_VARIABLE
 from runner.catalog import PROJECT, Image, load_catalog
 from runner.engines.base import Prepared, Slot
 from runner.engines.docker import RUN_LABEL, DockerEngine, DockerRunning
+from tests.engine.gpu_runs import Run
+from tests.stand_ins import fleet as stand_in
+from tests.stand_ins.engine import OwnEngine, why_not
+from tests.stand_ins.fleet import FakeGpu, Fleet
 
 CPU_IMAGES = ("torch-2.13.0-cpu", "tensorflow-2.21.0-cpu", "jax-0.10.2-cpu")
 CPU_SLOT = Slot("cpu", (), (0,), 512 << 20)
@@ -87,3 +93,56 @@ def start(
     yield start
     for container in client.containers.list(all=True, filters={"label": f"{RUN_LABEL}={label}"}, ignore_removed=True):
         container.remove(force=True)
+
+
+# -- GPUs that are not there, on an engine of the tests' own
+
+
+@pytest.fixture(scope="module")
+def fleet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fleet") / "fleet"
+
+
+@pytest.fixture(scope="module")
+def own(fleet_file: Path) -> Iterator[OwnEngine]:
+    if reason := why_not():
+        pytest.skip(f"left out, because {reason}")
+    Fleet((FakeGpu(),)).write(fleet_file)
+    with OwnEngine(fleet_file) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def tiny(own: OwnEngine) -> str:
+    return own.make_tiny_image()
+
+
+@pytest.fixture
+def variables(own: OwnEngine, tiny: str, fleet_file: Path, nvml_library: Path, tmp_path: Path) -> dict[str, str]:
+    return stand_in.environment(nvml_library, fleet_file) | {
+        "DOCKER_HOST": own.url,
+        "DLBENCH_TINY": tiny,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        lease.VARIABLE: str(tmp_path / "leases"),
+    }
+
+
+@pytest.fixture
+def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
+    """Start `runner matrix`; results go to tmp_path/results."""
+    started = []
+
+    def run(*options: str, **more: str) -> subprocess.Popen[str]:
+        workloads = () if "--workloads" in options else ("--workloads", "cnn-cifar10,gru-imdb")
+        command = [sys.executable, "-m", "tests.engine.tiny_runner", "matrix", "--out", str(tmp_path / "results")]
+        command += [*workloads, *options]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen(command, cwd=PROJECT, env=variables | more, **pipes)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -40,6 +40,9 @@ def refused(action):
     except OSError as error: return error.strerror
     return None
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+meeting = socket.socket()
+meeting.bind(("127.0.0.1", 0))
+meeting.listen(1)
 print(json.dumps({
     "uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(),
     "capabilities": [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")],
@@ -49,6 +52,7 @@ print(json.dumps({
     "temporary": refused(lambda: open("/tmp/x", "w")), "cache": refused(lambda: open("/cache/x", "w")),
     "network": sorted(os.listdir("/sys/class/net")),
     "connect": refused(lambda: socket.create_connection(("192.0.2.1", 53), timeout=3)),
+    "loopback": refused(lambda: socket.create_connection(meeting.getsockname(), timeout=3)),
     "pids": read("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),
     "memory": read("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
     "swap": read("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "/sys/fs/cgroup/memory.swap.max"),
@@ -93,6 +97,7 @@ def test_a_cell_is_shut_in(probe: dict[str, Any]) -> None:
 def test_a_cell_has_what_it_needs(probe: dict[str, Any]) -> None:
     assert probe["temporary"] is None
     assert probe["cache"] is None
+    assert probe["loopback"] is None, "processes of several devices meet there"
     assert probe["shared_memory"] == 1 << 30
     assert probe["cpus"] == [0]
 

@@ -4,112 +4,26 @@ stand-ins for NVML and for NVIDIA's hook.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import psutil
 import pytest
 
-from runner import lease, store
-from runner.catalog import PROJECT
-from runner.engines.docker import OWNER_LABEL
-from tests.stand_ins import fleet as stand_in
-from tests.stand_ins.engine import OwnEngine, why_not
+from runner import store
+from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
+from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 H100, H100_SLICE, L4 = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA L4"
-
-
-@pytest.fixture(scope="module")
-def fleet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fleet") / "fleet"
-
-
-@pytest.fixture(scope="module")
-def own(fleet_file: Path) -> Iterator[OwnEngine]:
-    if reason := why_not():
-        pytest.skip(f"left out, because {reason}")
-    Fleet((FakeGpu(),)).write(fleet_file)
-    with OwnEngine(fleet_file) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def tiny(own: OwnEngine) -> str:
-    return own.make_tiny_image()
-
-
-@pytest.fixture
-def variables(own: OwnEngine, tiny: str, fleet_file: Path, nvml_library: Path, tmp_path: Path) -> dict[str, str]:
-    return stand_in.environment(nvml_library, fleet_file) | {
-        "DOCKER_HOST": own.url,
-        "DLBENCH_TINY": tiny,
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        lease.VARIABLE: str(tmp_path / "leases"),
-    }
-
-
-Run = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
-    """Start `runner matrix`; results go to tmp_path/results."""
-    started = []
-
-    def run(*options: str, **more: str) -> subprocess.Popen[str]:
-        workloads = () if "--workloads" in options else ("--workloads", "cnn-cifar10,gru-imdb")
-        command = [sys.executable, "-m", "tests.engine.tiny_runner", "matrix", "--out", str(tmp_path / "results")]
-        command += [*workloads, *options]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        process = subprocess.Popen(command, cwd=PROJECT, env=variables | more, **pipes)
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-
-
-def ended(process: subprocess.Popen[str], seconds: float = 300) -> str:
-    """What it printed."""
-    printed, _ = process.communicate(timeout=seconds)
-    return printed
-
-
-def folder(tmp_path: Path) -> Path:
-    (manifest,) = (tmp_path / "results").glob("*/run.json")
-    return manifest.parent
-
-
-def rows(tmp_path: Path) -> pd.DataFrame:
-    return store.read([folder(tmp_path)], "cells")
-
-
-def nothing_is_left(own: OwnEngine, tmp_path: Path) -> None:
-    """No container, no lock, no temporary file."""
-    client = own.client()
-    assert client.containers.list(all=True, filters={"label": OWNER_LABEL}) == []
-    client.close()
-    assert list((tmp_path / "leases").glob("*")) == []
-    assert list((tmp_path / "results").rglob("*.part")) == []
-    assert list((tmp_path / "results").rglob(".*")) == []
 
 
 def test_every_plannable_cell_runs_on_its_own_gpus_and_the_rest_says_why_not(
@@ -270,89 +184,6 @@ def test_a_second_runner_on_the_same_gpu_is_told_who_has_it(run: Run, fleet_file
     ended(first)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
-    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
-) -> None:
-    """Containers killed at random, the engine restarted, the disk full, the runner killed; then what is left is run."""
-    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
-    with small_disk(tmp_path / "results") as disk:
-        process = run("--repeats", "6")
-        wait_for(lambda: rows_there(tmp_path) >= 6, process)
-        kill_some_containers(own, 3)
-        own.stop()
-        own.start()
-        wait_for(lambda: rows_there(tmp_path) >= 20, process)
-        disk.fill()
-        printed = ended(process)
-        assert process.returncode == 1, printed
-        assert "what had ended before is kept" in printed
-        disk.free()
-
-        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("cells/*.r*.parquet")}
-        process = run("--resume", folder(tmp_path).name)
-        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 8, process)
-        process.kill()
-        ended(process)
-        process = run("--resume", folder(tmp_path).name)
-        printed = ended(process)
-        assert process.returncode in (0, 1), printed
-
-        ran = rows(tmp_path).query("status != 'skipped'")
-        assert len(ran) == len(set(zip(ran.cell_id, ran.repeat, strict=True))) == 3 * 2 * 2 * 6
-        assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what had ended was run again"
-        failed = ran[ran.status == "failed"]
-        assert set(failed.error_kind) <= {"crash", "engine"}
-        assert len(failed) <= 3, "only the killed containers' cells may have failed"
-        nothing_is_left(own, tmp_path)
-
-
-def rows_there(tmp_path: Path) -> int:
-    return len(list((tmp_path / "results").glob("*/cells/*.r*.parquet")))
-
-
-def kill_some_containers(own: OwnEngine, count: int) -> None:
-    client = own.client()
-    for container in client.containers.list(filters={"label": OWNER_LABEL}, ignore_removed=True)[:count]:
-        with contextlib.suppress(Exception):  # it ended by itself meanwhile
-            container.kill()
-    client.close()
-
-
-class SmallDisk:
-    """A file system of its own that can be filled."""
-
-    def __init__(self, path: Path) -> None:
-        self._ballast = path / "ballast"
-
-    def fill(self) -> None:
-        with open(self._ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(b"x" * 4096):
-                pass
-
-    def free(self) -> None:
-        self._ballast.unlink()
-
-
-@contextlib.contextmanager
-def small_disk(path: Path) -> Iterator[SmallDisk]:
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(path)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"left out, because no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        yield SmallDisk(path)
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
 def share_of_a_core(process: psutil.Process, seconds: float) -> float:
     """The CPU time that a process takes, over the time that passes."""
     before, begin = process.cpu_times(), time.monotonic()
@@ -375,58 +206,6 @@ def test_the_runner_takes_three_percent_of_a_core_while_eight_cells_stream(
     ended(process)
     assert statistics.median(shares) <= 0.03, f"{shares} of a core"
     nothing_is_left(own, tmp_path)
-
-
-DOCTOR = ("-m", "runner", "doctor", "--image")
-
-
-def doctor(variables: dict[str, str], image: str) -> dict[str, Any]:
-    command = [sys.executable, *DOCTOR, image, "--json"]
-    ended = subprocess.run(command, cwd=PROJECT, env=variables, capture_output=True, text=True)
-    told: dict[str, Any] = json.loads(ended.stdout)
-    assert ended.returncode == (1 if told["failed"] else 0), ended.stderr
-    return {check["name"]: check for check in told["checks"]}
-
-
-def test_doctor_starts_a_container_and_sees_that_all_is_well(
-    variables: dict[str, str], tiny: str, fleet_file: Path, own: OwnEngine, tmp_path: Path
-) -> None:
-    eight_gpus(0, busy=()).write(fleet_file)
-    checks = doctor(variables, tiny)
-    assert checks["container"]["status"] == "ok", checks["container"]
-    assert uuid_of(0) in checks["container"]["saw"]
-    assert uuid_of(9, "MIG") in checks["container"]["saw"]
-    assert checks["MIG"]["saw"].startswith("3:0 ")
-    assert checks["engine"]["status"] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("line", "saw", "fix"),
-    [
-        (f"hook_gives {uuid_of(5)}", "sees " + uuid_of(5), "nvidia-ctk cdi list"),
-        ("hook_error requirement error: unsatisfied condition: cuda>=13.0", "unsatisfied condition", "a newer driver"),
-    ],
-)
-def test_doctor_tells_what_is_wrong_with_the_container(
-    variables: dict[str, str], tiny: str, fleet_file: Path, line: str, saw: str, fix: str
-) -> None:
-    file = Fleet((FakeGpu(),)).write(fleet_file)
-    file.write_text(f"{file.read_text()}{line}\n")
-    check = doctor(variables, tiny)["container"]
-    assert check["status"] == "fail"
-    assert saw in check["saw"]
-    assert fix in check["fix"]
-
-
-def test_doctor_explains_an_engine_without_the_toolkit(variables: dict[str, str], fleet_file: Path) -> None:
-    if shutil.which("nvidia-container-runtime-hook"):
-        pytest.skip("left out, because this machine has the NVIDIA Container Toolkit")
-    Fleet((FakeGpu(),)).write(fleet_file)
-    with OwnEngine(fleet_file, hook=False) as plain:
-        check = doctor(variables | {"DOCKER_HOST": plain.url}, plain.make_tiny_image())["container"]
-    assert check["status"] == "fail"
-    assert "could not select device driver" in check["saw"]
-    assert "install the NVIDIA Container Toolkit" in check["fix"]
 
 
 def test_nothing_of_this_reaches_the_machines_own_engine(own: OwnEngine) -> None:

@@ -1,6 +1,7 @@
 /* The one program of the tiny image: a cell that replays a recorded stream, and, called as nvidia-smi, the list of its GPUs.
  *
- * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus and no others; without that file it has none. In the stream
+ * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus, or those that CDI edits put into its environment as
+ * DLBENCH_GPU_<place>, and no others. In the stream
  * @DEVICE@, @FRAMEWORK@ and @ZERO@ (when it began) stand for what it reports. What may go wrong goes by --seed: 66 a crash, 67 a hang that answers SIGABRT with
  * a stack, 68 a driver's message on standard error and a failure.
  */
@@ -19,7 +20,11 @@ static char uuids[MOST_GPUS][64], models[MOST_GPUS][96];
 static int read_gpus(void) {
     int count = 0;
     FILE *file = fopen("/dev/dlbench-gpus", "r");
-    if (!file) return -1;
+    if (!file) {
+        for (char **at = environ; *at && count < MOST_GPUS; at++)
+            if (sscanf(*at, "DLBENCH_GPU_%*d=%63s %95[^\n]", uuids[count], models[count]) == 2) count++;
+        return count ? count : -1;
+    }
     while (count < MOST_GPUS && fscanf(file, "%*d %63s %95[^\n]", uuids[count], models[count]) == 2) count++;
     fclose(file);
     return count;

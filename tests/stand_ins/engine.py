@@ -10,9 +10,11 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -20,33 +22,80 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, compiler
+import yaml
+
+from tests.stand_ins.fleet import FLEET_VARIABLE, HERE, Fleet, compiler
 
 RECORDED = HERE.parent / "unit" / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 TAG = "dlbench-tiny:test"
+CDI_SINCE = 25
+CDI_VARIABLE = "DLBENCH_CDI_ENGINE"  # a folder with a dockerd of at least that version
 
 
 def why_not() -> str | None:
     """Why no engine of our own can be had here; None when one can."""
     if os.getuid() != 0:
         return "only root can start a Docker Engine"
-    for program in ("dockerd", "containerd", "runc", "nsenter"):
+    for program in ("dockerd", "containerd", "runc"):
         if shutil.which(program) is None:
             return f"there is no {program}"
     return None if compiler() else "there is no C compiler to make the tiny image with"
 
 
-class OwnEngine:
-    """A dockerd with its own folders, for as long as the block runs."""
+def why_no_cdi() -> str | None:
+    """Why no engine of our own has CDI; None when one has."""
+    told = subprocess.run(
+        ["dockerd", "--version"], env=_cdi_environment(), capture_output=True, text=True, check=True
+    ).stdout
+    found = re.search(r"version (\d+)\.", told)
+    if found and int(found.group(1)) >= CDI_SINCE:
+        return None
+    return f"CDI came with Docker Engine {CDI_SINCE}, and this is {told.strip()}; .ci/cdi-engine brings a newer one"
 
-    def __init__(self, fleet: Path, hook: bool = True) -> None:
+
+def _cdi_environment() -> dict[str, str]:
+    """The environment in which `dockerd` is one that has CDI, where a folder with one is named."""
+    newer = os.environ.get(CDI_VARIABLE)
+    return os.environ | ({"PATH": f"{newer}:{os.environ['PATH']}"} if newer else {})
+
+
+class OwnEngine:
+    """A dockerd with its own folders, for as long as the block runs. `cdi` switches CDI on; describe() then names GPUs."""
+
+    def __init__(self, fleet: Path, hook: bool = True, cdi: bool = False) -> None:
         self.folder = Path(
             tempfile.mkdtemp(prefix="dlb-", dir="/tmp")
         )  # short: a socket's path has 108 characters at most
         self.url = f"unix://{self.folder}/docker.sock"
-        self._fleet = fleet
-        self._path = f"{HERE / 'hook'}:{os.environ['PATH']}" if hook else os.environ["PATH"]
+        self._environment = _cdi_environment() if cdi else dict(os.environ)
+        if hook:
+            self._environment["PATH"] = f"{self._hook()}:{self._environment['PATH']}"
+        self._environment[FLEET_VARIABLE] = str(fleet)
         self._process: subprocess.Popen[bytes] | None = None
+        self.specifications = self.folder / "cdi"
+        self._settings = {"features": {"cdi": True}, "cdi-spec-dirs": [str(self.specifications)]} if cdi else {}
+
+    def _hook(self) -> Path:
+        """A folder with the hook as a program of this interpreter: whatever the PATH calls python3 may take longer than the cell."""
+        program = self.folder / "bin" / "nvidia-container-runtime-hook"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE / "hook" / program.name} "$@"\n')
+        program.chmod(0o755)
+        return program.parent
+
+    def describe(self, fleet: Fleet, form: str = "yaml") -> None:
+        """Write a CDI specification of every GPU and MIG instance; without GPUs there is none."""
+        self.specifications.mkdir(exist_ok=True)
+        for old in self.specifications.iterdir():
+            old.unlink()
+        known = [
+            {"name": uuid, "containerEdits": {"env": [f"DLBENCH_GPU_{place}={uuid} {model}"]}}
+            for place, (uuid, model) in enumerate(fleet.devices())
+        ]
+        told = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": known}
+        if known:
+            text = json.dumps(told) if form == "json" else yaml.safe_dump(told)
+            (self.specifications / f"nvidia.{form}").write_text(text)
 
     def __enter__(self) -> OwnEngine:
         try:
@@ -67,10 +116,11 @@ class OwnEngine:
         # in a network of its own: an engine without a bridge would remove the bridge of the machine's own engine
         command = ["unshare", "--net", "dockerd", "--data-root", f"{here}/data"]
         command += ["--exec-root", f"{here}/exec", "--pidfile", f"{here}/pid"]
-        command += ["-H", self.url, "--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
-        variables = {**os.environ, "PATH": self._path, FLEET_VARIABLE: str(self._fleet)}
+        (here / "daemon.json").write_text(json.dumps(self._settings))
+        command += ["--config-file", f"{here}/daemon.json", "-H", self.url]
+        command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with open(here / "log", "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
         end = time.monotonic() + 60
         while not self.answers():
             if self._process.poll() is not None or time.monotonic() > end:

@@ -72,6 +72,12 @@ class Fleet:
     def uuids(self) -> list[str]:
         return [gpu.uuid or uuid_of(place) for place, gpu in enumerate(self.gpus)]
 
+    def devices(self) -> list[tuple[str, str]]:
+        """(UUID, model) of all that a container can be given: every GPU, then every MIG instance."""
+        parts = [instance for gpu in self.gpus for instance in gpu.instances]
+        slices = [(part.uuid or uuid_of(at, "MIG"), part.name) for at, part in enumerate(parts, len(self.gpus))]
+        return [*zip(self.uuids(), (gpu.name for gpu in self.gpus), strict=True), *slices]
+
     def with_gpu(self, place: int, **changes: object) -> Fleet:
         """The same fleet, one GPU changed."""
         gpus = list(self.gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -137,6 +138,22 @@ def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., S
     assert set(rows.device) == {"cpu"}
     assert rows.memory_bytes.max() > 1 << 20
     assert store.read([tmp_path / "run"], "cells").hint.isna().all()
+
+
+def test_a_cell_on_another_gpu_is_ended_as_soon_as_it_says_so(site: Callable[..., Site], tmp_path: Path) -> None:
+    lines = RECORDED.splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if '"environment"' in line)
+    event = json.loads(lines[at])
+    event["device"] |= {"kind": "cuda", "uuids": [uuid_of(1)]}
+    here = site("import sys, time; sys.stdout.write(open(sys.argv[1]).read()); sys.stdout.flush(); time.sleep(60)")
+    (tmp_path / "recorded").write_text("".join([*lines[:at], json.dumps(event) + "\n"]))
+    slot = Slot("cuda", (uuid_of(0),), (), None)
+    attempt = Attempt(here, Job(replace(CELL, device_kind="cuda"), 1), slot, (), lambda event: None)
+    begin = time.monotonic()
+    status, reason, _ = watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 30
+    assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "wrong-device")
+    assert reason == f"it ran on {uuid_of(1)} and was given {uuid_of(0)}"
 
 
 def matrix(site: Site, seconds: float = 1.0) -> Matrix:

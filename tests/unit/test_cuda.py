@@ -6,7 +6,7 @@ from bench import cuda
 
 
 class Driver:
-    """The four functions of libcuda that are used, for a machine with one GPU."""
+    """The functions of libcuda that are used, for a machine with one GPU and a driver of before MIG."""
 
     raw = bytes(range(16))
 
@@ -26,6 +26,27 @@ class Driver:
         return 0
 
 
+class MigDriver(Driver):
+    """The one device is a MIG instance: the older call tells its GPU, the newer one itself."""
+
+    own = bytes(range(16, 32))
+
+    def cuDeviceGetUuid_v2(self, uuid, device):  # noqa: N802
+        ctypes.memmove(uuid, self.own, 16)
+        return 0
+
+
+class WholeDriver(MigDriver):
+    """A newer driver, and a GPU that MIG has not cut: both calls tell the same."""
+
+    own = Driver.raw
+
+
+class SilentDriver(Driver):
+    def cuDeviceGetUuid(self, uuid, device):  # noqa: N802
+        return 999
+
+
 def absent(name):
     raise OSError(name)
 
@@ -34,6 +55,21 @@ def test_a_uuid_is_written_as_nvml_writes_it(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
     assert cuda.uuids(1) == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
     assert cuda.memory_bytes(0) == 5 << 30
+
+
+def test_a_mig_instance_is_told_by_its_own_uuid_and_not_its_gpus(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: MigDriver())
+    assert cuda.uuids(1) == ["MIG-10111213-1415-1617-1819-1a1b1c1d1e1f"]
+
+
+def test_a_whole_gpu_of_a_newer_driver_is_no_instance(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: WholeDriver())
+    assert cuda.uuids(1) == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
+
+
+def test_a_gpu_whose_uuid_the_driver_does_not_tell_leaves_no_half_list(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SilentDriver())
+    assert cuda.uuids(1) == []
 
 
 def test_a_gpu_that_the_driver_does_not_know_leaves_no_half_list(monkeypatch):

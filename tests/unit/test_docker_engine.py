@@ -56,15 +56,11 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: 
     assert options["mem_limit"] == options["memswap_limit"] == 1 << 30
 
 
-def test_gpus_are_asked_for_by_cdi_where_the_engine_knows_all_of_them(prepared: Prepared, tmp_path: Path) -> None:
-    ids = ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=0", "nvidia.com/gpu=all"]
-    info = {"DiscoveredDevices": [{"Source": "cdi", "ID": name} for name in ids]}
-    known = container.cdi_devices(info)
-    request = container.device_request(("GPU-a", "GPU-b"), known)
-    assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])
-    partly = container.device_request(("GPU-a", "GPU-c"), known)
-    assert (partly["Driver"], partly["DeviceIDs"]) == ("", ["GPU-a", "GPU-c"])
-    assert container.cdi_devices({}) == frozenset()
+def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: Prepared, tmp_path: Path) -> None:
+    slot = Slot("cuda", ("GPU-a",), (), None)
+    options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", {"nvidia.com/gpu=GPU-a"})
+    assert options["device_requests"][0]["DeviceIDs"] == ["nvidia.com/gpu=GPU-a"]
+    assert options["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:

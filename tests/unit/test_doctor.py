@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from runner import doctor, hints
+from runner import doctor_builds, doctor_engine, doctor_gpus, hints
 from runner.catalog import PROJECT
-from runner.doctor import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.doctor_scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
 from runner.hardware import Gpu, Process
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
@@ -49,7 +49,7 @@ def the(found: Iterator[Check]) -> Check:
 
 def test_a_machine_without_a_driver_is_warned_about_and_not_failed() -> None:
     why = "there is no NVIDIA driver on this machine"
-    check = the(doctor.driver(replace(WELL, gpus=(), why_no_gpu=why, module=None)))
+    check = the(doctor_gpus.driver(replace(WELL, gpus=(), why_no_gpu=why, module=None)))
     assert check.status == WARN
     assert "no NVIDIA kernel module is loaded" in check.saw
     assert "modprobe" in check.fix
@@ -57,15 +57,15 @@ def test_a_machine_without_a_driver_is_warned_about_and_not_failed() -> None:
 
 def test_a_driver_that_does_not_answer_fails_with_what_it_means() -> None:
     why = "the NVIDIA driver does not answer (Driver/library version mismatch)"
-    check = the(doctor.driver(replace(WELL, gpus=(), why_no_gpu=why)))
+    check = the(doctor_gpus.driver(replace(WELL, gpus=(), why_no_gpu=why)))
     assert check.status == FAIL
     assert "the kernel still runs the old module" in check.means
     assert "restart the machine" in check.fix
 
 
 def test_library_and_kernel_module_of_two_versions_fail() -> None:
-    assert the(doctor.driver(WELL)).status == OK
-    check = the(doctor.driver(replace(WELL, module="570.2")))
+    assert the(doctor_gpus.driver(WELL)).status == OK
+    check = the(doctor_gpus.driver(replace(WELL, module="570.2")))
     assert (check.status, "kernel module 570.2" in check.saw) == (FAIL, True)
 
 
@@ -78,7 +78,7 @@ def test_library_and_kernel_module_of_two_versions_fail() -> None:
     ],
 )
 def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str) -> None:
-    check = the(doctor.gpus(replace(WELL, gpus=(replace(GPU, **changes),))))
+    check = the(doctor_gpus.gpus(replace(WELL, gpus=(replace(GPU, **changes),))))
     assert (check.name, check.status) == ("GPU 0", WARN)
     assert words in check.saw
     assert check.means
@@ -86,41 +86,53 @@ def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str
 
 
 def test_a_gpu_that_is_well_is_said_to_be() -> None:
-    check = the(doctor.gpus(WELL))
+    check = the(doctor_gpus.gpus(WELL))
     assert (check.status, check.saw) == (OK, "NVIDIA L4, 24 GiB, free")
 
 
 def test_a_gpu_off_the_bus_fails() -> None:
     broken = replace(WELL, gpus=(), refused=("GPU 1 answers with an error (GPU is lost); it needs a reset",))
-    check = the(doctor.gpus(broken))
+    check = the(doctor_gpus.gpus(broken))
     assert check.status == FAIL
     assert "restart the machine" in check.fix
 
 
 def test_an_engine_under_systemds_groups_may_lose_its_gpus_unless_it_has_cdi() -> None:
     under = replace(WELL, client=Client(), info=ENGINE | {"CgroupDriver": "systemd"})
-    check = the(doctor.cgroups(under))
+    check = the(doctor_engine.cgroups(under))
     assert check.status == WARN
     assert "daemon-reload" in check.means
     named = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=GPU-a"}]}
-    assert the(doctor.cgroups(replace(under, info=under.info | named))).status == OK
+    assert the(doctor_engine.cgroups(replace(under, info=under.info | named))).status == OK
+
+
+def look(check: Callable[[Scene], Iterator[Check]], *names: str) -> Check:
+    """A check on an engine that knows these CDI names."""
+    named = [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in names]
+    return the(check(replace(WELL, client=Client(), info=ENGINE | {"DiscoveredDevices": named})))
 
 
 def test_cdi_names_that_lack_a_gpu_are_told() -> None:
-    def look(*names: str) -> Check:
-        named = [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in names]
-        return the(doctor.cdi(replace(WELL, client=Client(), info=ENGINE | {"DiscoveredDevices": named})))
-
-    assert look("GPU-a", "all").status == OK
-    check = look("0", "all")
+    assert look(doctor_engine.cdi, "GPU-a", "all").status == OK
+    check = look(doctor_engine.cdi, "0", "all")
     assert check.status == WARN
     assert "GPU-a" in check.saw
     assert "nvidia-ctk cdi generate" in check.fix
 
 
+def test_a_hook_is_missed_only_where_a_gpu_has_no_cdi_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert look(doctor_engine.hook, "GPU-a").status == OK
+    check = look(doctor_engine.hook, "0")
+    assert (check.status, "restart dockerd" in check.fix) == (WARN, True)
+    program = tmp_path / "nvidia-container-runtime-hook"
+    program.touch(0o755)
+    assert (look(doctor_engine.hook).status, look(doctor_engine.hook).saw) == (OK, str(program))
+
+
 def started(said: bytes | Exception, *gpus: Gpu) -> Check:
     seen = replace(WELL, gpus=gpus or (GPU,), client=Client(said), info=ENGINE, image="tiny")
-    return the(doctor.container(seen))
+    return the(doctor_engine.container(seen))
 
 
 def test_the_container_must_see_just_the_gpus_it_was_given() -> None:
@@ -153,8 +165,8 @@ def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
 
 
 def test_a_container_that_could_not_be_started_is_not_passed_over() -> None:
-    assert the(doctor.container(WELL)).status == LEFT_OUT
-    assert the(doctor.container(replace(WELL, client=Client(), image=None))).status == WARN
+    assert the(doctor_engine.container(WELL)).status == LEFT_OUT
+    assert the(doctor_engine.container(replace(WELL, client=Client(), image=None))).status == WARN
 
 
 def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +174,7 @@ def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):  # what else this machine may ask
         monkeypatch.delenv(name, raising=False)
-    check = the(doctor.pip_index(WELL))
+    check = the(doctor_builds.pip_index(WELL))
     assert check.status == WARN
     assert check.saw.startswith("http://127.0.0.1 does not answer")
     assert "secret" not in str(check)
@@ -170,10 +182,10 @@ def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyP
 
 def test_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "_ROOM_BYTES", 1 << 60)
-    assert the(doctor.disk(WELL)).status == WARN
-    monkeypatch.setattr(doctor, "_ROOM_BYTES", 1)
-    assert the(doctor.disk(WELL)).status == OK
+    monkeypatch.setattr(doctor_builds, "_ROOM_BYTES", 1 << 60)
+    assert the(doctor_builds.disk(WELL)).status == WARN
+    monkeypatch.setattr(doctor_builds, "_ROOM_BYTES", 1)
+    assert the(doctor_builds.disk(WELL)).status == OK
 
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -225,6 +237,8 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_mend_it
         ("OSError: libcudnn.so.8: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
         ("OSError: [Errno 28] No space left on device", "--resume"),
         ("its process ended with exit code 132 (SIGILL) before its `end`", "AVX"),
+        ("its process ended with exit code 137 (SIGKILL) before its `end`", "dmesg"),
+        ("its process ended with exit code 135 (SIGBUS) before its `end`", "shared memory"),
         ("Failed to initialize NVML: Unknown Error", "cgroupfs"),
         ("CUDA error 802: system not yet initialized", "nvidia-fabricmanager"),
     ],

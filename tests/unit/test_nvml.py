@@ -62,6 +62,14 @@ def test_a_gpu_that_mig_has_cut_into_nothing_is_refused_with_what_to_do(fleet: S
     assert "MIG is on and it is cut into no instance" in str(machine.why_no_gpu)
 
 
+def test_instances_that_an_old_driver_gives_no_uuids_are_refused(fleet: Show) -> None:
+    old = FakeGpu("NVIDIA A100 MIG 1g.5gb", uuid=f"MIG-{uuid_of(0)}/7/0")
+    fleet(Fleet((FakeGpu("NVIDIA A100", mig=1, instances=(old,)),), driver="460.32.03"))
+    machine = detect("all")
+    assert machine.gpus == ()
+    assert "470 or newer" in str(machine.why_no_gpu)
+
+
 def test_a_gpu_that_somebody_uses_is_refused_and_its_user_named(fleet: Show) -> None:
     fleet(eight_gpus(os.getpid()))
     machine = detect("all")

@@ -278,6 +278,17 @@ def test_a_gpu_cell_that_computed_on_another_gpu_is_a_failure(play: Play) -> Non
     assert play([stream], cell=cell, uuids=("gpu-2",))[1][0] == "ok"
 
 
+def test_a_mig_cell_must_name_its_instance_and_not_the_gpu_that_it_is_a_part_of(play: Play) -> None:
+    def status(*seen: str) -> str:
+        device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": list(seen)}
+        return play([changed("environment", device=device)], cell=replace(CELL, device_kind="cuda"), uuids=("MIG-1",))[
+            1
+        ][0]
+
+    assert status("MIG-1") == "ok"
+    assert [status("GPU-2"), status("MIG-2"), status("MIG-1", "MIG-2")] == ["failed"] * 3
+
+
 def test_a_gpu_cell_that_does_not_say_which_gpus_it_ran_on_fails(play: Play) -> None:
     device = EVENTS[2]["device"] | {"kind": "cuda", "uuids": []}
     stream = RECORDED.replace(json.dumps(EVENTS[2]["device"]).encode(), json.dumps(device).encode())

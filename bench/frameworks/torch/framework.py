@@ -6,7 +6,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from bench import environment
+from bench import cuda, environment
 from bench.errors import Unsupported
 
 NAME = "torch"
@@ -85,14 +85,12 @@ def _cudnn(number):
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(distributed.get_world_size() if setup.devices > 1 else 1)
-    used = [torch.cuda.get_device_properties(index) for index in range(setup.devices)]
-    found = used[0]
-    uuids = [getattr(one, "uuid", None) for one in used]
+    found = torch.cuda.get_device_properties(0)
     return {
         "kind": "cuda",
         "name": found.name,
         "count": torch.cuda.device_count(),
-        "uuids": ["GPU-%s" % uuid for uuid in uuids] if None not in uuids else [],
+        "uuids": cuda.uuids(setup.devices),  # of the driver: the properties of older releases have none
         "compute_capability": "%d.%d" % (found.major, found.minor),
         "memory_bytes": found.total_memory,
     }

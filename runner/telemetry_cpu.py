@@ -1,0 +1,200 @@
+"""What the CPU did while a cell ran: the cell's CPU time and memory, the clock of its CPUs, the energy of the CPU's packages.
+
+The first two come from the cell's control group, or from psutil where it has none of its own. What a machine does not tell (most virtual
+ones tell neither clock nor energy) is left open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+_RETRY_SECONDS = 0.1
+# The kernel adds up a control group's figures when it is asked, which costs it more than NVML's answers.
+_GROUP_SECONDS = 0.5
+_SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all processes, and a look at the clocks
+
+_CPUS = Path("/sys/devices/system/cpu")
+_CPUINFO = Path("/proc/cpuinfo")
+_POWERCAP = Path("/sys/class/powercap")
+
+
+class ProcessSampler:
+    """CPU time and memory of one cell: of its control group where it has one of its own, else of its processes by psutil."""
+
+    def __init__(self, pid: Callable[[], int | None], clock: CpuClock) -> None:
+        self._pid = pid
+        self._clock = clock
+        self._next_clock = 0.0
+        self._found: int | None = None
+        self._files: tuple[Path, Path] | None = None
+        self._next = 0.0
+
+    def sample(self, now: float) -> Row | None:
+        """One row; None where nothing is known yet, or any more."""
+        if now < self._next:
+            return None
+        if self._found is None:
+            self._found = self._pid()
+            if self._found is None:
+                self._next = now + _RETRY_SECONDS
+                return None
+            self._files = control_group(self._found)
+        try:
+            if self._files:
+                self._next = now + _GROUP_SECONDS
+                seconds, memory = read_group(*self._files)
+            else:
+                self._next = now + _SLOW_SECONDS
+                seconds, memory = read_tree(self._found)
+        except (OSError, ValueError, ProcessLookupError):
+            self._next = now + _SLOW_SECONDS
+            return None
+        row: Row = {"device": "cpu", "unix": now, "cpu_seconds": seconds, "memory_bytes": memory}
+        if now >= self._next_clock:
+            self._next_clock = now + _SLOW_SECONDS
+            row["cpu_megahertz"] = self._clock.megahertz()
+        return row
+
+
+def control_group(pid: int) -> tuple[Path, Path] | None:
+    """The files with a process's CPU time and memory; None where its control group is the runner's own."""
+    try:
+        groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+        if Path("/proc/self/cgroup").read_text() == Path(f"/proc/{pid}/cgroup").read_text():
+            return None
+    except OSError:
+        return None
+    root = Path("/sys/fs/cgroup")
+    by_name = {name: path for _, names, path in groups for name in names.split(",")}
+    if (root / "cgroup.controllers").exists():
+        folder = root / by_name.get("", "/").lstrip("/")
+        files = folder / "cpu.stat", folder / "memory.current"
+    else:
+        cpu, memory = (by_name.get(name, "/").lstrip("/") for name in ("cpuacct", "memory"))
+        files = root / "cpuacct" / cpu / "cpuacct.usage", root / "memory" / memory / "memory.usage_in_bytes"
+    return files if all(file.exists() for file in files) else None
+
+
+def read_group(cpu: Path, memory: Path) -> tuple[float, int]:
+    """(CPU seconds, bytes) of a control group, of either version."""
+    used = _content(cpu)
+    if cpu.name == "cpu.stat":
+        seconds = next(int(line.split()[1]) for line in used.splitlines() if line.startswith("usage_usec")) / 1e6
+    else:
+        seconds = int(used) / 1e9
+    return seconds, int(_content(memory))
+
+
+def _content(path: Path) -> str:
+    """A small file as the kernel gives it: at every tick, and for every cell, what Python's own files do around it is too much."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096).decode("ascii")
+    finally:
+        os.close(descriptor)
+
+
+def read_tree(pid: int) -> tuple[float, int]:
+    """(CPU seconds, resident bytes) of a process and all below it. Raises ProcessLookupError when it is gone."""
+    import psutil
+
+    try:
+        top = psutil.Process(pid)
+        processes = [top, *top.children(recursive=True)]
+        seconds, memory = 0.0, 0
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
+                times = process.cpu_times()
+                seconds += times.user + times.system
+                memory += process.memory_info().rss
+    except psutil.Error:
+        raise ProcessLookupError(pid) from None
+    return seconds, memory
+
+
+class CpuClock:
+    """What some CPUs run at."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        files = [_CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq" for cpu in cpus]
+        self._files = [file for file in files if file.exists()]
+        self._cpus = frozenset(cpus)
+
+    def megahertz(self) -> float | None:
+        """Their mean; None where the machine does not tell, or tells only what it is rated at."""
+        try:
+            if self._files:
+                return _mean(int(_content(file)) / 1000 for file in self._files)
+            return _mean(self._measured()) if _measures_clocks() else None
+        except (OSError, ValueError):
+            return None
+
+    def _measured(self) -> Iterable[float]:
+        cpu = -1
+        for line in _CPUINFO.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "processor":
+                cpu = int(value)
+            elif name.strip() == "cpu MHz" and cpu in self._cpus:
+                yield float(value)
+
+
+@functools.cache
+def _measures_clocks() -> bool:
+    """Whether /proc/cpuinfo tells what CPUs run at: without these two counters the kernel repeats what it found when it started."""
+    with contextlib.suppress(OSError):
+        return any(
+            line.startswith("flags") and "aperfmperf" in line.split() for line in _CPUINFO.read_text().splitlines()
+        )
+    return False
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+class PackageEnergy:
+    """The energy of the CPU's packages and of the memory beside them, by the counters of RAPL; AMD's have Intel's name too.
+
+    Kernels since 5.10 let only root read them: elsewhere there is no energy, rather than that of a part.
+    """
+
+    def __init__(self) -> None:
+        self._counters: list[tuple[Path, int]] = []
+        self._last: list[int] = []
+        self._joules = 0.0
+        with contextlib.suppress(OSError, ValueError):
+            zones = [
+                zone for zone in sorted(_POWERCAP.glob("intel-rapl:*")) if _is_counted(_content(zone / "name").strip())
+            ]
+            counters = [(zone / "energy_uj", int(_content(zone / "max_energy_range_uj"))) for zone in zones]
+            self._last = [int(_content(file)) for file, _ in counters]
+            self._counters = counters
+
+    def joules(self) -> float | None:
+        """How much they took since this was made; None where it cannot be read."""
+        if not self._counters:
+            return None
+        try:
+            now = [int(_content(file)) for file, _ in self._counters]
+        except (OSError, ValueError):
+            return None
+        for (_, most), before, after in zip(self._counters, self._last, now, strict=True):
+            self._joules += (
+                after - before + (most if after < before else 0)
+            ) / 1e6  # it begins again at its largest value
+        self._last = now
+        return self._joules
+
+
+def _is_counted(zone: str) -> bool:
+    """`core` and `uncore` are parts of their package, `psys` is more than the CPU."""
+    return zone.startswith("package") or zone == "dram"

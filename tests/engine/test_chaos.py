@@ -1,0 +1,113 @@
+"""What a run outlives: its containers killed, its engine restarted, its disk full, and itself killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.engines.docker import OWNER_LABEL
+from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
+from tests.stand_ins.engine import OwnEngine
+from tests.stand_ins.fleet import FakeGpu, Fleet
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+
+# Names of the catalog that have both of the workloads: with the tiny runner's three images and two precisions they make 204 cells.
+FRAMEWORKS = ("torch,jax,tensorflow,tensorflow_v1,keras_torch,keras_jax,keras_tensorflow,mxnet_gluon,mxnet_module,chainer,paddle,"
+              "tinygrad,cntk,caffe2,lasagne,keras2_theano,keras2_cntk")  # fmt: skip
+CELLS = 3 * 17 * 2 * 2
+SEED = 20
+
+
+def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    """Containers killed at random, the engine restarted, the disk full, the runner killed; then what is left is run."""
+    Fleet(tuple(FakeGpu() for _ in range(8))).write(fleet_file)
+    chance = random.Random(SEED)
+    with small_disk(tmp_path / "results") as disk:
+        process = run("--precision", "fp32,tf32", DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
+        wait_for(lambda: rows_there(tmp_path) >= 10, process)
+        killed = kill_some_containers(own, 4, chance)
+        own.stop()
+        own.start()
+        wait_for(lambda: rows_there(tmp_path) >= 60, process, 120)
+        killed += kill_some_containers(own, 4, chance)
+        disk.fill()
+        printed = ended(process)
+        assert process.returncode == 1, printed
+        assert "what had ended before is kept" in printed
+        disk.free()
+
+        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("cells/*.r*.parquet")}
+        process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
+        wait_for(lambda: rows_there(tmp_path) >= len(kept) + 40, process, 120)
+        process.kill()
+        ended(process)
+        process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
+        wait_for(lambda: rows_there(tmp_path) >= CELLS - 40, process, 120)
+        killed += kill_some_containers(own, 4, chance)
+        printed = ended(process)
+        assert process.returncode in (0, 1), printed
+
+        ran = rows(tmp_path).query("status != 'skipped'")
+        assert len(ran) == len(set(ran.cell_id)) == CELLS, "every cell has exactly one row"
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what had ended was run again"
+        failed = ran[ran.status == "failed"]
+        assert set(failed.error_kind) <= {"crash", "engine"}
+        assert len(failed) <= killed, "only the killed containers' cells may have failed"
+        nothing_is_left(own, tmp_path)
+
+
+def rows_there(tmp_path: Path) -> int:
+    return len(list((tmp_path / "results").glob("*/cells/*.r*.parquet")))
+
+
+def kill_some_containers(own: OwnEngine, count: int, chance: random.Random) -> int:
+    """Kill so many containers at random, each at another moment; how many that were."""
+    killed = 0
+    client = own.client()
+    end = time.monotonic() + 30
+    while killed < count and time.monotonic() < end:
+        time.sleep(chance.uniform(0, 0.2))
+        running = client.api.containers(filters={"label": OWNER_LABEL})
+        with contextlib.suppress(Exception):  # it ended by itself meanwhile, or there was none
+            client.api.kill(chance.choice(running)["Id"])
+            killed += 1
+    client.close()
+    assert killed == count
+    return killed
+
+
+class SmallDisk:
+    """A file system of its own that can be filled."""
+
+    def __init__(self, path: Path) -> None:
+        self._ballast = path / "ballast"
+
+    def fill(self) -> None:
+        with open(self._ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[SmallDisk]:
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"left out, because no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -1,0 +1,232 @@
+"""What cells as processes run in: the interpreters of this machine, environments made of locks, and what the user has installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.engines import interpreters, venv
+from runner.engines.base import EngineError, Prepared
+from runner.engines.host import HostEngine
+from runner.engines.interpreters import Interpreter, find_interpreter
+from runner.engines.venv import VenvEngine
+from tests.unit.test_local_engines import image
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    return tmp_path / "xdg" / "dlbench"
+
+
+# --- interpreters
+
+
+def test_the_interpreter_that_runs_this_is_found() -> None:
+    found = find_interpreter(f"3.{sys.version_info.minor}")
+    assert isinstance(found, Interpreter)
+    assert found.path.exists()
+    assert "venv" not in str(found.path) or sys.prefix == sys.base_prefix
+
+
+def test_a_python_that_is_not_here_is_told_with_how_to_get_it() -> None:
+    found = find_interpreter("3.99")
+    assert isinstance(found, str)
+    assert "no Python 3.99 was found" in found
+    assert "`uv python install 3.99`" in found
+
+
+def test_an_interpreter_of_pyenv_is_found_and_the_newest_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patch in ("9", "10"):
+        fake = tmp_path / "versions" / f"3.98.{patch}" / "bin" / "python3.98"
+        fake.parent.mkdir(parents=True)
+        told = {"path": str(fake), "version": f"3.98.{patch}", "bits": 64, "implementation": "CPython",
+                "machine": "x86_64", "complete": True}  # fmt: skip
+        fake.write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
+        fake.chmod(0o755)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    interpreters.find_interpreter.cache_clear()
+    assert find_interpreter("3.98") == Interpreter(tmp_path / "versions/3.98.10/bin/python3.98", "3.98.10")
+
+
+# --- venv
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """A tiny wheel in a folder that only the site's pip configuration names; returns its locked requirement."""
+    import base64
+    import hashlib
+    import zipfile
+
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    path = folder / "tinyframework-1.0-py3-none-any.whl"
+    files = {
+        "tinyframework.py": b"ANSWER = 42\n",
+        "tinyframework-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tinyframework\nVersion: 1.0\n",
+        "tinyframework-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            rows.append(f"{name},sha256={digest},{len(content)}")
+        archive.writestr(
+            "tinyframework-1.0.dist-info/RECORD", "\n".join([*rows, "tinyframework-1.0.dist-info/RECORD,,\n"])
+        )
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nno-index = true\nfind-links = {folder}\n")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    return f"tinyframework==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n", folder
+
+
+def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    tiny, said = image(tmp_path, wheel[0]), []
+    engine = VenvEngine()
+    assert engine.unfit(tiny) is None
+    assert engine.cost(tiny) == tiny.download_bytes
+    prepared = engine.prepare(tiny, said.append)
+    assert said
+    assert engine.cost(tiny) == 0
+    python = prepared.command[0]
+    script = "import sys, tinyframework; print(tinyframework.ANSWER, sys.prefix != sys.base_prefix)"
+    assert subprocess.check_output([python, "-I", "-c", script], text=True).split() == ["42", "True"]
+
+    said.clear()
+    begin = time.monotonic()
+    assert engine.prepare(tiny, said.append) == prepared
+    assert time.monotonic() - begin < 1
+    assert not said
+
+
+def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    tiny = image(tmp_path, wheel[0])
+    prepared = VenvEngine().prepare(tiny, lambda line: None)
+    folder = Path(prepared.command[0]).parent.parent
+    (folder / ".complete").unlink()
+    next(folder.glob("lib/*/site-packages/tinyframework.py")).unlink()
+    assert VenvEngine().prepare(tiny, lambda line: None) == prepared
+    assert list(folder.glob("lib/*/site-packages/tinyframework.py"))
+
+
+def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
+    tmp_path: Path, wheel: tuple[str, Path]
+) -> None:
+    tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    with pytest.raises(EngineError, match="tiny-cpu: its lock could not be installed") as error:
+        VenvEngine().prepare(tiny, lambda line: None)
+    assert "HASHES" in str(error.value)
+    assert "the whole log: " in str(error.value)
+    assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
+
+
+def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    lock = "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
+    said: list[str] = []
+    with pytest.raises(EngineError, match="HASHES"):
+        VenvEngine().prepare(image(tmp_path, lock, extra_index="https://index.invalid/simple"), said.append)
+    assert not any("index.invalid" in line for line in said)
+
+
+def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
+    tmp_path: Path, wheel: tuple[str, Path], own_cache: Path
+) -> None:
+    lock = "absentframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
+    tiny, said = image(tmp_path, lock, extra_index="https://index.invalid/simple"), []
+    with pytest.raises(EngineError, match="No matching distribution"):
+        VenvEngine().prepare(tiny, said.append)
+    assert "tiny-cpu: once more with https://index.invalid/simple" in said
+
+
+def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
+    tmp_path: Path, wheel: tuple[str, Path]
+) -> None:
+    with Path(os.environ["PIP_CONFIG_FILE"]).open("a") as config:
+        config.write("[install]\nuser = true\n")
+    prepared = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
+    subprocess.run([prepared.command[0], "-I", "-c", "import tinyframework"], check=True)
+
+
+def test_another_lock_gets_another_environment(tmp_path: Path, wheel: tuple[str, Path]) -> None:
+    first = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
+    second = VenvEngine().prepare(image(tmp_path, "# again\n" + wheel[0]), lambda line: None)
+    assert first.digest != second.digest
+    assert first.command != second.command
+
+
+def test_two_runners_that_want_one_environment_make_it_once(
+    tmp_path: Path, wheel: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny, made = image(tmp_path, wheel[0]), []
+    make = venv._make
+    monkeypatch.setattr(venv, "_make", lambda *arguments: (made.append(1), make(*arguments)))
+    results: list[Prepared] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(VenvEngine().prepare(tiny, lambda line: None))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len(results) == 2
+    assert results[0] == results[1]
+
+
+def test_an_image_whose_python_is_not_here_is_unfit(tmp_path: Path) -> None:
+    reason = VenvEngine().unfit(image(tmp_path, python="3.99"))
+    assert reason is not None
+    assert "no Python 3.99" in reason
+
+
+# --- host
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What the interpreter says it has, without importing a framework."""
+    found: list[dict[str, Any]] = []
+    ask = HostEngine._json
+    monkeypatch.setattr(
+        HostEngine, "_json", lambda self, words, kind: found if "bench" in words else ask(self, words, kind)
+    )
+    return iter([found])
+
+
+def test_each_framework_of_the_interpreter_is_an_image(listed: Iterator[list[dict[str, Any]]]) -> None:
+    next(listed).extend([{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]},
+                         {"framework": "jax", "version": "0.12.0", "device_kinds": ["cpu", "cuda"]}])  # fmt: skip
+    engine = HostEngine()
+    assert engine.unavailable() is None
+    images = engine.images(gpu=True)
+    assert {name: each.accelerator for name, each in images.items()} == {
+        "host-torch-2.13.0": "cpu",
+        "host-jax-0.12.0": "cuda",
+    }
+    assert {each.accelerator for each in engine.images(gpu=False).values()} == {"cpu"}
+    assert all(len(each.lock_sha256) == 64 for each in images.values())
+    assert engine.unfit(images["host-jax-0.12.0"]) is None
+    assert engine.prepare(images["host-jax-0.12.0"], lambda line: None).command == (sys.executable, "-m", "bench")
+
+
+def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence(
+    listed: Iterator[list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert "has none of the frameworks" in str(HostEngine().unavailable())
+    with pytest.raises(EngineError, match="could not be asked what it has"):
+        _ = HostEngine(tmp_path / "python")._installed
