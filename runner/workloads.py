@@ -35,6 +35,7 @@ class Preset(_Frozen):
     most_mop: float | None = Field(
         default=None, gt=0
     )  # operators: points above so many million operations are not measured
+    most_bytes: int | None = Field(default=None, gt=0)  # operators: nor points of more traffic; None: no limit
 
 
 class Metric(_Frozen):
