@@ -58,7 +58,7 @@ class OperatorsCell(Cell):
         if precision == "fp8":
             reason = "networks use fp8 for the factors of products, and nothing else computes in it"
             self.emit("left-out", what="all operations but products of matrices", reason=reason)
-        return ops.points(precision, self.preset["most_mop"], most_bytes)
+        return ops.points(precision, self.preset["most_mop"], most_bytes, self.preset.get("most_sizes"))
 
     def measure(self, framework, operators, data, random):
         points, seconds, random = self.points(), self.preset["seconds"], ops.Pool(random)

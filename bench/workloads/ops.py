@@ -246,10 +246,11 @@ PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
 
-def points(precision, most_mop, most_bytes=None):
+def points(precision, most_mop, most_bytes=None, most_sizes=None):
     """Every point of one device of at most `most_mop` million operations, and `most_bytes` of traffic where that is limited.
 
-    Operation by operation, each from small to large. At fp8 the products alone.
+    Operation by operation, each from small to large. At fp8 the products alone. Where `most_sizes` (at least 2) limits their number,
+    an operation keeps its smallest, its largest, and others evenly between.
     """
     found = []
     for name, operation in OPERATIONS.items():
@@ -263,7 +264,20 @@ def points(precision, most_mop, most_bytes=None):
                 found.append(Point(name, STEP, (n,), operation.mop(n), 1, traffic))
         for name in COPIES:
             found += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
-    return [point for point in found if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
+    found = [point for point in found if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
+    return thinned(found, most_sizes) if most_sizes else found
+
+
+def thinned(found, most_sizes):
+    """At most so many points of each operation and direction, its smallest and its largest among them."""
+    curves = collections.OrderedDict()
+    for point in found:
+        curves.setdefault(point[:2], []).append(point)
+    kept = []
+    for curve in curves.values():
+        count = min(most_sizes, len(curve))
+        kept += [curve[at * (len(curve) - 1) // max(1, count - 1)] for at in range(count)]
+    return kept
 
 
 def reductions(devices, most_bytes=None):

@@ -355,7 +355,7 @@ def test_fp8_is_of_products_alone_and_what_it_leaves_out_is_told() -> None:
     (left_out,) = emitter.of("left-out")
     assert left_out["what"] == "all operations but products of matrices"
     by_size = {(point.operation, point.direction, point.size): point for point in points}
-    assert by_size["matmul", "forward", (64, 64, 64)].bytes == 64 * 64 * (1 + 1 + 2)  # the result is bf16
+    assert by_size["matmul", "forward", (32, 32, 32)].bytes == 32 * 32 * (1 + 1 + 2)  # the result is bf16
     with pytest.raises(Unsupported, match="factors of products"):
         operators.refuse("add", "fp8")
 
@@ -376,14 +376,17 @@ def test_no_larger_size_is_tried_where_a_run_takes_too_long(monkeypatch: pytest.
     assert "matmul gradient beyond 32x32x32" in told
 
 
-def test_a_preset_may_limit_the_traffic_and_standard_does_not() -> None:
+def test_preset_quick_has_fewer_sizes_and_the_others_all() -> None:
     limited, whole = ops.points("fp32", 200.0, 250000000), ops.points("fp32", 200.0)
     assert {point for point in whole if point.bytes <= 250000000} == set(limited)
     assert any(point.operation == "add" and point.bytes > 100e6 for point in limited)  # beyond most caches
+    thinned = ops.points("fp32", 200.0, 250000000, 3)
+    assert [point.size[0] for point in thinned if point[:2] == ("add", "forward")] == [32, 512, 4096]
+    assert [point.size[0] for point in thinned if point[:2] == ("matmul", "forward")] == [32, 128, 400]
+    assert {point[:2] for point in thinned} == {point[:2] for point in limited}
     declared = declaration("ops")["presets"]
-    assert "most_bytes" in declared["quick"]
-    assert "most_bytes" not in declared["standard"]
-    assert "most_bytes" not in declared["full"]
+    limits = {"most_bytes", "most_sizes"}
+    assert [sorted(limits & set(declared[name])) for name in ("quick", "standard", "full")] == [sorted(limits), [], []]
 
 
 def test_a_pool_hands_out_what_lies_in_the_range_and_never_twice_the_same_row() -> None:
