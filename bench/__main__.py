@@ -85,7 +85,7 @@ def check_adapter(options):
     group = parallel.join(options.framework, setup)
     adapter = group.whole(group.build(adapter_class, setup))
     if hasattr(adapter, "runs"):
-        results = operators.check(adapter, options.precision)
+        results = operators.check(adapter, options.precision, options.devices)
     else:
         results = parity.check(options.workload, adapter, options.precision)
     if hasattr(adapter, "step"):

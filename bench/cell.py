@@ -70,7 +70,9 @@ class Cell(object):
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
         if o.devices > 1:
-            described["settings"].update(devices=o.devices, scaling=o.scaling, batch_of_all=self.batch)
+            described["settings"].update(devices=o.devices)
+        if o.devices > 1 and self.declared["task"] == "train":
+            described["settings"].update(scaling=o.scaling, batch_of_all=self.batch)
             described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
         described["settings"].update(self.settings())
         self.emit("environment", **described)

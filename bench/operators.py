@@ -1,11 +1,12 @@
 """Cells that measure single operations over their size: warm up, calibrate how many runs fill a window, then windows."""
 
+import collections
 import math
 import time
 
 import numpy as np
 
-from bench import parity, timing
+from bench import parallel, parity, timing
 from bench.cell import Cell
 from bench.errors import Unsupported
 from bench.workloads import ops
@@ -16,14 +17,20 @@ LEAST_WARM_UP_RUNS = 3
 CACHE_BYTES = 64 * 1024 * 1024
 MOST_BUFFERS = 16
 
-ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-# precision -> (unit roundoff of sums and results, unit roundoff to which inputs are rounded first)
+# A point is given up on after so many times the time it should take.
+TOO_LONG = 3.0
+# No larger size is tried where the fastest run took that long, and longer than this.
+LONG_RUN_SECONDS = 0.5
+
+# precision -> (unit roundoff of sums, that of what is stored: inputs before, or at fp8 the result after). The reference is given
+# what e4m3 makes of the inputs: fp8 loses nothing there, and it shows whether the factors were in e4m3 and no other type.
 ROUNDOFF = {
     "fp64": (2.0**-53, 0.0),
     "fp32": (2.0**-24, 2.0**-24),
     "tf32": (2.0**-24, 2.0**-11),
     "fp16": (2.0**-11, 2.0**-11),
     "bf16": (2.0**-8, 2.0**-8),
+    "fp8": (2.0**-24, 2.0**-8),
 }
 
 
@@ -37,12 +44,24 @@ class OperatorsCell(Cell):
         pass
 
     def check_parity(self, operators):
-        for result in check(operators, self.options.precision):
+        results = check(operators, self.options.precision, self.options.devices)
+        for result in parallel.worst(self.group, results):
             self.tell_parity(result)
 
+    def points(self):
+        """What is measured; what of the workload is not is told."""
+        precision, most_bytes = self.options.precision, self.preset.get("most_bytes")
+        if self.options.devices > 1:
+            reason = "each uses one device: they are measured with --devices 1"
+            self.emit("left-out", what="all operations but the all-reduce", reason=reason)
+            return ops.reductions(self.options.devices, most_bytes)
+        if precision == "fp8":
+            reason = "networks use fp8 for the factors of products, and nothing else computes in it"
+            self.emit("left-out", what="all operations but products of matrices", reason=reason)
+        return ops.points(precision, self.preset["most_mop"], most_bytes, self.preset.get("most_sizes"))
+
     def measure(self, framework, operators, data, random):
-        precision, seconds = self.options.precision, self.preset["seconds"]
-        points = ops.points(ITEMSIZE[precision], self.preset["most_mop"])
+        points, seconds, random = self.points(), self.preset["seconds"], ops.Pool(random)
         self.tell_plan(len(points) * self.preset["windows"], 1, len(points) * seconds, self.options.preset == "quick")
         refused = {}  # (operation, direction) -> why no larger size is tried
         with self.phase("train"):
@@ -50,12 +69,18 @@ class OperatorsCell(Cell):
                 key = point.operation, point.direction
                 try:
                     if key not in refused:
-                        self.measure_point(framework, operators, point, random)
+                        per_run = self.measure_point(framework, operators, point, random)
+                        if per_run > max(TOO_LONG * seconds, LONG_RUN_SECONDS) and has_larger(points, point):
+                            refused[key] = "its fastest run took %.2g s, longer than a point should take" % per_run
+                            what = "%s %s beyond %s" % (key + (size_text(point.size),))
+                            self.emit("left-out", what=what, reason=refused[key])
                 except Unsupported as error:
                     refused[key] = str(error)
                     self.emit("left-out", what="%s %s" % key, reason=str(error))
                 except Exception as error:
                     if not isinstance(error, MemoryError) and not framework.is_out_of_memory(error):
+                        raise
+                    if self.group.count > 1:  # the other processes may have had room, and would wait for this one
                         raise
                     refused[key] = "out of memory"
                     what = "%s %s from %s" % (key + (size_text(point.size),))
@@ -63,28 +88,41 @@ class OperatorsCell(Cell):
         self.stop = "time"
 
     def measure_point(self, framework, operators, point, random):
+        """Tell the windows of a point; returns the seconds of its fastest run. Raises Unsupported."""
         refuse(point.operation, self.options.precision)
         count = max(1, min(MOST_BUFFERS, CACHE_BYTES // max(point.bytes, 1)))
         runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
-        turns = Turns(framework.synchronize, runs)
+        turns = Turns(framework.synchronize, runs, self.agreed)
         seconds = self.preset["seconds"]
         per_run = turns.warm_up(seconds)
         per_window = max(1, int(seconds / self.preset["windows"] / max(per_run, 1e-9)))
         times = []
         begin = time.perf_counter()
-        while len(times) < self.preset["windows"] or time.perf_counter() - begin < seconds:
+        spent = 0.0
+        while len(times) < self.preset["windows"] or spent < seconds:
             at = time.perf_counter()
             times.append(turns.window(per_window) / per_window)
             self.tell_window(point, count, len(times) - 1, at, times[-1] * per_window, per_window)
             reached = timing.noise(times)
-            spent = time.perf_counter() - begin
+            spent = self.agreed(time.perf_counter() - begin)
             if len(times) >= self.preset["windows"] and reached is not None and reached <= self.preset["noise"]:
                 break
-            if spent > 3 * seconds:  # a single run can be longer than all the windows should be together
+            if spent > TOO_LONG * seconds:  # a single run can be longer than all the windows should be together
                 break
         self.steps += len(times) * per_window
+        return turns.fastest
+
+    def agreed(self, seconds):
+        """Of several processes all go by one clock: they must run the same number of times, since each run takes all of them."""
+        return self.group.gather(seconds)[0]
 
     def buffers(self, point, count, random):
+        if (
+            point.direction == ops.REDUCE
+        ):  # a sum left in its place would double with every run: zeros stay what they are
+            items = point.size[0] // ops.ITEMSIZE[self.options.precision]
+            zeros = np.broadcast_to(np.zeros(1), (self.options.devices, items))
+            return [{"x": zeros} for _ in range(count)]
         if point.direction == ops.COPY:
             return [{"x": random.uniform(0.0, 1.0, point.size[0] // 4)} for _ in range(count)]
         operation = ops.OPERATIONS.get(point.operation) or ops.OPTIMIZERS[point.operation]
@@ -106,20 +144,39 @@ class OperatorsCell(Cell):
         )
 
 
-def check(operators, precision):
+def check(operators, precision, devices=1):
     """Each operation at its smallest size, the result and its gradients by the inputs, against NumPy in float64: a list of parity.Result.
 
-    What the adapter says it has not is left out here, and told when it is to be measured.
+    Of several devices the all-reduce, against the sum. What the adapter says it has not is left out here, and told when it is to be
+    measured; Unsupported where it has nothing.
     """
-    found = []
+    if precision == "fp8" and devices > 1:
+        raise Unsupported("gradients are added up in other types than fp8; ask for bf16")
+    if devices > 1:
+        return check_sum(operators, precision, devices)
+    found, reason = [], ""
     for name, operation in list(ops.OPERATIONS.items()) + list(ops.OPTIMIZERS.items()):
         for direction in (ops.STEP,) if name in ops.OPTIMIZERS else (ops.FORWARD, ops.GRADIENT):
             try:
                 error, bound = error_of(operators, name, operation, direction, precision)
-            except Unsupported:
+            except Unsupported as refusal:
+                reason = reason if precision == "fp8" and name not in ops.PRODUCTS else str(refusal)
                 continue
             found.append(parity.Result("operation", "%s %s" % (name, direction), error, bound, error <= bound))
+    if not found:
+        raise Unsupported(reason)
     return found
+
+
+def check_sum(operators, precision, devices):
+    """The all-reduce of random buffers: what this process sees of the results, each against the sum."""
+    unit, stored = ROUNDOFF[precision]
+    bound = parity.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
+    x = np.random.RandomState(20210927).uniform(-1.0, 1.0, (devices, ops.REDUCE_SIZES[0] // ops.ITEMSIZE[precision]))
+    (run,) = operators.runs(ops.ALL_REDUCE, ops.REDUCE, [{"x": x}])
+    values = [np.asarray(each, dtype=np.float64) for each in operators.values(ops.ALL_REDUCE, ops.REDUCE, run())]
+    error = max(parity.relative_error(value.reshape(-1), x.sum(axis=0)) for value in values)
+    return [parity.Result("operation", "%s of %d devices" % (ops.ALL_REDUCE, devices), error, bound, error <= bound)]
 
 
 def error_of(operators, name, operation, direction, precision):
@@ -129,14 +186,20 @@ def error_of(operators, name, operation, direction, precision):
     """
     refuse(name, precision)
     size = operation.sizes[0]
-    unit, operand = ROUNDOFF[precision]
-    bound = parity.MARGIN * (unit * (2.0 + math.sqrt(operation.terms(*size))) + operand * math.sqrt(2.0))
+    unit, stored = ROUNDOFF[precision]
+    factors = 1.0 if precision == "fp8" else math.sqrt(2.0)  # one result is rounded, or two factors are
+    bound = parity.MARGIN * (unit * (2.0 + math.sqrt(operation.terms(*size))) + stored * factors)
     random = np.random.RandomState(20210927)
     p = ops.draw_inputs(operation, size, random)
+    if precision == "fp8":
+        p = collections.OrderedDict((key, ops.to_fp8(value)) for key, value in p.items())
     (run,) = operators.runs(name, direction, [p])
     values = [np.asarray(value, dtype=np.float64) for value in operators.values(name, direction, run())]
     if direction != ops.GRADIENT:
         return parity.relative_error(values[0], operation.compute(p)), bound
+    if precision == "fp8":  # a slope is too blunt to tell two types of 8 bits apart
+        d = np.ones(operation.result(*size))
+        return max(map(parity.relative_error, values, (d.dot(p["b"].T), p["a"].T.dot(d)))), bound
     errors = []
     for key, value in zip(p, values):
         along, slope = ops.slope(operation, p, key, random)
@@ -145,17 +208,28 @@ def error_of(operators, name, operation, direction, precision):
     return float(max(errors)), bound + ops.SLOPE_ERROR
 
 
+def has_larger(points, point):
+    """Whether a point of the same operation and direction follows."""
+    return any(other[:2] == point[:2] for other in points[points.index(point) + 1 :])
+
+
 def refuse(operation, precision):
     """Raises Unsupported for what no framework is asked to do."""
     if (operation, precision) in ops.UNFIT:
         raise Unsupported(ops.UNFIT[operation, precision])
+    if precision == "fp8" and operation not in ops.PRODUCTS:
+        raise Unsupported("fp8 is of the factors of products, and this is none")
 
 
 class Turns(object):
-    """Runs that take turns over several sets of inputs; a window ends when the device has done all it was given."""
+    """Runs that take turns over several sets of inputs; a window ends when the device has done all it was given.
 
-    def __init__(self, synchronize, runs, clock=time.perf_counter):
-        self._synchronize, self._runs, self._clock = synchronize, runs, clock
+    `agree(seconds)` gives each of several processes the time of the first.
+    """
+
+    def __init__(self, synchronize, runs, agree=float, clock=time.perf_counter):
+        self._synchronize, self._runs, self._agree, self._clock = synchronize, runs, agree, clock
+        self.fastest = float("inf")  # seconds of a run, of all windows so far
 
     def window(self, count):
         """Seconds of `count` runs."""
@@ -165,7 +239,9 @@ class Turns(object):
         for run in runs:
             run()
         self._synchronize()
-        return self._clock() - begin
+        seconds = self._agree(self._clock() - begin)
+        self.fastest = min(self.fastest, seconds / count)
+        return seconds
 
     def warm_up(self, limit_seconds):
         """Run up to WARM_UP_RUNS times and each set of inputs once; returns the expected seconds of a run."""

@@ -47,8 +47,10 @@ def check(framework, declared, devices):
         return
     if form(framework) is None:
         raise Unsupported("%s uses one device here, and %d were asked for" % (framework, devices))
+    if task == "operators":
+        return  # the all-reduce
     if task != "train":
-        raise Unsupported("only training uses several devices here, and this is of the task %r" % task)
+        raise Unsupported("only training and ops use several devices here, and this is of the task %r" % task)
     if declared.get("one_device"):
         raise Unsupported("%s is measured on one device: %s" % (declared["name"], declared["one_device"]))
     if batch % devices:
@@ -91,13 +93,16 @@ class Alone(object):
 
 
 class OneProcess(Alone):
-    """Several devices in one process: the framework's parallel.py makes an adapter that shares each batch out among them."""
+    """Several devices in one process: the framework's parallel.py makes an adapter that shares each batch out among them.
+
+    An adapter of single operations shares no batch: it uses all devices by itself.
+    """
 
     def __init__(self, module):
         self._module = module
 
     def build(self, adapter_class, setup):
-        return self._module.build(adapter_class, setup)
+        return adapter_class(setup) if hasattr(adapter_class, "runs") else self._module.build(adapter_class, setup)
 
 
 class Processes(Alone):
@@ -108,7 +113,7 @@ class Processes(Alone):
         self.rank, self.count = setup.rank, setup.devices
 
     def whole(self, training):
-        return Whole(training, self)
+        return training if hasattr(training, "runs") else Whole(training, self)
 
     def gather(self, value):
         return self._link.gather(value)

@@ -132,7 +132,7 @@ EVENTS = {
     # one measured window of one operation at one size
     "operation": {
         "operation": _text,
-        "direction": _one_of("forward", "gradient", "step", "copy"),
+        "direction": _one_of("forward", "gradient", "step", "copy", "reduce"),
         "size": _text,  # its numbers as the workload orders them, joined by x
         "mop": _non_negative,  # million floating-point operations in one run
         "bytes": _count,  # the least that one run reads and writes

@@ -14,7 +14,6 @@ import numpy as np
 
 from reports.curves import of_class
 from reports.model import Cell, Curve, Group, Repeat, Workload
-from reports.operators import RateCurve
 from reports.scaling import Scaling
 from reports.specifications import titles
 from reports.statistics import Array, Estimate
@@ -70,12 +69,12 @@ def thinned(count: int, most: int = MOST_POINTS) -> slice:
     return slice(None, None, max(1, math.ceil(count / most)))
 
 
-def _numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
+def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
     """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def _layout(height: int, x: str, y: str, **more: Any) -> Figure:
+def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
     axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
     layout: Figure = {
         "height": height,
@@ -109,7 +108,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": _numbers(shown),
+                "x": json_numbers(shown),
                 "y": [row + 0.3] * len(shown),
                 "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
                 "hoverinfo": "skip",
@@ -128,7 +127,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = _layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
+    layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
     layout["xaxis"]["range"] = [0, 1.08 * reach]
     return {"data": traces, "layout": layout}
 
@@ -208,16 +207,16 @@ def _learning_figure(
             {
                 "type": "scatter",
                 "mode": "lines+markers" if few else "lines",
-                "x": _numbers(curve.seconds[part], 5),
-                "y": _numbers(curve.values[part], 5),
+                "x": json_numbers(curve.seconds[part], 5),
+                "y": json_numbers(curve.values[part], 5),
                 "line": line,
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "name": text(cell.label),
                 "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
-                "meta": {"framework": cell.framework, "steps": _numbers(curve.steps[part], 9)},
+                "meta": {"framework": cell.framework, "steps": json_numbers(curve.steps[part], 9)},
             }
         )
-    layout = _layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
+    layout = plot_layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
     if workload is not None and workload.chance is not None:
@@ -275,7 +274,7 @@ def phases(group: Group) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = _layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
+    layout = plot_layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
     layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
 
@@ -299,14 +298,14 @@ def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | No
                     "type": "scatter",
                     "mode": "markers",
                     "name": stage,
-                    "x": _numbers(middle[at]),
-                    "y": _numbers(times[at], 5),
+                    "x": json_numbers(middle[at]),
+                    "y": json_numbers(times[at], 5),
                     "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
                     "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
                     "meta": {"framework": cell.framework},
                 }
             )
-    layout = _layout(210, "seconds since the process began", "milliseconds a step")
+    layout = plot_layout(210, "seconds since the process began", "milliseconds a step")
     steady = repeat.steady_step_seconds
     levels = [float(np.median(steady))] if len(steady) else []
     if repeat.shift is not None:
@@ -332,34 +331,6 @@ def described(group: Group) -> str:
     return "Step times with 95 % intervals. " + "; ".join(parts)
 
 
-def operator(curve: RateCurve) -> Figure | None:
-    """One operation's rate by size, a line a cell, both axes logarithmic: by work, or by traffic where that is what counts."""
-    marks = symbols([cell for cell, _ in curve.cells])
-    traces: list[Figure] = []
-    for cell, rates in curve.cells:
-        across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
-        pairs = zip(across, rates, strict=True)
-        kept = [(x, curve.value(rate), rate.size) for x, rate in pairs if x > 0 and not curve.refused(rate)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": text(cell.label),
-                "x": _numbers([x for x, _, _ in kept]),
-                "y": _numbers([value for _, value, _ in kept]),
-                "text": [text(size) for _, _, size in kept],
-                "marker": {"symbol": marks[cell.framework], "size": 8},
-                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
-                "meta": {"framework": cell.framework},
-            }
-        )
-    if not any(trace["x"] for trace in traces):
-        return None
-    x = "bytes a run" if curve.by_traffic else "million operations a run"
-    layout = _layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
-    return {"data": traces, "layout": layout}
-
-
 def scaling(shown: Scaling) -> Figure | None:
     """Items a second by devices, both axes logarithmic: measured points, the ideal line, and dashed what is only predicted."""
     counts = [point.devices for point in shown.points]
@@ -375,12 +346,12 @@ def scaling(shown: Scaling) -> Figure | None:
             for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
         )
         edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
-        traces.append({**edge, "y": _numbers(low)})
-        traces.append({**edge, "y": _numbers(high), "fill": "tonexty", "opacity": 0.5})
+        traces.append({**edge, "y": json_numbers(low)})
+        traces.append({**edge, "y": json_numbers(high), "fill": "tonexty", "opacity": 0.5})
         hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
         line = {"width": 2, "dash": "dash"}
         traces.append(
-            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": _numbers(value), "line": line}
+            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": json_numbers(value), "line": line}
             | {"hovertemplate": hover, "meta": meta}
         )
     far = max([*counts, *(each.devices for each in predicted)])
@@ -389,19 +360,25 @@ def scaling(shown: Scaling) -> Figure | None:
         "mode": "lines",
         "name": "ideal",
         "x": [1, far],
-        "y": _numbers([rates[0].value, far * rates[0].value]),
+        "y": json_numbers([rates[0].value, far * rates[0].value]),
     }
     traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
     above = [(rate.high or rate.value) - rate.value for rate in rates]
     below = [rate.value - (rate.low or rate.value) for rate in rates]
-    bars = {"type": "data", "symmetric": False, "array": _numbers(above), "arrayminus": _numbers(below), "width": 6}
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": json_numbers(above),
+        "arrayminus": json_numbers(below),
+        "width": 6,
+    }
     traces.append(
         {
             "type": "scatter",
             "mode": "lines+markers",
             "name": "measured",
             "x": counts,
-            "y": _numbers([rate.value for rate in rates]),
+            "y": json_numbers([rate.value for rate in rates]),
             "error_y": bars,
             "marker": {
                 "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
@@ -413,7 +390,7 @@ def scaling(shown: Scaling) -> Figure | None:
     )
     ticks = [2**power for power in range(11) if 2**power <= far]
     reach = [math.log10(0.8), math.log10(1.25 * far)]
-    layout = _layout(
+    layout = plot_layout(
         300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
     )
     return {"data": traces, "layout": layout}

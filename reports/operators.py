@@ -23,6 +23,8 @@ class RateCurve:
     direction: str
     cells: tuple[tuple[Cell, tuple[Rate, ...]], ...]
     peak: Peak | None = None  # of the device at the cells' precision, where its datasheet is known
+    device_kind: str = "cuda"
+    devices: int = 1
 
     @property
     def by_traffic(self) -> bool:
@@ -46,6 +48,13 @@ class RateCurve:
     def refused(self, rate: Rate) -> bool:
         """Whether it lies above what the device can do: it is said, and not printed, drawn or called the best."""
         return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
+
+    def bus_bandwidth(self, rate: Rate) -> float | None:
+        """Of an all-reduce in GB/s, as nccl-tests tells it: what each device's link carries where none is wasted, whatever their number.
+
+        Its "algorithm bandwidth", bytes of a buffer over the time, is the rate itself.
+        """
+        return rate.gigabytes * 2 * (self.devices - 1) / self.devices if self.direction == "reduce" else None
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -94,6 +103,12 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
     peak = peak_of(group.key)
     keys = list(dict.fromkeys(key for _, found in measured.values() for key in found))
     return tuple(
-        RateCurve(*key, tuple((cell, found[key]) for cell, found in measured.values() if key in found), peak)
+        RateCurve(
+            *key,
+            tuple((cell, found[key]) for cell, found in measured.values() if key in found),
+            peak,
+            group.key.device_kind,
+            group.key.devices,
+        )
         for key in keys
     )

@@ -1,8 +1,8 @@
 """What a GPU can do at most by its vendor's datasheet, and what of a rate is therefore not to be believed.
 
 peaks.csv: TFLOP/s at boost clock without sparsity, tensor cores where there are some, fp16 with the faster of its two accumulators
-(GeForce halves the rate with fp32's); GB/s of the memory. `model` is a regular expression of NVML's name without "NVIDIA". A GPU that is
-not in it, a part of one (MIG) and a CPU have no peak here: nothing is guessed.
+(GeForce halves the rate with fp32's), fp8 with fp32's; GB/s of the memory. `model` is a regular expression of NVML's name without
+"NVIDIA". A GPU that is not in it, a part of one (MIG) and a CPU have no peak here: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ _ABOVE = 1.1
 # Winograd's F(4x4, 3x3), which cuDNN has, multiplies a quarter as often as the count of a 3x3 convolution says.
 _FEWER = {"conv2d": 4.0}
 
-# What fits a GPU's cache is not bound by its memory; the largest cache (RTX PRO 6000) is 128 MB.
-_BEYOND_CACHE = 512e6
+# What fits a cache is not bound by the memory. A GPU's largest (RTX PRO 6000) is 128 MB; of CPUs some servers' are larger than this.
+_BEYOND_CACHE = {"cuda": 512e6, "cpu": 100e6}
+
+
+def beyond_cache(rate: Rate, device_kind: str) -> bool:
+    """Whether what takes turns is so much that each run finds it in memory."""
+    return rate.bytes * rate.buffers >= _BEYOND_CACHE.get(device_kind, _BEYOND_CACHE["cuda"])
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Peak:
 
     def share_of_traffic(self, rate: Rate, direction: str) -> float | None:
         """Of the memory; None where the inputs fit a cache, or the bytes go to the host."""
-        if direction == "copy" or rate.bytes * rate.buffers < _BEYOND_CACHE:
+        if direction in ("copy", "reduce") or not beyond_cache(rate, "cuda"):
             return None
         return rate.gigabytes * 1e9 / self.bytes
 

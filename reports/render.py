@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -21,7 +21,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import across, charts, curves, findings, history, operators, profiles, rosetta, scaling, tables, text
+from reports import (
+    across,
+    ceilings,
+    charts,
+    curves,
+    findings,
+    history,
+    operator_charts,
+    operators,
+    profiles,
+    rosetta,
+    scaling,
+    tables,
+    text,
+)
 from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
@@ -86,7 +100,13 @@ class Plots:
 
     def operator(self, curve: operators.RateCurve) -> Chart | None:
         words = f"{curve.operation} {curve.direction}: {curve.unit} by size, a line for each cell; the table below has the numbers."
-        return self.add(charts.operator(curve), words)
+        return self.add(operator_charts.operator(curve), words)
+
+    def roofline(self, shown: Sequence[operators.RateCurve], roofs: Iterable[ceilings.Ceiling]) -> Chart | None:
+        words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
+        caption = "A marker is an operation of a cell at the size where it was fastest. Dashed: the roof that was measured in this run"
+        caption += "; dotted: the datasheet's." if any(curve.peak for curve in shown) else "."
+        return self.add(operator_charts.roofline(shown, roofs), words, caption)
 
     def scaling(self, shown: scaling.Scaling) -> Chart | None:
         words = f"{shown.workload.items} a second by devices: {shown.title}; the table below has the numbers."
@@ -143,6 +163,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             by_class=curves.by_class,
             history=history.history(data) if len(data.runs) > 1 else None,
             operator_curves=lambda group: operators.curves(group, data.operations),
+            ceilings=ceilings.ceilings,
             profiles=lambda group: profiles.shown(group, data.profiles),
             sources=lambda workload: sources(workload, bench_sha256),
         )

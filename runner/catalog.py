@@ -27,7 +27,7 @@ NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
 ComputeCapability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
 DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
 
 # What a precision asks of a device: a CPU has no TF32 unit.
 _CUDA_ONLY_PRECISIONS = {"tf32"}

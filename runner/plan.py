@@ -13,7 +13,7 @@ from runner.hardware import Gpu, Machine
 from runner.workloads import Workload
 
 # TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
-_MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3)}
+_MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9)}
 _NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
 
 
@@ -160,7 +160,7 @@ def plan(
                 continue
             where = (request.preset, mode, target.kind, target.model, target.count)
             what = (workload.batch_of(request.preset), request.seed, image.lock_sha256, target.uuid)
-            scaling = request.scaling if target.count > 1 else ""
+            scaling = request.scaling if target.count > 1 and workload.task == "train" else ""
             cells.append(Cell(image.name, framework, workload.name, precision, *where, *what, scaling))
     return Plan(tuple(cells), tuple(skips))
 
@@ -263,12 +263,14 @@ def _several_reason(
 ) -> str | None:
     if count == 1:
         return None
-    if workload.task != "train":
-        return f"{workload.name} is measured on one device: only training shares its batches among several"
+    if workload.task == "infer":
+        return f"{workload.name} is measured on one device: only training and ops use several"
     if workload.one_device:
         return f"{workload.name} is measured on one device: {workload.one_device}"
     if framework not in parallel:
         return f"{framework} uses one device here; those that use several: {', '.join(sorted(parallel)) or 'none'}"
+    if workload.task == "operators":
+        return None  # the all-reduce, which shares no batch
     if workload.batch % count:
         return f"{count} devices cannot share {workload.name}'s batch of {workload.batch} evenly, and parity is proved on it"
     items = workload.preset(request.preset).train_items

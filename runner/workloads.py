@@ -35,6 +35,10 @@ class Preset(_Frozen):
     most_mop: float | None = Field(
         default=None, gt=0
     )  # operators: points above so many million operations are not measured
+    most_bytes: int | None = Field(default=None, gt=0)  # operators: nor points of more traffic; None: no limit
+    most_sizes: int | None = Field(
+        default=None, ge=2
+    )  # operators: the smallest, the largest and so many in all; None: all
 
 
 class Metric(_Frozen):

@@ -5,6 +5,10 @@ floating-point operations: one an element of an elementwise result, 2 m n k for 
 convert when comparing); with the gradient three times the forward work for products, since each of the two factors' gradients is a
 product of the same size. Traffic is the least there can be: every input read once, every result written once; the gradients of a sum
 are the result's own, handed on.
+
+Where several devices share a cell, it measures their all-reduce alone: each has a buffer of so many bytes, and afterwards the sum of all.
+At fp8 there are the products of matrices alone, as networks are trained with it (Micikevicius et al. 2022, "FP8 formats for deep
+learning"): factors in e4m3, the gradient of the result in e5m2, sums in fp32, results in bf16.
 """
 
 import collections
@@ -16,7 +20,9 @@ from bench import reference
 # dl_bench's classes, by million operations in one run; it states MEDIUM only, the other bounds are ours.
 CLASSES = (("SMALL", 0), ("MEDIUM", 20), ("LARGE", 1000), ("VERY_LARGE", 100000))
 
-FORWARD, GRADIENT, STEP, COPY = "forward", "gradient", "step", "copy"
+ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", "reduce"
 
 # One operation. sizes: the ladder, each a tuple of whole numbers; inputs(*size): name -> shape; result(*size): its shape;
 # compute(p): the result in NumPy from name -> array; mop(*size): million operations forward; terms(*size): length of its longest sum;
@@ -231,30 +237,61 @@ UNFIT = {
 COPIES = ("h2d", "h2d_pinned", "d2h", "d2h_pinned")
 COPY_SIZES = tuple(1 << power for power in (12, 16, 20, 24, 28))
 
+ALL_REDUCE = "all_reduce"
+REDUCE_SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22, 24, 26, 28))  # bytes of each device's buffer
+
+PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
+
 # What a run stands for. size: tuple; mop: million operations; terms: of its longest sum; bytes: the least traffic.
 Point = collections.namedtuple("Point", "operation direction size mop terms bytes")
 
 
-def points(itemsize, most_mop):
-    """Every point of at most `most_mop` million operations, operation by operation, each from small to large."""
+def points(precision, most_mop, most_bytes=None, most_sizes=None):
+    """Every point of one device of at most `most_mop` million operations, and `most_bytes` of traffic where that is limited.
+
+    Operation by operation, each from small to large. At fp8 the products alone. Where `most_sizes` (at least 2) limits their number,
+    an operation keeps its smallest, its largest, and others evenly between.
+    """
     found = []
     for name, operation in OPERATIONS.items():
-        for direction in (FORWARD, GRADIENT):
-            found += [_point(name, operation, direction, size, itemsize) for size in operation.sizes]
-    for name, operation in OPTIMIZERS.items():
-        for (n,) in operation.sizes:
-            found.append(Point(name, STEP, (n,), operation.mop(n), 1, _STEP_ARRAYS[name] * n * itemsize))
-    found = [point for point in found if point.mop <= most_mop]
-    for name in COPIES:
-        found += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
-    return found
+        if precision != "fp8" or name in PRODUCTS:
+            for direction in (FORWARD, GRADIENT):
+                found += [_point(name, operation, direction, size, precision) for size in operation.sizes]
+    if precision != "fp8":
+        for name, operation in OPTIMIZERS.items():
+            for (n,) in operation.sizes:
+                traffic = _STEP_ARRAYS[name] * n * ITEMSIZE[precision]
+                found.append(Point(name, STEP, (n,), operation.mop(n), 1, traffic))
+        for name in COPIES:
+            found += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
+    found = [point for point in found if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
+    return thinned(found, most_sizes) if most_sizes else found
 
 
-def _point(name, operation, direction, size, itemsize):
+def thinned(found, most_sizes):
+    """At most so many points of each operation and direction, its smallest and its largest among them."""
+    curves = collections.OrderedDict()
+    for point in found:
+        curves.setdefault(point[:2], []).append(point)
+    kept = []
+    for curve in curves.values():
+        count = min(most_sizes, len(curve))
+        kept += [curve[at * (len(curve) - 1) // max(1, count - 1)] for at in range(count)]
+    return kept
+
+
+def reductions(devices, most_bytes=None):
+    """The points of several devices. Their bytes are those of one device's buffer: over the seconds, NCCL's "algorithm bandwidth"."""
+    found = [Point(ALL_REDUCE, REDUCE, (n,), 0.0, devices, n) for n in REDUCE_SIZES]
+    return [point for point in found if point.bytes <= (most_bytes or point.bytes)]
+
+
+def _point(name, operation, direction, size, precision):
     read = sum(_count(shape) for shape in operation.inputs(*size).values())
     written = _count(operation.result(*size)) + (read if direction == GRADIENT and operation.factor > 1.0 else 0)
     mop = operation.mop(*size) * (operation.factor if direction == GRADIENT else 1.0)
-    return Point(name, direction, size, mop, operation.terms(*size), (read + written) * itemsize)
+    traffic = read * ITEMSIZE[precision] + written * ITEMSIZE["bf16" if precision == "fp8" else precision]
+    return Point(name, direction, size, mop, operation.terms(*size), traffic)
 
 
 def _count(shape):
@@ -275,6 +312,37 @@ def draw_inputs(operation, size, random):
             value = 1.25 + 0.75 * value
         found[name] = value
     return found
+
+
+class Pool(object):
+    """Random numbers drawn once and handed out again and again, where drawing them would take longer than what is measured of them.
+
+    Their number is odd and no size: no two rows of a matrix are alike.
+    """
+
+    COUNT = (1 << 20) + 7
+
+    def __init__(self, random):
+        self._drawn, self._at = random.uniform(0.0, 1.0, self.COUNT), 0
+
+    def uniform(self, low, high, shape):
+        """An array as RandomState.uniform would make one."""
+        count = int(np.prod(shape, dtype=np.int64))
+        if self._at + count <= self.COUNT:
+            values = self._drawn[self._at : self._at + count].copy()
+        else:
+            values = np.resize(np.roll(self._drawn, -self._at), count)
+        self._at = (self._at + count) % self.COUNT
+        values *= high - low
+        values += low
+        return values.reshape(shape)
+
+
+def to_fp8(values):
+    """Rounded to the nearest number of e4m3fn, ties to even: three bits of fraction, exponents from -6, at most 448."""
+    _, exponent = np.frexp(values)
+    unit = 2.0 ** (np.maximum(exponent - 1, -6) - 3)
+    return np.clip(np.round(values / unit) * unit, -448.0, 448.0)
 
 
 SLOPE_STEP = 1e-5

@@ -12,7 +12,7 @@ import pytest
 
 from bench import operators, protocol
 from bench.errors import Unsupported
-from bench.workloads import ops
+from bench.workloads import declaration, ops
 
 
 class Operators:
@@ -28,6 +28,9 @@ class Operators:
             raise MemoryError
         if direction == ops.COPY:
             return [lambda p=p: p["x"].copy() for p in buffers]
+        if direction == ops.REDUCE:  # of one process that sees all devices; each has its result
+            off = 1.001 if operation == self.wrong else 1.0
+            return [lambda p=p: tuple(off**at * p["x"].sum(axis=0) for at in range(len(p["x"]))) for p in buffers]
         known = ops.OPERATIONS.get(operation) or ops.OPTIMIZERS[operation]
         off = 1.001 if operation == self.wrong else 1.0
         if direction == ops.GRADIENT:
@@ -70,9 +73,9 @@ class Emitter:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three operations, an optimiser and a copy, at their two smallest sizes."""
+    """Two operations, an optimiser and a copy at their two smallest sizes, and of a slow one the smallest."""
     kept = {name: ops.OPERATIONS[name] for name in ("add", "matmul", "conv1d")}
-    kept = {name: each._replace(sizes=each.sizes[:2]) for name, each in kept.items()}
+    kept = {name: each._replace(sizes=each.sizes[: 1 if name == "conv1d" else 2]) for name, each in kept.items()}
     monkeypatch.setattr(ops, "OPERATIONS", kept)
     monkeypatch.setattr(
         ops, "OPTIMIZERS", {"sgd": ops.OPTIMIZERS["sgd"]._replace(sizes=ops.OPTIMIZERS["sgd"].sizes[:2])}
@@ -81,9 +84,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops, "COPY_SIZES", (4096,))
 
 
-def cell(precision: str = "fp32") -> tuple[operators.OperatorsCell, Emitter]:
+def cell(precision: str = "fp32", devices: int = 1) -> tuple[operators.OperatorsCell, Emitter]:
     emitter = Emitter()
-    options = SimpleNamespace(workload="ops", preset="quick", precision=precision, seed=1)
+    options = SimpleNamespace(workload="ops", preset="quick", precision=precision, seed=1, devices=devices)
     made = operators.OperatorsCell(options, emitter)
     made.preset = dict(made.preset, seconds=0.01)
     return made, emitter
@@ -114,23 +117,23 @@ def test_every_operation_makes_the_shape_that_it_declares_near_one() -> None:
 
 
 def test_points_are_bounded_by_their_work_and_grow_within_an_operation() -> None:
-    points = ops.points(4, 200.0)
+    points = ops.points("fp32", 200.0)
     assert max(point.mop for point in points) <= 200.0
     assert {point.direction for point in points} == {"forward", "gradient", "step", "copy"}
     for one, next_one in zip(points, points[1:], strict=False):
         if one[:2] == next_one[:2] and one.operation not in ops.COPIES:
             assert one.mop < next_one.mop
-    assert len(ops.points(4, 1e9)) > 1.5 * len(points)
+    assert len(ops.points("fp32", 1e9)) > 1.5 * len(points)
 
 
 def test_the_classes_of_dl_bench_are_all_reached() -> None:
     bounds = [low for _, low in ops.CLASSES] + [float("inf")]
     for low, high in zip(bounds, bounds[1:], strict=False):
-        assert any(low <= point.mop < high for point in ops.points(4, 1e9))
+        assert any(low <= point.mop < high for point in ops.points("fp32", 1e9))
 
 
 def test_traffic_is_each_input_once_and_each_result_once() -> None:
-    points = {point[:3]: point.bytes for point in ops.points(4, 1e9)}
+    points = {point[:3]: point.bytes for point in ops.points("fp32", 1e9)}
     assert points["add", "forward", (32,)] == 3 * 32 * 32 * 4
     assert points["matmul", "gradient", (32, 32, 32)] == 5 * 32 * 32 * 4
     assert points["add", "gradient", (32,)] == 3 * 32 * 32 * 4  # the gradients of a sum are the result's own, handed on
@@ -185,12 +188,12 @@ def test_gradients_are_held_against_slopes(wrong: str, passed: bool) -> None:
 def test_every_point_is_measured_in_windows_whose_runs_fill_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # a busy machine takes the clock's time, and would end the windows early; it does not take the process's
     monkeypatch.setattr(operators, "time", SimpleNamespace(perf_counter=time.process_time))
-    monkeypatch.setattr(operators.Turns.__init__, "__defaults__", (time.process_time,))
+    monkeypatch.setattr(operators.Turns.__init__, "__defaults__", (float, time.process_time))
     made, emitter = cell()
     made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
     told = emitter.of("operation")
     measured = {(each["operation"], each["direction"], each["size"]) for each in told}
-    assert measured == {(p.operation, p.direction, operators.size_text(p.size)) for p in ops.points(4, 200.0)}
+    assert measured == {(p.operation, p.direction, operators.size_text(p.size)) for p in ops.points("fp32", 200.0)}
     for event in told:
         assert event["runs"] >= 1
         assert event["seconds"] > 0
@@ -247,3 +250,154 @@ def test_runs_take_turns_and_a_window_waits_for_the_device() -> None:
     turns = operators.Turns(lambda: calls.append("|"), runs)
     turns.window(5)
     assert "".join(calls) == "|abcab|"
+
+
+# -- several devices, fp8, what takes too long --------------------------------------------------------------------------
+
+
+def test_several_devices_measure_their_all_reduce_and_say_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "REDUCE_SIZES", (4096, 16384, 1 << 28))
+    made, emitter = cell(devices=3)
+    made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
+    told = emitter.of("operation")
+    assert {(each["operation"], each["direction"]) for each in told} == {("all_reduce", "reduce")}
+    assert {each["bytes"] for each in told} == {4096, 16384}  # the third is more than preset quick's
+    (left_out,) = emitter.of("left-out")
+    assert "--devices 1" in left_out["reason"]
+
+
+@pytest.mark.parametrize(("wrong", "passed"), [("", True), ("all_reduce", False)])
+def test_each_device_s_sum_is_held_against_the_sum(wrong: str, passed: bool) -> None:
+    """The wrong one is off on the last of three devices alone, by two thousandths."""
+    (result,) = operators.check(Operators(wrong=wrong), "fp32", 3)
+    assert result.tensor == "all_reduce of 3 devices"
+    assert result.passed is passed
+    with pytest.raises(Unsupported, match="this framework has none"):
+        operators.check(Operators(refuse="all_reduce"), "fp32", 3)
+
+
+def test_processes_run_as_often_as_the_first_of_them() -> None:
+    """This one's clock says a window took no time at all: by itself it would run without end."""
+    made, emitter = cell(devices=2)
+    made.group = SimpleNamespace(count=2, gather=lambda seconds: [0.004, seconds])  # type: ignore[assignment]
+    made.measure_point(FRAMEWORK, Operators(), ops.reductions(2)[0], np.random.RandomState(0))
+    told = emitter.of("operation")
+    assert {(each["seconds"], each["runs"]) for each in told} == {(0.004, 1)}
+    assert len(told) == 6
+
+
+def test_fp8_rounds_as_the_format_says() -> None:
+    """e4m3fn of Micikevicius et al.: 448 is the largest, 2^-9 the smallest, between 1 and 2 there are eighths, ties go to even."""
+    values = [
+        0.0,
+        1.0,
+        1.0625,
+        1.1875,
+        1.07,
+        -1.9999,
+        448.0,
+        5000.0,
+        2.0**-9,
+        2.0**-10,
+        1.1 * 2.0**-10,
+        0.3,
+        17.0,
+        19.0,
+    ]
+    wanted = [0.0, 1.0, 1.0, 1.25, 1.125, -2.0, 448.0, 448.0, 2.0**-9, 0.0, 2.0**-9, 0.3125, 16.0, 20.0]
+    assert ops.to_fp8(np.array(values)).tolist() == wanted
+
+
+class Fp8Products(Operators):
+    """Products at fp8 in NumPy, with the factors and the sums' type of one's choice."""
+
+    def __init__(self, factor: Callable[[np.ndarray], np.ndarray]) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def runs(self, operation: str, direction: str, buffers: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+        def run() -> Any:
+            a, b = (self.factor(buffers[0][name]).astype("float32") for name in "ab")
+            d = np.ones((len(a), b.shape[1]), "float32")
+            return (d.dot(b.T), a.T.dot(d)) if direction == ops.GRADIENT else a.dot(b)
+
+        return [run]
+
+
+def fewer_bits(bits: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Rounded to so many bits of fraction: 2 are e5m2's, where nothing leaves its range."""
+
+    def rounded(values: np.ndarray) -> np.ndarray:
+        unit = 2.0 ** (np.frexp(values)[1] - 1 - bits)
+        return np.asarray(np.round(values / unit) * unit)
+
+    return rounded
+
+
+@pytest.mark.parametrize(
+    ("factor", "passed"), [(ops.to_fp8, True), (fewer_bits(2), False), (lambda values: 1.02 * values, False)]
+)
+def test_products_at_fp8_are_held_to_e4m3_and_sums_in_fp32(
+    factor: Callable[[np.ndarray], np.ndarray], passed: bool
+) -> None:
+    """e5m2 in place of e4m3 fails, and so does a scale that is off by a fiftieth."""
+    found = operators.check(Fp8Products(factor), "fp8")
+    assert [result.tensor for result in found] == [
+        f"{name} {way}" for name in ops.PRODUCTS for way in ("forward", "gradient")
+    ]
+    assert all(result.passed is passed for result in found)
+
+
+def test_fp8_is_of_products_alone_and_what_it_leaves_out_is_told() -> None:
+    made, emitter = cell("fp8")
+    points = made.points()
+    assert {point.operation for point in points} == set(ops.PRODUCTS)
+    (left_out,) = emitter.of("left-out")
+    assert left_out["what"] == "all operations but products of matrices"
+    by_size = {(point.operation, point.direction, point.size): point for point in points}
+    assert by_size["matmul", "forward", (32, 32, 32)].bytes == 32 * 32 * (1 + 1 + 2)  # the result is bf16
+    with pytest.raises(Unsupported, match="factors of products"):
+        operators.refuse("add", "fp8")
+
+
+@pytest.mark.usefixtures("small")
+def test_no_larger_size_is_tried_where_a_run_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "LONG_RUN_SECONDS", 0.02)
+    slow = Operators()
+    quick = slow.runs
+    monkeypatch.setattr(
+        slow, "runs", lambda name, *rest: [lambda: time.sleep(0.04)] if name == "matmul" else quick(name, *rest)
+    )
+    made, emitter = cell()
+    made.measure(FRAMEWORK, slow, None, np.random.RandomState(0))
+    assert {each["size"] for each in emitter.of("operation") if each["operation"] == "matmul"} == {"32x32x32"}
+    told = {each["what"]: each["reason"] for each in emitter.of("left-out")}
+    assert "longer than a point should take" in told["matmul forward beyond 32x32x32"]
+    assert "matmul gradient beyond 32x32x32" in told
+
+
+def test_preset_quick_has_fewer_sizes_and_the_others_all() -> None:
+    limited, whole = ops.points("fp32", 200.0, 250000000), ops.points("fp32", 200.0)
+    assert {point for point in whole if point.bytes <= 250000000} == set(limited)
+    assert any(point.operation == "add" and point.bytes > 100e6 for point in limited)  # beyond most caches
+    thinned = ops.points("fp32", 200.0, 250000000, 3)
+    assert [point.size[0] for point in thinned if point[:2] == ("add", "forward")] == [32, 512, 4096]
+    assert [point.size[0] for point in thinned if point[:2] == ("matmul", "forward")] == [32, 128, 400]
+    assert {point[:2] for point in thinned} == {point[:2] for point in limited}
+    declared = declaration("ops")["presets"]
+    limits = {"most_bytes", "most_sizes"}
+    assert [sorted(limits & set(declared[name])) for name in ("quick", "standard", "full")] == [sorted(limits), [], []]
+
+
+def test_a_pool_hands_out_what_lies_in_the_range_and_never_twice_the_same_row() -> None:
+    pool = ops.Pool(np.random.RandomState(1))
+    first, second, large = (pool.uniform(-1.0, 1.0, shape) for shape in ((8, 8), (8, 8), (1100, 1024)))
+    assert large.shape == (1100, 1024)
+    for values in (first, second, large):
+        assert values.min() >= -1.0
+        assert values.max() <= 1.0
+        assert len({row.tobytes() for row in values}) == len(values)
+    assert not np.array_equal(first, second)
+    assert abs(large.mean()) < 0.01
+    first[:] = 7.0  # whoever has it may write into it
+    assert pool.uniform(-1.0, 1.0, (1 << 20,)).max() <= 1.0

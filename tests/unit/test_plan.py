@@ -212,6 +212,27 @@ def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
     assert "only training" in next(iter(reasons(alone)))
 
 
+def test_an_all_reduce_of_several_devices_shares_no_batch_and_scales_nothing(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    single = {"ops": load_workloads()["ops"]}
+    asked = Request(devices=(1, 3), precisions=("fp32",))
+    found = plan(asked, [image(folder)], single, {("torch", "ops")}, MODES, machine, lambda _: None, {"torch"})
+    assert {(cell.devices, cell.scaling) for cell in found.cells} == {(1, ""), (3, "")}
+
+
+def test_fp8_is_left_out_before_ada_and_where_the_image_has_none(folder: Path) -> None:
+    single = {"ops": load_workloads()["ops"]}
+    asked = Request(precisions=("fp8",))
+    images = [gpu_image(folder, precisions=("fp32", "fp8"))]
+    on_ampere, on_ada = (
+        plan(asked, images, single, {("torch", "ops")}, MODES, with_gpu(**changes), lambda _: None)
+        for changes in ({"model": "A100", "compute_capability": "8.0"}, {"compute_capability": "8.9"})
+    )
+    assert not on_ampere.cells
+    assert reasons(on_ampere) == {"A100 has no fp8: it takes compute capability 8.9"}
+    assert [cell.precision for cell in on_ada.cells] == ["fp8"]
+
+
 def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(folder: Path) -> None:
     machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
     perceptron, known = {"mlp-mnist": load_workloads()["mlp-mnist"]}, {("torch", "mlp_mnist")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 import reports
-from reports import charts, operators, tables
+from reports import ceilings, operator_charts, operators, tables
 from reports.model import Key, Rate
 from reports.operators import RateCurve
 from reports.peaks import Peak, peak_of
@@ -70,10 +71,10 @@ def _levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic, "LEVELS", synthetic.LEVELS | known)
 
 
-def shown(run: Path) -> tuple[operators.RateCurve, ...]:
+def shown(run: Path, devices: int = 1) -> tuple[operators.RateCurve, ...]:
     data = tables.load([run])
     (workload,) = [each for each in data.workloads if each.name == "ops"]
-    (group,) = workload.groups
+    (group,) = (each for each in workload.groups if each.key.devices == devices)
     return operators.curves(group, data.operations)
 
 
@@ -101,7 +102,7 @@ def test_each_size_is_a_row_with_a_gap_where_a_cell_has_none(run: Path) -> None:
     assert sorted(gaps[0]) == [False, True]
     assert gaps[1] == [False, False]
     assert rows[1][2] == pytest.approx(0.5e6 / 0.0002 / 1e9)
-    figure = charts.operator(matmul)
+    figure = operator_charts.operator(matmul)
     assert figure is not None
     assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 2]
 
@@ -176,7 +177,7 @@ def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.Monkey
     """On a device of 2 GFLOP/s: PyTorch's 2.5 of the larger product is refused, JAX's 1.25 is five eighths."""
     monkeypatch.setattr(operators, "peak_of", lambda key: Peak(2e9, 1e15))
     (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
-    figure = charts.operator(matmul)
+    figure = operator_charts.operator(matmul)
     assert figure is not None
     assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 1]
     output = run.parent / "report.html"
@@ -210,3 +211,106 @@ def test_the_page_has_a_section_of_operations_and_ranks_only_the_rest(run: Path)
     assert found is not None
     titles = [figure["layout"]["yaxis"]["title"]["text"] for figure in json.loads(found[1])["figures"].values()]
     assert {"GFLOP/s", "GB/s"} <= set(titles)
+
+
+# -- what was reached --------------------------------------------------------------------------------------------------
+
+
+def measured(store: RunStore, image: str, operations: list[dict[str, Any]], devices: int = 1) -> dict[str, Any]:
+    entry = synthetic.cell(image, "ops", devices)
+    ended = synthetic.ended(entry, 1, 4)
+    ended |= {"samples": [], "metrics": [], "operations": operations}
+    store.write_repeat(entry["id"], 1, ended)
+    return entry
+
+
+@pytest.fixture
+def reached_run(tmp_path: Path) -> Path:
+    """PyTorch with the best product (4 GFLOP/s) and a sum from memory (20 GB/s), JAX with half as good a product and one in a cache."""
+    folder = synthetic.make_run(tmp_path / "reached")
+    store = RunStore(folder)
+    manifest = store.manifest()
+    jumped = [0.0001] * 10 + [0.01 + 0.00001 * (at % 3) for at in range(20)]
+    manifest["plan"] += [
+        measured(
+            store,
+            "torch-2.13.0-cpu",
+            [
+                *windows("matmul", "100x100x100", 2.0, 120_000, [0.005] * 3),
+                *windows("matmul", "800x800x800", 1024.0, 7_680_000, jumped),
+                *windows("conv2d", "1x2x3", 3.0, 100_000, [0.005] * 3),
+                *windows("add", "4096", 16.8, 200_000_000, [0.1] * 3),
+                *windows("add", "64", 0.1, 1_000_000, [0.0001] * 3),
+            ],
+        ),
+        measured(store, "jax-0.10.2-cpu", windows("matmul", "100x100x100", 2.0, 120_000, [0.01] * 3)),
+    ]
+    store.write_manifest(manifest)
+    return folder
+
+
+def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reached_run: Path) -> None:
+    found = shown(reached_run)
+    (ceiling,) = ceilings.ceilings(found).values()
+    assert ceiling.work is not None
+    assert ceiling.work.value == pytest.approx(4e9)  # not the product whose level changed midway, nor the convolution
+    assert (ceiling.work.cell.framework, ceiling.work.operation, ceiling.work.rate.size) == (
+        "torch",
+        "matmul",
+        "100x100x100",
+    )
+    assert ceiling.traffic is not None
+    assert ceiling.traffic.value == pytest.approx(20e9)  # not the faster sum that fits a cache
+    curves = {curve.operation: curve for curve in found}
+    rates = {cell.framework: each for cell, each in curves["matmul"].cells}
+    assert ceiling.share(curves["matmul"], rates["jax"][0]) == pytest.approx(0.5)
+    ((_, sums),) = curves["add"].cells
+    assert [ceiling.share(curves["add"], rate) for rate in sums] == [None, pytest.approx(1.0)]
+
+
+def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path) -> None:
+    output = reached_run.parent / "report.html"
+    reports.render([reached_run], output)
+    html = output.read_text("utf-8")
+    told = html.partition("Measured ceiling of this device in")[2].partition("</p>")[0]
+    assert "4.00 GFLOP/s" in told
+    assert "20.0 GB/s" in told
+    assert "100x100x100" in told
+    (linked, _) = re.findall(r'href="#([^"]+)"', told)
+    assert f'<details id="{linked}">' in html
+    assert "50.0\u00a0% of the ceiling" in html
+
+
+def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Path) -> None:
+    curves = [dataclasses.replace(curve, peak=Peak(8e9, 40e9)) for curve in shown(reached_run)]
+    figure = operator_charts.roofline(curves, ceilings.ceilings(curves).values())
+    assert figure is not None
+    measured_roof, datasheet, *cells = figure["data"]
+    assert (measured_roof["line"]["dash"], datasheet["line"]["dash"]) == ("dash", "dot")
+    assert max(measured_roof["y"]) == pytest.approx(4.0)
+    assert max(datasheet["y"]) == pytest.approx(8.0)
+    knee = measured_roof["x"][1]
+    assert knee == pytest.approx(4e9 / 20e9)
+    assert measured_roof["y"][0] == pytest.approx(20.0 * measured_roof["x"][0], rel=1e-4)
+    assert sorted(len(cell["x"]) for cell in cells) == [1, 3]
+    without = operator_charts.roofline([dataclasses.replace(curve, peak=None) for curve in curves], ())
+    assert without is None  # points under no roof tell nothing
+
+
+def test_an_all_reduce_has_two_bandwidths_and_no_ceiling(tmp_path: Path) -> None:
+    """8 MB in 1 ms among four: 8 GB/s by the bytes, 12 GB/s over each link."""
+    folder = synthetic.make_run(tmp_path / "several")
+    store = RunStore(folder)
+    manifest = store.manifest()
+    rows = windows("all_reduce", "8000000", 0.0, 8_000_000, [0.01] * 3, direction="reduce")
+    manifest["plan"].append(measured(store, "torch-2.13.0-cpu", rows, devices=4))
+    store.write_manifest(manifest)
+    (curve,) = shown(folder, 4)
+    ((_, (rate,)),) = curve.cells
+    assert curve.unit == "GB/s"
+    assert curve.value(rate) == pytest.approx(8.0)
+    assert curve.bus_bandwidth(rate) == pytest.approx(12.0)
+    assert ceilings.ceilings([curve]) == {}
+    output = tmp_path / "report.html"
+    reports.render([folder], output)
+    assert "bus 12.0 GB/s" in output.read_text("utf-8")

@@ -78,6 +78,11 @@ def set_up(optimizer, network):
     return optimizer
 
 
+def all_reduced(array):
+    """The sum of the arrays that all devices give."""
+    return _communicator.allreduce(array)
+
+
 def average(network):
     """Leave the mean of all devices' gradients in the network's."""
     if _communicator is not None:

@@ -11,7 +11,7 @@ import chainer.functions as F
 import numpy as np
 
 from bench.errors import Unsupported
-from bench.frameworks.chainer.framework import place, to_device, to_host
+from bench.frameworks.chainer.framework import all_reduced, place, to_device, to_host
 from bench.frameworks.chainer.gru_imdb import Adam
 from bench.workloads import ops
 
@@ -103,6 +103,8 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.REDUCE:
+            return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation](), p["w"], p["g"]) for p in buffers]
         inputs = [[chainer.Variable(array) for array in self._arrays(own(operation, p))] for p in buffers]
@@ -115,6 +117,8 @@ class Operators:
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        if direction == ops.REDUCE:
+            return [result.astype("float64")]
         if direction != ops.GRADIENT:
             return [to_host(result.array).astype("float64")]
         values = [to_host(value.array).astype("float64") for value in result]
@@ -136,6 +140,13 @@ class Operators:
             return link.w
 
         return run
+
+    def _all_reduce(self, own):
+        if self.setup.device == "cuda":
+            raise Unsupported("ChainerMN adds arrays up through MPI, and this MPI knows no memory of a GPU")
+        if self.dtype == np.float16:
+            raise Unsupported("MPI adds no fp16 up")
+        return functools.partial(all_reduced, np.ascontiguousarray(own, self.dtype))
 
     def _copy(self, operation, x):
         if self.setup.device == "cpu":

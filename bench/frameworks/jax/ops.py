@@ -10,14 +10,28 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax, nn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+try:
+    from jax import shard_map
+except ImportError:  # JAX 0.4
+    from jax.experimental.shard_map import shard_map
 
 from bench.errors import Unsupported
 from bench.frameworks.jax.framework import started
 from bench.workloads import ops
 
-DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+DTYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+}
 
 
 def dense(x, *parameters):
@@ -98,6 +112,17 @@ FUNCTIONS = {
     "gru_cell": gru_cell,
 }
 
+
+def fp8_product(a, b, over=((1,), (0,))):
+    """A product whose sums are in fp32, as jax_default_matmul_precision has it, and whose result is bf16."""
+    return lax.dot_general(a, b, (over, ((), ())), preferred_element_type=jnp.bfloat16)
+
+
+def fp8_product_with_gradients(d, a, b):
+    """What with_gradients() makes of a product; the result's gradient is in e5m2, which reaches further. jax.vjp would keep e4m3."""
+    return fp8_product(a, b), fp8_product(d, b, ((1,), (1,))), fp8_product(a, d, ((0,), (0,)))
+
+
 SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")  # over a picture
 
 OPTIMIZERS = {
@@ -120,6 +145,7 @@ def with_gradients(function):
 class Operators:
     def __init__(self, setup):
         self.dtype = DTYPES[setup.precision]
+        self.devices = jax.devices()[: setup.devices]
         # On a CPU a call returns before its work is done, and calls that need nothing of each other may run side by side.
         self.wait = jax.block_until_ready if setup.device == "cpu" else started
 
@@ -127,9 +153,13 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.REDUCE:
+            return [self._all_reduce(jnp.asarray(buffer["x"], self.dtype)) for buffer in buffers]
         inputs = [[jnp.asarray(value, self.dtype) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *arrays) for arrays in inputs]
+        if self.dtype == "float8_e4m3fn":
+            return self._fp8(direction, inputs)
         function = FUNCTIONS[operation]
         if direction == ops.GRADIENT:
             if operation in SUMS_A_BIAS and self.dtype == "bfloat16" and jax.default_backend() == "cpu":
@@ -143,7 +173,23 @@ class Operators:
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         found = result[1:] if direction == ops.GRADIENT else [result]
+        if direction == ops.REDUCE:
+            found = [shard.data for shard in result.addressable_shards]  # what each device has
         return [jax.device_get(value).astype("float64") for value in found]
+
+    def _fp8(self, direction, inputs):
+        function = jax.jit(fp8_product_with_gradients if direction == ops.GRADIENT else fp8_product)
+        if direction == ops.GRADIENT:
+            inputs = [[jnp.ones((len(a), b.shape[1]), "float8_e5m2"), a, b] for a, b in inputs]
+        return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
+
+    def _all_reduce(self, x):
+        """A row on each device; afterwards each has the sum."""
+        mesh = Mesh(np.array(self.devices), ("device",))
+        x = jax.device_put(x, NamedSharding(mesh, PartitionSpec("device")))
+        add = functools.partial(lax.psum, axis_name="device")
+        add = jax.jit(shard_map(add, mesh=mesh, in_specs=PartitionSpec("device"), out_specs=PartitionSpec()))
+        return lambda: self.wait(add(x))
 
     def _step(self, optimizer, w, g):
         state = optimizer.init(w)

@@ -13,7 +13,7 @@ from mxnet import autograd, gluon, nd
 
 from bench.errors import Unsupported
 from bench.frameworks.mxnet.adam import ExactAdam
-from bench.frameworks.mxnet.framework import context, is_out_of_memory
+from bench.frameworks.mxnet.framework import context, contexts, is_out_of_memory, kvstore
 from bench.workloads import ops
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16"}
@@ -108,6 +108,8 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.REDUCE:
+            return self._all_reduces([buffer["x"] for buffer in buffers])
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *self._arrays(p.values())) for p in buffers]
         inputs = [self._arrays(own(operation, p)) for p in buffers]
@@ -122,6 +124,8 @@ class Operators:
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
+        if direction == ops.REDUCE:
+            return [value.asnumpy().astype("float64") for value in result]  # what each device has
         if direction != ops.GRADIENT:
             return [result.asnumpy().astype("float64")]
         values = [value.asnumpy().astype("float64") for value in result]
@@ -185,6 +189,19 @@ class Operators:
     def _arrays(self, values):
         return [nd.array(value, self.context, self.dtype) for value in values]
 
+    def _all_reduces(self, buffers):
+        """The kvstore adds up what is pushed and hands the sum to all, as it does with a Trainer's gradients."""
+        places = contexts(self.setup)
+        store = mx.kv.create(kvstore(places))
+        runs = []
+        for key, x in enumerate(buffers):
+            given = [nd.array(row, place, self.dtype) for row, place in zip(x, places)]
+            sums = [nd.empty(row.shape, place, self.dtype) for row, place in zip(given, places)]
+            store.init(key, given[0])
+            runs.append(functools.partial(push_and_pull, store, key, given, sums))
+        self._try(runs[0])
+        return runs
+
     def _copy(self, operation, x):
         if self.setup.device == "cpu":
             raise Unsupported("the host's memory is the device's: there is nothing to copy")
@@ -193,6 +210,11 @@ class Operators:
         if operation.startswith("h2d"):
             return lambda: host.copyto(device)
         return lambda: device.copyto(host)
+
+
+def push_and_pull(store, key, given, sums):
+    store.pushpull(key, given, out=sums)
+    return sums
 
 
 def own(operation, p):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bench.errors import Unsupported
 from bench.frameworks.keras.adam import Adam
-from bench.frameworks.tensorflow import framework
+from bench.frameworks.tensorflow import framework, parallel
 from bench.workloads import ops
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -93,6 +93,8 @@ LAYERS = {"lstm": keras.layers.LSTM, "gru": functools.partial(keras.layers.GRU, 
 class Operators:
     def __init__(self, setup):
         self.setup = setup
+        if setup.precision not in DTYPES:
+            raise Unsupported("TensorFlow can store %s, and has no kernel that multiplies it" % setup.precision)
         self.dtype = DTYPES[setup.precision]
         # an optimiser keeps its rate in this type
         keras.config.set_floatx("float64" if setup.precision == "fp64" else "float32")
@@ -102,6 +104,8 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
+        if direction == ops.REDUCE:
+            return [self._all_reduce(buffer["x"]) for buffer in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], **self._tensors(p.items())) for p in buffers]
         if (operation in IMAGES, direction, self.dtype, self.setup.device) == (True, ops.GRADIENT, "bfloat16", "cpu"):
@@ -124,6 +128,8 @@ class Operators:
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         if direction == ops.GRADIENT:
             return self._canonical(operation, [tf.cast(value, "float64").numpy() for value in result[1:]])
+        if direction == ops.REDUCE:
+            return [tf.cast(value, "float64").numpy() for value in result.values]  # what each device has
         value = tf.cast(result, "float64").numpy()
         return [self._first(value) if operation in IMAGES else value]
 
@@ -206,6 +212,19 @@ class Operators:
             return w
 
         return run
+
+    def _all_reduce(self, x):
+        """As an optimiser under MirroredStrategy adds the replicas' gradients up: NCCL on GPUs, one device for all on a CPU."""
+        strategy = parallel.strategy_of(self.setup)
+        parts = strategy.experimental_distribute_values_from_function(
+            lambda replica: tf.cast(tf.constant(x[replica.replica_id_in_sync_group]), self.dtype)
+        )
+
+        def add(part):
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, part)
+
+        function = tf.function(lambda parts: strategy.run(add, (parts,)))
+        return lambda: function(parts)
 
     def _copy(self, operation, x):
         if self.setup.device == "cpu":

@@ -13,6 +13,14 @@ _strategies = {}  # number of devices -> its one strategy: those of two would nu
 
 
 def build(adapter_class, setup):
+    strategy = strategy_of(setup)
+    with strategy.scope():
+        training = adapter_class(setup)
+    return Mirrored(training, strategy)
+
+
+def strategy_of(setup):
+    """The MirroredStrategy of this cell's devices. Raises Unsupported."""
     if setup.mode != "default":
         raise Unsupported(
             "mode %r is of one device here: tf.function with MirroredStrategy is not compiled by XLA" % setup.mode
@@ -21,10 +29,7 @@ def build(adapter_class, setup):
         kind = "GPU" if setup.device == "cuda" else "CPU"
         names = ["/%s:%d" % (kind, index) for index in range(setup.devices)]
         _strategies[setup.devices] = tf.distribute.MirroredStrategy(names)
-    strategy = _strategies[setup.devices]
-    with strategy.scope():
-        training = adapter_class(setup)
-    return Mirrored(training, strategy)
+    return _strategies[setup.devices]
 
 
 class Mirrored:

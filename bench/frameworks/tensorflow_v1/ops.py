@@ -139,6 +139,8 @@ OPTIMIZERS = {
 class Operators(object):
     def __init__(self, setup):
         self.setup = setup
+        if setup.precision not in DTYPES:
+            raise Unsupported("TensorFlow can store %s, and has no kernel that multiplies it" % setup.precision)
         self.dtype = DTYPES[setup.precision]
         self.session = None  # of the newest graph
 

@@ -8,8 +8,10 @@ import functools
 
 import torch
 import torch.nn.functional as F
+from torch import distributed
 
 from bench.errors import Unsupported
+from bench.frameworks.torch import fp8
 from bench.frameworks.torch.framework import compiled, torch_device
 from bench.workloads import ops
 
@@ -19,6 +21,7 @@ DTYPES = {
     "tf32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
+    "fp8": None,  # products of its own
 }
 
 
@@ -97,6 +100,10 @@ class Operators:
         """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"]) for buffer in buffers]
+        if direction == ops.REDUCE:
+            return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
+        if self.setup.precision == "fp8":
+            return fp8.runs(direction, buffers, self.device)
         # copies, in every precision: an optimiser's step writes into its parameter
         inputs = [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
@@ -125,6 +132,16 @@ class Operators:
         def run():
             optimizer.step()
             return w
+
+        return run
+
+    def _all_reduce(self, own):
+        """The sum in place, by NCCL on GPUs and gloo on CPUs."""
+        own = torch.tensor(own, dtype=self.dtype, device=self.device)
+
+        def run():
+            distributed.all_reduce(own)
+            return own
 
         return run
 
