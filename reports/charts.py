@@ -1,26 +1,20 @@
-"""The plots, as Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows (`meta`),
-and the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every text is
-escaped.
-"""
+"""The plots that set cells beside one another: step times, learning, phases, operations, several devices."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from reports.curves import of_class
-from reports.model import Cell, Curve, Group, Repeat, Workload
+from reports.figure import MOST_POINTS, Figure, layout_of, level, numbers, text, thinned
+from reports.model import Cell, Curve, Group, Workload
 from reports.operators import RateCurve
 from reports.scaling import Scaling
 from reports.specifications import titles
-from reports.statistics import Array, Estimate
-from reports.text import between, duration, number, visible
-
-Figure = dict[str, Any]
+from reports.statistics import Estimate
+from reports.text import between, duration, number
 
 # Okabe and Ito's colours (Color Universal Design, 2008), each shaded until it stands 3:1 against the page.
 PALETTE = {
@@ -38,8 +32,6 @@ _FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "ker
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
-
-MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
 
 
 def _places(frameworks: Iterable[str]) -> dict[str, int]:
@@ -60,40 +52,6 @@ def symbols(cells: Sequence[Cell]) -> dict[str, str]:
     return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
 
 
-def text(value: str, longest: int = 60) -> str:
-    """A text that Plotly shows as it is."""
-    return html.escape(visible(value, longest))
-
-
-def thinned(count: int, most: int = MOST_POINTS) -> slice:
-    """Every k-th point such that at most `most` are left."""
-    return slice(None, None, max(1, math.ceil(count / most)))
-
-
-def _numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
-    """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
-
-
-def _layout(height: int, x: str, y: str, **more: Any) -> Figure:
-    axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
-    layout: Figure = {
-        "height": height,
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
-        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
-        "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
-        "showlegend": False,
-        "hovermode": "closest",
-        "dragmode": False,
-    }
-    for name, value in more.items():
-        if isinstance(value, dict) and isinstance(layout.get(name), dict):
-            layout[name] = {**layout[name], **value}
-        else:
-            layout[name] = value
-    return layout
-
-
 def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
     """Milliseconds a step of every measured cell: its windows as ticks, the median a marker with its interval."""
     cells = [cell for cell in group.cells if cell.step is not None]
@@ -109,7 +67,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": _numbers(shown),
+                "x": numbers(shown),
                 "y": [row + 0.3] * len(shown),
                 "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
                 "hoverinfo": "skip",
@@ -128,7 +86,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = _layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
+    layout = layout_of(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
     layout["xaxis"]["range"] = [0, 1.08 * reach]
     return {"data": traces, "layout": layout}
 
@@ -208,34 +166,22 @@ def _learning_figure(
             {
                 "type": "scatter",
                 "mode": "lines+markers" if few else "lines",
-                "x": _numbers(curve.seconds[part], 5),
-                "y": _numbers(curve.values[part], 5),
+                "x": numbers(curve.seconds[part], 5),
+                "y": numbers(curve.values[part], 5),
                 "line": line,
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "name": text(cell.label),
                 "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
-                "meta": {"framework": cell.framework, "steps": _numbers(curve.steps[part], 9)},
+                "meta": {"framework": cell.framework, "steps": numbers(curve.steps[part], 9)},
             }
         )
-    layout = _layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
+    layout = layout_of(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
     if workload is not None and workload.chance is not None:
-        layout["shapes"] = [_level(workload.chance)]
+        layout["shapes"] = [level(workload.chance)]
         layout["annotations"] = [_note("chance", workload.chance)]
     return {"data": traces, "layout": layout}
-
-
-def _level(value: float) -> Figure:
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": {"width": 1, "dash": "dot"},
-    }
 
 
 def _note(words: str, value: float) -> Figure:
@@ -275,51 +221,9 @@ def phases(group: Group) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = _layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
+    layout = layout_of(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
     layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
-
-
-def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
-    """The windows of one repeat in their order: milliseconds a step against seconds since the process began."""
-    windows = repeat.windows
-    stages = np.array(windows.stage, dtype=object)
-    drawn = stages != "first"
-    if not drawn.any():
-        return None
-    times = 1e3 * windows.seconds / windows.steps
-    middle = windows.begin + windows.seconds / 2
-    traces = []
-    for stage, shape in (("warm-up", "circle-open"), ("steady", "circle")):
-        at = np.flatnonzero(stages == stage)
-        at = at[thinned(len(at), most)]
-        if len(at):
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": stage,
-                    "x": _numbers(middle[at]),
-                    "y": _numbers(times[at], 5),
-                    "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
-                    "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
-                    "meta": {"framework": cell.framework},
-                }
-            )
-    layout = _layout(210, "seconds since the process began", "milliseconds a step")
-    steady = repeat.steady_step_seconds
-    levels = [float(np.median(steady))] if len(steady) else []
-    if repeat.shift is not None:
-        levels = [repeat.shift.before, repeat.shift.after]
-    layout["shapes"] = [_level(1e3 * level) for level in levels]
-    top = max([1.5 * 1e3 * level for level in levels] + [float(np.quantile(times[drawn], 0.97)) * 1.1])
-    layout["yaxis"]["range"] = [0, float(number_of(top))]
-    return {"data": traces, "layout": layout}
-
-
-def number_of(value: float) -> float:
-    """The value to three digits, for an axis that ends at a number a person could write."""
-    return float(f"{value:.3g}")
 
 
 def described(group: Group) -> str:
@@ -345,8 +249,8 @@ def operator(curve: RateCurve) -> Figure | None:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": text(cell.label),
-                "x": _numbers([x for x, _, _ in kept]),
-                "y": _numbers([value for _, value, _ in kept]),
+                "x": numbers([x for x, _, _ in kept]),
+                "y": numbers([value for _, value, _ in kept]),
                 "text": [text(size) for _, _, size in kept],
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
@@ -356,7 +260,7 @@ def operator(curve: RateCurve) -> Figure | None:
     if not any(trace["x"] for trace in traces):
         return None
     x = "bytes a run" if curve.by_traffic else "million operations a run"
-    layout = _layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    layout = layout_of(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
     return {"data": traces, "layout": layout}
 
 
@@ -375,12 +279,12 @@ def scaling(shown: Scaling) -> Figure | None:
             for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
         )
         edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
-        traces.append({**edge, "y": _numbers(low)})
-        traces.append({**edge, "y": _numbers(high), "fill": "tonexty", "opacity": 0.5})
+        traces.append({**edge, "y": numbers(low)})
+        traces.append({**edge, "y": numbers(high), "fill": "tonexty", "opacity": 0.5})
         hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
         line = {"width": 2, "dash": "dash"}
         traces.append(
-            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": _numbers(value), "line": line}
+            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": numbers(value), "line": line}
             | {"hovertemplate": hover, "meta": meta}
         )
     far = max([*counts, *(each.devices for each in predicted)])
@@ -389,19 +293,19 @@ def scaling(shown: Scaling) -> Figure | None:
         "mode": "lines",
         "name": "ideal",
         "x": [1, far],
-        "y": _numbers([rates[0].value, far * rates[0].value]),
+        "y": numbers([rates[0].value, far * rates[0].value]),
     }
     traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
     above = [(rate.high or rate.value) - rate.value for rate in rates]
     below = [rate.value - (rate.low or rate.value) for rate in rates]
-    bars = {"type": "data", "symmetric": False, "array": _numbers(above), "arrayminus": _numbers(below), "width": 6}
+    bars = {"type": "data", "symmetric": False, "array": numbers(above), "arrayminus": numbers(below), "width": 6}
     traces.append(
         {
             "type": "scatter",
             "mode": "lines+markers",
             "name": "measured",
             "x": counts,
-            "y": _numbers([rate.value for rate in rates]),
+            "y": numbers([rate.value for rate in rates]),
             "error_y": bars,
             "marker": {
                 "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
@@ -413,7 +317,7 @@ def scaling(shown: Scaling) -> Figure | None:
     )
     ticks = [2**power for power in range(11) if 2**power <= far]
     reach = [math.log10(0.8), math.log10(1.25 * far)]
-    layout = _layout(
+    layout = layout_of(
         300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
     )
     return {"data": traces, "layout": layout}

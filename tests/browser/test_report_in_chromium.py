@@ -42,6 +42,10 @@ PREFERS_DARK = {"name": "prefers-color-scheme", "value": "dark"}
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
 
 
+# Every part that was left for later has been built.
+WHOLE = "document.readyState === 'complete' && !document.querySelector('noscript.later')"
+
+
 class Browser:
     """One Chromium with an empty profile that keeps what its pages log and ask for."""
 
@@ -79,6 +83,7 @@ class Browser:
 
     def draw_everything(self) -> None:
         """Open every section and come by every table and plot, as a reader would who looks at it all."""
+        self.wait(WHOLE)
         self.run("document.querySelectorAll('.box').forEach((one) => { one.style.contentVisibility = 'visible'; })")
         self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         count = self.run("return document.querySelectorAll('.plot').length")
