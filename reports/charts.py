@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from reports.curves import of_class
-from reports.figure import MOST_POINTS, Figure, layout_of, level, numbers, text, thinned
+from reports.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned
 from reports.model import Cell, Curve, Group, Workload
 from reports.operators import RateCurve
 from reports.scaling import Scaling
@@ -67,7 +67,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": numbers(shown),
+                "x": json_numbers(shown),
                 "y": [row + 0.3] * len(shown),
                 "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
                 "hoverinfo": "skip",
@@ -86,7 +86,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = layout_of(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
+    layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
     layout["xaxis"]["range"] = [0, 1.08 * reach]
     return {"data": traces, "layout": layout}
 
@@ -166,16 +166,16 @@ def _learning_figure(
             {
                 "type": "scatter",
                 "mode": "lines+markers" if few else "lines",
-                "x": numbers(curve.seconds[part], 5),
-                "y": numbers(curve.values[part], 5),
+                "x": json_numbers(curve.seconds[part], 5),
+                "y": json_numbers(curve.values[part], 5),
                 "line": line,
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "name": text(cell.label),
                 "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
-                "meta": {"framework": cell.framework, "steps": numbers(curve.steps[part], 9)},
+                "meta": {"framework": cell.framework, "steps": json_numbers(curve.steps[part], 9)},
             }
         )
-    layout = layout_of(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
+    layout = plot_layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
     if workload is not None and workload.chance is not None:
@@ -221,7 +221,7 @@ def phases(group: Group) -> Figure | None:
         "title": {"text": ""},
         "showgrid": False,
     }
-    layout = layout_of(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
+    layout = plot_layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
     layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
 
@@ -249,8 +249,8 @@ def operator(curve: RateCurve) -> Figure | None:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": text(cell.label),
-                "x": numbers([x for x, _, _ in kept]),
-                "y": numbers([value for _, value, _ in kept]),
+                "x": json_numbers([x for x, _, _ in kept]),
+                "y": json_numbers([value for _, value, _ in kept]),
                 "text": [text(size) for _, _, size in kept],
                 "marker": {"symbol": marks[cell.framework], "size": 8},
                 "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
@@ -260,7 +260,7 @@ def operator(curve: RateCurve) -> Figure | None:
     if not any(trace["x"] for trace in traces):
         return None
     x = "bytes a run" if curve.by_traffic else "million operations a run"
-    layout = layout_of(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    layout = plot_layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
     return {"data": traces, "layout": layout}
 
 
@@ -279,12 +279,12 @@ def scaling(shown: Scaling) -> Figure | None:
             for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
         )
         edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
-        traces.append({**edge, "y": numbers(low)})
-        traces.append({**edge, "y": numbers(high), "fill": "tonexty", "opacity": 0.5})
+        traces.append({**edge, "y": json_numbers(low)})
+        traces.append({**edge, "y": json_numbers(high), "fill": "tonexty", "opacity": 0.5})
         hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
         line = {"width": 2, "dash": "dash"}
         traces.append(
-            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": numbers(value), "line": line}
+            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": json_numbers(value), "line": line}
             | {"hovertemplate": hover, "meta": meta}
         )
     far = max([*counts, *(each.devices for each in predicted)])
@@ -293,19 +293,25 @@ def scaling(shown: Scaling) -> Figure | None:
         "mode": "lines",
         "name": "ideal",
         "x": [1, far],
-        "y": numbers([rates[0].value, far * rates[0].value]),
+        "y": json_numbers([rates[0].value, far * rates[0].value]),
     }
     traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
     above = [(rate.high or rate.value) - rate.value for rate in rates]
     below = [rate.value - (rate.low or rate.value) for rate in rates]
-    bars = {"type": "data", "symmetric": False, "array": numbers(above), "arrayminus": numbers(below), "width": 6}
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": json_numbers(above),
+        "arrayminus": json_numbers(below),
+        "width": 6,
+    }
     traces.append(
         {
             "type": "scatter",
             "mode": "lines+markers",
             "name": "measured",
             "x": counts,
-            "y": numbers([rate.value for rate in rates]),
+            "y": json_numbers([rate.value for rate in rates]),
             "error_y": bars,
             "marker": {
                 "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
@@ -317,7 +323,7 @@ def scaling(shown: Scaling) -> Figure | None:
     )
     ticks = [2**power for power in range(11) if 2**power <= far]
     reach = [math.log10(0.8), math.log10(1.25 * far)]
-    layout = layout_of(
+    layout = plot_layout(
         300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
     )
     return {"data": traces, "layout": layout}

@@ -28,12 +28,12 @@ def thinned(count: int, most: int = MOST_POINTS) -> slice:
     return slice(None, None, max(1, math.ceil(count / most)))
 
 
-def numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
+def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
     """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def layout_of(height: int, x: str, y: str, **more: Any) -> Figure:
+def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
     axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
     layout: Figure = {
         "height": height,

@@ -97,3 +97,12 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
         RateCurve(*key, tuple((cell, found[key]) for cell, found in measured.values() if key in found), peak)
         for key in keys
     )
+
+
+# The bounds that dl_bench published are those of MEDIUM; LARGE holds what it plotted as large, and its end is ours.
+_CLASSES = ((20, "SMALL"), (1_000, "MEDIUM"), (100_000, "LARGE"))
+
+
+def size_class(mop: float) -> str:
+    """dl_bench's category of an operation of so many million floating-point operations; empty where nothing is computed."""
+    return next((name for end, name in _CLASSES if mop < end), "VERY_LARGE") if mop > 0 else ""

@@ -31,6 +31,7 @@ from reports import (
     profiles,
     rosetta,
     scaling,
+    summary,
     tables,
     telemetry,
     text,
@@ -79,7 +80,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             names=findings.names,
             environments=environments(data),
             plots=plots,
-            listed=lambda repeat: listed(repeat, _listed_limit(data)),
+            listed=functools.partial(listed, most=_listed_limit(data)),
             colours=colours,
             most_answered=ANSWERED,
             marks=charts.symbols(data.cells),
@@ -105,10 +106,12 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
         title=findings.title(data),
         body=Markup(body),
         style=Markup(_resource("reports.templates", "page.css")),
+        code=_code_styles(),
         scripts={name: Markup(script) for name, script in scripts.items()},
         policy=_policy([_digest(script) for script in scripts.values()] + [_plotly()[1]]),
         palette=charts.PALETTE,
         plotly=Markup(_plotly()[0]),
+        summary=Markup(packed(summary.markdown(data, answers))),
         figures=Markup(plots.packed({"colours": colours, "palette": charts.PALETTE})),
     )
 
@@ -154,7 +157,9 @@ def _engine() -> Environment:
     engine.filters["changed"] = history.changed
     engine.filters["brief"] = lambda value: text.visible(str(value), 80)
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
+    engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment
+    engine.filters["size_class"] = operators.size_class
     engine.filters["shell"] = shlex.join
     return engine
 
@@ -162,6 +167,13 @@ def _engine() -> Environment:
 def _shown(value: Any) -> Any:
     """Whatever the template prints goes through here before it is escaped; markup is the template's own."""
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _code_styles() -> dict[str, Markup]:
+    """The styles of highlighted code: for the light page, the dark one, and one that is dark because its system is."""
+    light, dark = rosetta.styles(".code", ':root[data-theme="dark"] .code')
+    by_system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
+    return {"light": Markup(light), "dark": Markup(dark), "system": Markup(by_system)}
 
 
 def _resource(package: str, name: str) -> str:

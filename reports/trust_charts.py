@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reports.figure import MOST_POINTS, Figure, layout_of, level, number_of, numbers, text, thinned
+from reports.figure import MOST_POINTS, Figure, json_numbers, level, number_of, plot_layout, text, thinned
 from reports.model import Cell, Repeat, Signal
 from reports.statistics import Array
 from reports.telemetry import HELD_BACK
@@ -36,8 +36,8 @@ def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | No
                     "type": "scatter",
                     "mode": "markers",
                     "name": stage,
-                    "x": numbers(middle[at]),
-                    "y": numbers(times[at], 5),
+                    "x": json_numbers(middle[at]),
+                    "y": json_numbers(times[at], 5),
                     "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
                     "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
                     "meta": {"framework": cell.framework},
@@ -63,7 +63,7 @@ def _rows(repeat: Repeat) -> list[str]:
 def _stacked(units: list[str]) -> Figure:
     """A layout of the windows, and below them a row for each unit, over the same seconds."""
     inside = _WINDOWS + len(units) * (_ROW + _BETWEEN)
-    layout = layout_of(inside + _MARGINS, "seconds since the process began", "milliseconds a step")
+    layout = plot_layout(inside + _MARGINS, "seconds since the process began", "milliseconds a step")
     axis = layout["yaxis"]
     axis["domain"] = [1 - _WINDOWS / inside, 1]
     for at, unit in enumerate(units):
@@ -78,7 +78,8 @@ def _stacked(units: list[str]) -> Figure:
         **layout["xaxis"],
         "domain": _FREQUENCIES,
         "anchor": counted,
-        "nticks": 4,
+        "nticks": 3,
+        "tickangle": 0,
         "title": {"text": ""},
     }
     return layout
@@ -95,7 +96,7 @@ def _frequencies(cell: Cell, times: Array, axis: str) -> list[Figure]:
             "type": "bar",
             "xaxis": "x2",
             "yaxis": axis,
-            "x": numbers((edges[1:] + edges[:-1]) / 2),
+            "x": json_numbers((edges[1:] + edges[:-1]) / 2),
             "y": counts.tolist(),
             "width": float(f"{edges[1] - edges[0]:.4g}"),
             "opacity": 0.75,
@@ -119,8 +120,8 @@ def _line(cell: Cell, signal: Signal, axis: str) -> Figure:
         "mode": "lines",
         "yaxis": axis,
         "name": name,
-        "x": numbers(signal.seconds, 4),
-        "y": numbers(signal.values, 4),
+        "x": json_numbers(signal.seconds, 4),
+        "y": json_numbers(signal.values, 4),
         "line": {"width": 1.5},
         "hovertemplate": f"{name}: %{{y:.4g}} {text(signal.unit)} at %{{x:.4g}} s<extra></extra>",
         "meta": {"tint": "--muted"} if signal.device == "cpu" else {"framework": cell.framework},

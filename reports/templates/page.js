@@ -19,6 +19,7 @@
       if (!isIntersecting) continue;
       near.unobserve(target);
       if (target.classList.contains("plot")) plots.draw(target, exportable);
+      else if (target.show) target.show();
       else complete(target);
     }
   }, { rootMargin: "600px" });
@@ -74,6 +75,32 @@
     });
   }
 
+  // The Rosetta stone: of all files of a workload, two that the reader chooses stand side by side.
+  for (const stones of document.querySelectorAll(".stones")) {
+    const files = [...stones.children];
+    if (files.length < 2) continue;
+    const chosen = [0, 1];
+    const show = () => files.forEach((file, at) => {
+      file.hidden = !chosen.includes(at);
+      file.open = !file.hidden;
+      file.style.order = chosen.indexOf(at);
+    });
+    const choices = document.createElement("p");
+    choices.className = "axis";
+    for (const side of [0, 1]) {
+      const made = document.createElement("select");
+      made.setAttribute("aria-label", side ? "Right file" : "Left file");
+      for (const file of files) made.add(new Option(file.querySelector("summary").firstChild.textContent.trim()));
+      made.selectedIndex = chosen[side];
+      made.addEventListener("change", () => { chosen[side] = made.selectedIndex; show(); });
+      choices.append(made);
+    }
+    stones.before(choices);
+    stones.classList.add("beside");
+    near.observe(stones);
+    stones.show = show;
+  }
+
   // Tables go out as CSV, plots as pictures.
   const words = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent;
@@ -105,6 +132,10 @@
     }
     setTimeout(() => { button.textContent = before; }, 2000);
   }
+
+  const share = document.getElementById("share");
+  share.parentElement.hidden = !window.DecompressionStream;
+  share.addEventListener("click", async () => copy(share, await plots.inflated("summary")));
 
   const fileName = (label) => label.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60).replace(/^-|-$/g, "");
 

@@ -84,7 +84,7 @@ const plots = (() => {
   }
 
   return {
-    dark, draw, ready, system,
+    dark, draw, inflated, ready, system,
     // At once, where they are ready: paper does not wait.
     print(elements, width) { if (figures) for (const element of elements) paint(element, width); },
     redraw() { for (const element of drawn.keys()) paint(element); },

@@ -161,7 +161,7 @@ def test_markup_from_a_cell_appears_as_text(tmp_path: Path, name: str) -> None:
     page = Page(html)
     for column in columns:
         assert f"{column} {hostile}"[:60] in page.text, column
-    assert len(page.scripts) == 5
+    assert len(page.scripts) == 6
     assert not any(key.startswith("on") for _, attributes in page.elements for key in attributes)
     assert not any(tag == "img" for tag, _ in page.elements)
     assert figures(html)
