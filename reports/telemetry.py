@@ -18,6 +18,9 @@ from reports.text import listing, number, plural
 VALUES_IN_ALL = 100_000
 FEWEST, MOST = 24, 240
 
+# A node has eight GPUs; the lines of more would only cover one another.
+MOST_DEVICES = 8
+
 HELD_BACK = "clock held back"
 
 # column -> (what it is, unit, of a thing's memory: bytes in it)
@@ -96,7 +99,8 @@ def described(repeat: Repeat) -> str:
         parts.append(f"{said} {name}" if unit == "CPUs" else f"{name} {said} {unit}")
     gpus = {one.device for one in repeat.signals if one.device != "cpu"}
     held = any(one.name == HELD_BACK for one in repeat.signals)
-    where = f" ({plural(len(gpus), 'GPU')})" if len(gpus) > 1 else ""
+    drawn = f", {MOST_DEVICES} of them drawn" if len(gpus) > MOST_DEVICES else ""
+    where = f" ({plural(len(gpus), 'GPU')}{drawn})" if len(gpus) > 1 else ""
     end = "; at the crosses the clock was held back by power, heat or supply" if held else ""
     return f"Sampled from outside{where}: {listing(parts)}{end}." if parts else ""
 

@@ -8,13 +8,10 @@ import numpy as np
 from reports.figure import MOST_POINTS, Figure, json_numbers, level, number_of, plot_layout, text, thinned
 from reports.model import Cell, Repeat, Signal
 from reports.statistics import Array
-from reports.telemetry import HELD_BACK
+from reports.telemetry import HELD_BACK, MOST_DEVICES
 
 _WINDOWS, _ROW, _BETWEEN, _MARGINS = 165, 52, 14, 48  # heights in pixels
 _TIME, _FREQUENCIES = [0, 0.74], [0.79, 1]  # shares of the width
-
-# A node has eight GPUs; the lines of more would only cover one another.
-MOST_DEVICES = 8
 
 
 def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
@@ -109,7 +106,8 @@ def _frequencies(cell: Cell, times: Array, axis: str) -> list[Figure]:
 def _lines(cell: Cell, repeat: Repeat) -> list[Figure]:
     """The devices' lines, and crosses where a clock was held back."""
     places = {unit: f"y{at}" for at, unit in enumerate(_rows(repeat), start=2)}
-    shown = list(dict.fromkeys(signal.device for signal in repeat.signals))[:MOST_DEVICES]
+    gpus = dict.fromkeys(signal.device for signal in repeat.signals if signal.device != "cpu")
+    shown = {"cpu", *list(gpus)[:MOST_DEVICES]}
     return [_line(cell, signal, places[signal.unit]) for signal in repeat.signals if signal.device in shown]
 
 

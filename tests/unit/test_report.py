@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,6 +18,7 @@ import reports
 from reports import charts, figure, specifications, text
 from runner.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
+from tests.fixtures.pages import figures, unpacked
 
 SCRIPT = "<script>window.hacked=1</script>"
 HOSTILE = {
@@ -65,18 +63,6 @@ def render(folder: Path, **how: Any) -> str:
     output = folder.parent / "report.html"
     reports.render([synthetic.make_run(folder, **how)], output)
     return output.read_text("utf-8")
-
-
-def figures(html: str) -> dict[str, Any]:
-    _, *lines = unpacked(html, "figures").split("\n")
-    return {f"plot-{at}": json.loads(line) for at, line in enumerate(lines, start=1)}
-
-
-def unpacked(html: str, name: str) -> str:
-    """What lies compressed in the page under that name."""
-    found = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]*)</script>', html)
-    assert found is not None
-    return gzip.decompress(base64.b64decode(found[1])).decode("utf-8")
 
 
 def test_the_page_answers_says_where_and_shows_what_failed_and_was_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def test_the_plot_has_windows_frequencies_and_a_row_for_each_unit(tmp_path: Path
     titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
     assert {"milliseconds a step", "W", "°C", "MHz", "% busy", "GiB", "CPUs"} == set(titles) - {""}
     drawn = {trace["name"].split()[0] for trace in figure["data"] if trace.get("name", "").startswith("GPU")}
-    assert len(drawn) <= trust_charts.MOST_DEVICES
+    assert len(drawn) == telemetry.MOST_DEVICES
+    assert "10 GPUs, 8 of them drawn" in telemetry.described(repeat)
     crosses = [trace for trace in figure["data"] if trace.get("meta", {}).get("tint") == "--bad"]
     assert crosses
     assert "clock was held back" in telemetry.described(repeat)
@@ -120,6 +122,21 @@ def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_b
     for words in ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "Beside it ran", "hardware thermal slowdown"):
         assert words in section, words
     assert "Throttled: the device slowed itself down under PyTorch 2.13.0" in page
+
+
+def test_a_hostile_device_stays_text(tmp_path: Path) -> None:
+    name = "<script>window.hacked=1</script>\u202e\x1b[31m" + "W" * 1_000_000
+    run = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    rows = synthetic.ended(entry, 1, 40)
+    rows["telemetry"] = synthetic.telemetry_rows(rows["samples"], [name])
+    RunStore(run).write_repeat(entry["id"], 1, rows)
+    figure = trust_charts.sequence(*first(tables.load([run])))
+    assert figure is not None
+    said = json.dumps(figure, ensure_ascii=False)
+    assert "&lt;script&gt;" in said
+    assert not {"<script", "\u202e", "\x1b"} & {part for part in ("<script", "\u202e", "\x1b") if part in said}
+    assert len(said) < 100_000
 
 
 def test_a_run_of_before_telemetry_is_shown_without_it(tmp_path: Path) -> None:
