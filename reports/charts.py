@@ -1,25 +1,19 @@
-"""The plots, as Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows (`meta`),
-and the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every text is
-escaped.
-"""
+"""The plots that set cells beside one another: step times, learning, phases, operations, several devices."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from reports.curves import of_class
-from reports.model import Cell, Curve, Group, Repeat, Workload
+from reports.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned
+from reports.model import Cell, Curve, Group, Workload
 from reports.scaling import Scaling
 from reports.specifications import titles
-from reports.statistics import Array, Estimate
-from reports.text import between, duration, number, visible
-
-Figure = dict[str, Any]
+from reports.statistics import Estimate
+from reports.text import between, duration, number
 
 # Okabe and Ito's colours (Color Universal Design, 2008), each shaded until it stands 3:1 against the page.
 PALETTE = {
@@ -38,8 +32,6 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down
 DASHES = ("solid", "dash", "dot", "dashdot")
 PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
 
-MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
-
 
 def _places(frameworks: Iterable[str]) -> dict[str, int]:
     """Framework -> its place in an order that a release keeps: the same signs on every page. Foreign ones come last."""
@@ -57,40 +49,6 @@ def colours(frameworks: Iterable[str]) -> dict[str, str]:
 def symbols(cells: Sequence[Cell]) -> dict[str, str]:
     """Framework -> marker, so that colour is never the only sign."""
     return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
-
-
-def text(value: str, longest: int = 60) -> str:
-    """A text that Plotly shows as it is."""
-    return html.escape(visible(value, longest))
-
-
-def thinned(count: int, most: int = MOST_POINTS) -> slice:
-    """Every k-th point such that at most `most` are left."""
-    return slice(None, None, max(1, math.ceil(count / most)))
-
-
-def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
-    """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
-
-
-def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
-    axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
-    layout: Figure = {
-        "height": height,
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
-        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
-        "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
-        "showlegend": False,
-        "hovermode": "closest",
-        "dragmode": False,
-    }
-    for name, value in more.items():
-        if isinstance(value, dict) and isinstance(layout.get(name), dict):
-            layout[name] = {**layout[name], **value}
-        else:
-            layout[name] = value
-    return layout
 
 
 def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
@@ -220,21 +178,9 @@ def _learning_figure(
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
     if workload is not None and workload.chance is not None:
-        layout["shapes"] = [_level(workload.chance)]
+        layout["shapes"] = [level(workload.chance)]
         layout["annotations"] = [_note("chance", workload.chance)]
     return {"data": traces, "layout": layout}
-
-
-def _level(value: float) -> Figure:
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": {"width": 1, "dash": "dot"},
-    }
 
 
 def _note(words: str, value: float) -> Figure:
@@ -277,48 +223,6 @@ def phases(group: Group) -> Figure | None:
     layout = plot_layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
     layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
-
-
-def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
-    """The windows of one repeat in their order: milliseconds a step against seconds since the process began."""
-    windows = repeat.windows
-    stages = np.array(windows.stage, dtype=object)
-    drawn = stages != "first"
-    if not drawn.any():
-        return None
-    times = 1e3 * windows.seconds / windows.steps
-    middle = windows.begin + windows.seconds / 2
-    traces = []
-    for stage, shape in (("warm-up", "circle-open"), ("steady", "circle")):
-        at = np.flatnonzero(stages == stage)
-        at = at[thinned(len(at), most)]
-        if len(at):
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": stage,
-                    "x": json_numbers(middle[at]),
-                    "y": json_numbers(times[at], 5),
-                    "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
-                    "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
-                    "meta": {"framework": cell.framework},
-                }
-            )
-    layout = plot_layout(210, "seconds since the process began", "milliseconds a step")
-    steady = repeat.steady_step_seconds
-    levels = [float(np.median(steady))] if len(steady) else []
-    if repeat.shift is not None:
-        levels = [repeat.shift.before, repeat.shift.after]
-    layout["shapes"] = [_level(1e3 * level) for level in levels]
-    top = max([1.5 * 1e3 * level for level in levels] + [float(np.quantile(times[drawn], 0.97)) * 1.1])
-    layout["yaxis"]["range"] = [0, float(number_of(top))]
-    return {"data": traces, "layout": layout}
-
-
-def number_of(value: float) -> float:
-    """The value to three digits, for an axis that ends at a number a person could write."""
-    return float(f"{value:.3g}")
 
 
 def described(group: Group) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from reports import competitors
 from reports.across import Across, Effect
 from reports.model import Cell, Group, Ranked, Tables, Workload
 from reports.text import between, duration, framework_name, listing, number, plural
@@ -78,7 +79,9 @@ def _moment(text: str) -> str:
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
-    return tuple(_finding(workload, group) for workload in tables.ranked for group in workload.groups)
+    return tuple(
+        _finding(workload, *competitors.once(group, tables)) for workload in tables.ranked for group in workload.groups
+    )
 
 
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
@@ -105,9 +108,9 @@ def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
     return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
 
 
-def _finding(workload: Workload, group: Group) -> Finding:
+def _finding(workload: Workload, group: Group, of_runs: tuple[str, ...]) -> Finding:
     called = names(group.cells)
-    caveats = _caveats(workload, group, called)
+    caveats = (*of_runs, *_caveats(workload, group, called))
     if not group.ranked:
         reasons = f"{plural(len(group.others), 'cell')}, none with a measurement that may be ranked."
         return Finding(workload, group, "No answer", reasons, caveats)

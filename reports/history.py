@@ -54,20 +54,25 @@ class History:
         return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {said}."
 
 
+def in_time(tables: Tables) -> dict[str, int]:
+    """Run -> its place among the runs, oldest first."""
+    runs = sorted(tables.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
+    return {run.run_id: at for at, run in enumerate(runs)}
+
+
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """What moved over the runs of `tables`."""
-    runs = sorted(tables.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
-    order = {run.run_id: at for at, run in enumerate(runs)}
+    order = in_time(tables)
     measured: dict[tuple[object, ...], list[Cell]] = {}
     for cell in tables.cells:
         if not cell.unranked:
             measured.setdefault((cell.image, cell.framework, cell.mode, cell.uuid, cell.key), []).append(cell)
     again = [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values() if len(cells) > 1]
-    pairs = [pair for cells in again for pair in _pairs(_states(cells))]
+    pairs = [pair for cells in again for pair in _pairs(states(cells))]
     return History(tuple(order), contrasts(pairs, margin), len(measured) - len(again))
 
 
-def _states(cells: Sequence[Cell]) -> list[list[Cell]]:
+def states(cells: Sequence[Cell]) -> list[list[Cell]]:
     """The cells of consecutive runs between which nothing recorded changed, oldest first."""
     states = [[cells[0]]]
     for before, after in pairwise(cells):

@@ -39,6 +39,19 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Signal:
+    """One quantity of one device over seconds since the process began, perhaps as means; `low` and `high` are of all that was sampled."""
+
+    device: str  # a GPU's UUID, or cpu: the cell's own processes
+    name: str
+    unit: str
+    seconds: Array
+    values: Array
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Repeat:
     """One process of a cell: how it ended and what it measured. The row's other columns stay in `row`."""
 
@@ -49,6 +62,7 @@ class Repeat:
     windows: Windows
     curves: tuple[Curve, ...]
     row: Mapping[str, Any]
+    signals: tuple[Signal, ...] = ()
 
     @property
     def steady_step_seconds(self) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reports.ceilings import Ceiling
-from reports.charts import Figure, json_numbers, plot_layout, symbols, text
+from reports.charts import symbols
+from reports.figure import Figure, json_numbers, plot_layout, text
 from reports.operators import RateCurve
 from reports.peaks import Peak
 

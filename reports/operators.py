@@ -112,3 +112,12 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
         )
         for key in keys
     )
+
+
+# The bounds that dl_bench published are those of MEDIUM; LARGE holds what it plotted as large, and its end is ours.
+_CLASSES = ((20, "SMALL"), (1_000, "MEDIUM"), (100_000, "LARGE"))
+
+
+def size_class(mop: float) -> str:
+    """dl_bench's category of an operation of so many million floating-point operations; empty where nothing is computed."""
+    return next((name for end, name in _CLASSES if mop < end), "VERY_LARGE") if mop > 0 else ""

@@ -1,15 +1,15 @@
 """Stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
 
 What a cell printed reaches the page in two ways only: through the template, where every value is made visible and then
-escaped, and through one block of JSON, where the characters that could end the block are written as \\u escapes. A
-content security policy lets no other script run than ours, by digest, and lets the page ask no one for anything.
+escaped, and through the figures, which are compressed and of letters and digits only. A content security policy lets
+no other script run than ours, by digest, and lets the page ask no one for anything.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,24 +28,25 @@ from reports import (
     curves,
     findings,
     history,
-    operator_charts,
     operators,
     profiles,
     rosetta,
     scaling,
+    summary,
     tables,
+    telemetry,
     text,
 )
-from reports.charts import Figure
 from reports.environments import environments
 from reports.model import Cell, Group, Repeat, Tables, Workload
+from reports.plots import Plots, packed
 from reports.statistics import Estimate
 from runner import store
 
 # All repeats share these, so that a page of a thousand cells stays one that opens.
-POINTS_IN_ALL = 40_000
 LISTED_IN_ALL = 20_000
 LISTED_FOR_ONE = 200
+ANSWERED = 12  # cells in one answer: more are a table
 
 
 def render(folders: Sequence[Path], output: Path, bench_sha256: str | None = None) -> None:
@@ -58,78 +59,11 @@ def render(folders: Sequence[Path], output: Path, bench_sha256: str | None = Non
     store.write_bytes(output, page(tables.load(folders), bench_sha256).encode("utf-8"))
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A plot's place in the page: its id, what it shows in words, and its height before it is drawn, in pixels."""
-
-    id: str
-    words: str
-    height: int
-    caption: str
-
-
-class Plots:
-    """Collects the figures of the page while it is put together."""
-
-    def __init__(self, tables_: Tables) -> None:
-        repeats = max(1, sum(len(cell.repeats) for cell in tables_.cells))
-        self.most = max(40, min(charts.MOST_POINTS, POINTS_IN_ALL // repeats))
-        self.figures: dict[str, Figure] = {}
-
-    def add(self, figure: Figure | None, words: str, caption: str = "") -> Chart | None:
-        if figure is None:
-            return None
-        name = f"plot-{len(self.figures) + 1}"
-        self.figures[name] = figure
-        return Chart(name, text.visible(words, 2000), int(figure["layout"]["height"]), caption)
-
-    def intervals(self, group: Group) -> Chart | None:
-        caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
-        hidden = charts.beyond_axis(group)
-        if hidden:
-            caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted as all others."
-        return self.add(charts.intervals(group, self.most), charts.described(group), caption)
-
-    def learning(self, group: Group, workload: Workload) -> list[Chart]:
-        drawn = charts.learning(group, workload, self.most) if workload.learns else []
-        made = (
-            self.add(figure, f"{title} against training time, a line for each repeat.", title)
-            for title, figure in drawn
-        )
-        return [chart for chart in made if chart is not None]
-
-    def operator(self, curve: operators.RateCurve) -> Chart | None:
-        words = f"{curve.operation} {curve.direction}: {curve.unit} by size, a line for each cell; the table below has the numbers."
-        return self.add(operator_charts.operator(curve), words)
-
-    def roofline(self, shown: Sequence[operators.RateCurve], roofs: Iterable[ceilings.Ceiling]) -> Chart | None:
-        words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
-        caption = "A marker is an operation of a cell at the size where it was fastest. Dashed: the roof that was measured in this run"
-        caption += "; dotted: the datasheet's." if any(curve.peak for curve in shown) else "."
-        return self.add(operator_charts.roofline(shown, roofs), words, caption)
-
-    def scaling(self, shown: scaling.Scaling) -> Chart | None:
-        words = f"{shown.workload.items} a second by devices: {shown.title}; the table below has the numbers."
-        caption = "Markers are measured, with 95 % intervals; the dotted line is the ideal."
-        if shown.model:
-            caption += " Dashed, within its shaded interval: predicted, not measured."
-        return self.add(charts.scaling(shown), words, caption)
-
-    def phases(self, group: Group) -> Chart | None:
-        words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
-        return self.add(charts.phases(group), words)
-
-    def sequence(self, cell: Cell, repeat: Repeat) -> Chart | None:
-        words = f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers."
-        return self.add(charts.sequence(cell, repeat, self.most), words)
-
-
 def page(data: Tables, bench_sha256: str | None = None) -> str:
     """The whole HTML document."""
     plots = Plots(data)
-    frameworks = sorted({cell.framework for cell in data.cells})
-    scripts = {name: Markup(_resource("reports.templates", f"{name}.js")) for name in ("theme", "page")}
-    scripts["plotly"] = Markup(_resource("plotly.package_data", "plotly.min.js"))
+    colours = charts.colours(sorted({cell.framework for cell in data.cells}))
+    scripts = {name: _resource("reports.templates", f"{name}.js") for name in ("theme", "plots", "page")}
     template = _engine().get_template("report.html.j2")
     answers = findings.findings(data)
     ladders = across.ladders(data)
@@ -147,8 +81,9 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             names=findings.names,
             environments=environments(data),
             plots=plots,
-            listed=lambda repeat: listed(repeat, _listed_limit(data)),
-            colours=charts.colours(frameworks),
+            listed=functools.partial(listed, most=_listed_limit(data)),
+            colours=colours,
+            most_answered=ANSWERED,
             marks=charts.symbols(data.cells),
             matrix=matrix(data),
             columns=[workload.anchor for workload in data.ranked for _ in workload.groups],
@@ -164,6 +99,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
             history=history.history(data) if len(data.runs) > 1 else None,
             operator_curves=lambda group: operators.curves(group, data.operations),
             ceilings=ceilings.ceilings,
+            beside=telemetry.beside(data),
             profiles=lambda group: profiles.shown(group, data.profiles),
             sources=lambda workload: sources(workload, bench_sha256),
         )
@@ -172,10 +108,13 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
         title=findings.title(data),
         body=Markup(body),
         style=Markup(_resource("reports.templates", "page.css")),
-        scripts=scripts,
-        policy=_policy(scripts.values()),
+        code=_code_styles(),
+        scripts={name: Markup(script) for name, script in scripts.items()},
+        policy=_policy([_digest(script) for script in scripts.values()] + [_plotly()[1]]),
         palette=charts.PALETTE,
-        figures=_json({"figures": plots.figures, "colours": charts.colours(frameworks), "palette": charts.PALETTE}),
+        plotly=Markup(_plotly()[0]),
+        summary=Markup(packed(summary.markdown(data, answers))),
+        figures=Markup(plots.packed({"colours": colours, "palette": charts.PALETTE})),
     )
 
 
@@ -220,7 +159,9 @@ def _engine() -> Environment:
     engine.filters["changed"] = history.changed
     engine.filters["brief"] = lambda value: text.visible(str(value), 80)
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
+    engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment
+    engine.filters["size_class"] = operators.size_class
     engine.filters["shell"] = shlex.join
     return engine
 
@@ -230,21 +171,30 @@ def _shown(value: Any) -> Any:
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _json(value: Any) -> Markup:
-    """JSON that cannot end the script element it stands in."""
-    raw = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        raw = raw.replace(character, f"\\u{ord(character):04x}")
-    return Markup(raw)
+def _code_styles() -> dict[str, Markup]:
+    """The styles of highlighted code: for the light page, the dark one, and one that is dark because its system is."""
+    light, dark = rosetta.styles(".code", ':root[data-theme="dark"] .code')
+    by_system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
+    return {"light": Markup(light), "dark": Markup(dark), "system": Markup(by_system)}
 
 
 def _resource(package: str, name: str) -> str:
     return (resources.files(package) / name).read_text("utf-8")
 
 
-def _policy(scripts: Any) -> str:
+@functools.cache
+def _plotly() -> tuple[str, str]:
+    """Plotly, packed, and the digest of what it unpacks to."""
+    script = _resource("plotly.package_data", "plotly.min.js")
+    return packed(script), _digest(script)
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _policy(digests: Iterable[str]) -> str:
     """The content security policy: our scripts by digest, inline styles (Plotly sets them), no request at all."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     rules = ("default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data: blob:")
     return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))

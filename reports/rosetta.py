@@ -6,6 +6,8 @@ The source shown is this checkout's. A report shows it only beside cells that th
 from __future__ import annotations
 
 import difflib
+import functools
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +15,12 @@ from pathlib import Path
 
 from reports import specifications
 from reports.specifications import BENCH, titles
+from reports.text import visible
 
 # A file that holds one import of an adapter from another framework's folder, and nothing to read.
 _SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
 _SUFFIXES = (".py", ".R", ".jl")
+_DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
 
 
 class RosettaError(Exception):
@@ -32,6 +36,19 @@ class Source:
     path: str  # relative to the project
     text: str
     language: str  # as Pygments names it
+
+    @property
+    def lesson(self) -> str:
+        """What the file says of itself: what it computes with, and what is idiomatic in its framework. Its docstring, or first comment."""
+        if found := _DOCSTRING.match(self.text):
+            return " ".join(found[1].split())
+        comment = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())
+        return " ".join(line.lstrip("#").strip() for line in comment).strip()
+
+    @property
+    def highlighted(self) -> str:
+        """The text as HTML, with a class for each kind of token (`styles`)."""
+        return _highlighted(self.text, self.language)
 
 
 def workloads() -> tuple[str, ...]:
@@ -106,24 +123,32 @@ def terminal(workload: str, names: Iterable[str]) -> None:
         console.print(part)
 
 
-def page(workload: str, names: Iterable[str]) -> str:
-    """One self-contained HTML page of the files side by side."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
+@functools.cache
+def _highlighted(text: str, language: str) -> str:
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
 
-    formatter = HtmlFormatter(nowrap=True)
-    engine = Environment(loader=PackageLoader("reports", "templates"), autoescape=True, undefined=StrictUndefined)
     # Pygments escapes what it highlights
-    shown = [
-        (one, Markup(highlight(one.text, get_lexer_by_name(one.language), formatter)))
-        for one in (source(workload, name) for name in names)
-    ]
-    light, dark = (
-        HtmlFormatter(style=style).get_style_defs(scope)
-        for style, scope in (("default", "pre"), ("github-dark", ":root pre"))
-    )
+    return str(highlight(visible(text, len(text)), get_lexer_by_name(language), HtmlFormatter(nowrap=True)))
+
+
+def styles(light: str, dark: str) -> tuple[str, str]:
+    """The styles of highlighted code inside these two CSS selectors: on light ground, and on dark."""
+    from pygments.formatters import HtmlFormatter
+
+    schemes = (("default", light), ("github-dark", dark))
+    found = [str(HtmlFormatter(style=style).get_style_defs(scope)) for style, scope in schemes]
+    return found[0], found[1]
+
+
+def page(workload: str, names: Iterable[str]) -> str:
+    """One self-contained HTML page of the files side by side."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    engine = Environment(loader=PackageLoader("reports", "templates"), autoescape=True, undefined=StrictUndefined)
+    shown = [(one, Markup(one.highlighted)) for one in (source(workload, name) for name in names)]
+    light, dark = styles("pre", ":root pre")
     template = engine.get_template("rosetta.html.j2")
     return template.render(workload=workload, shown=shown, light=Markup(light), dark=Markup(dark))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reports import across, export, findings
 from reports.export import escaped
 from reports.findings import Finding
@@ -9,9 +11,9 @@ from reports.model import Group, Ranked, Tables
 from reports.text import between, duration, number, percent
 
 
-def markdown(tables: Tables) -> str:
-    """The whole summary. What was not ranked is in the sentences under a table, with the reason."""
-    found = findings.findings(tables)
+def markdown(tables: Tables, found: Sequence[Finding] | None = None) -> str:
+    """The whole summary. What was not ranked is in the sentences under a table, with the reason; `found` are the answers."""
+    found = findings.findings(tables) if found is None else found
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
     parts += [part for one in found for part in _answer(one)]
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in findings.changes(tables, across.ladders(tables)))]

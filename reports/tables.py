@@ -14,32 +14,30 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from reports import curves, operators, profiles, statistics
+from reports import curves, operators, profiles, statistics, telemetry
+from reports.groups import workloads
 from reports.model import (
     PHASES,
     Cell,
     Curve,
-    Group,
     Key,
     ParityRow,
-    Ranked,
     Repeat,
     Run,
     Score,
     Skipped,
     Tables,
     Windows,
-    Workload,
 )
 from reports.specifications import specification
-from reports.statistics import Array, Estimate
+from reports.statistics import Array
 from reports.text import cell_name
 from runner.store import TABLES, RunStore, read
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
-FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile")  # of the store
+FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
 
 # What a cell took besides time. A store of before telemetry has no energy and heat.
 COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
@@ -60,7 +58,7 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
     for row in stored:
         if row["status"] != "skipped":
             ran.setdefault((row["run_id"], row["cell_id"]), []).append(row)
-    parts = {name: _by_repeat(frames[name]) for name in ("samples", "metrics", "parity")}
+    parts = {name: _by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     cells = []
     for manifest in manifests:
         plan = {entry["id"]: entry for entry in manifest["plan"]}
@@ -72,7 +70,7 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
     runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
     return Tables(
-        runs, _workloads(cells), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
+        runs, workloads(cells), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
     )
 
 
@@ -133,7 +131,8 @@ def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
 def _repeat(row: Row, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]) -> Repeat:
     windows = _windows(parts["samples"].get(place))
     curves = _curves(parts["metrics"].get(place), place[2])
-    repeat = Repeat(place[2], str(row["status"]), reused, None, windows, curves, row)
+    signals = telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"])))
+    repeat = Repeat(place[2], str(row["status"]), reused, None, windows, curves, row, signals)
     return replace(repeat, shift=statistics.level_shift(repeat.steady_step_seconds))
 
 
@@ -233,7 +232,7 @@ def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
     """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
-    slowed = (row.get("throttle_reasons") for row in rows if row.get("throttled"))
+    slowed = (row.get("throttled_by") for row in rows if row.get("throttled"))
     return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
 
 
@@ -326,85 +325,6 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
             label = f"{label} · {cell.run_id}"
         out.append(replace(cell, anchor=f"cell-{index}", label=label))
     return out
-
-
-def _workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
-    grouped: dict[str, dict[Key, list[Cell]]] = {}
-    for cell in cells:
-        grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
-    workloads = []
-    for number, name in enumerate(sorted(grouped), start=1):
-        groups = _with_sources(grouped[name])
-        ordered = sorted(
-            groups,
-            key=lambda key: (key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset),
-        )
-        done = tuple(_group(f"group-{number}-{at}", key, groups[key]) for at, key in enumerate(ordered, start=1))
-        workloads.append(_described(f"workload-{number}", name, done))
-    return tuple(workloads)
-
-
-def _with_sources(groups: Mapping[Key, list[Cell]]) -> dict[Key, list[Cell]]:
-    """Cells that ended before they told their data stand with the first group that is otherwise theirs."""
-    merged = {key: list(cells) for key, cells in groups.items() if key.data_source}
-    for key, cells in groups.items():
-        if not key.data_source:
-            home = next((other for other in merged if replace(other, data_source="") == key), key)
-            merged.setdefault(home, []).extend(cells)
-    return merged
-
-
-def _group(anchor: str, key: Key, cells: Sequence[Cell]) -> Group:
-    fit = sorted(
-        (cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf
-    )
-    # Each is set against the fastest: k cells are k - 1 questions, which together shall err in 5 % (Bonferroni).
-    level = 1 - (1 - statistics.LEVEL) / max(1, len(fit) - 1)
-    ranked = tuple(Ranked(cell, _ratio(cell, fit[0], level)) for cell in fit)
-    return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
-
-
-def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
-    """How much longer the cell's step takes than the best one's; an unsteady one counts over its whole interval."""
-    if cell is best:
-        return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
-    above, below = ([repeat.steady_step_seconds for repeat in one.repeats] for one in (cell, best))
-    ratio = statistics.ratio_estimate(above, below, level=level)
-    if ratio is None or cell.step is None or best.step is None:
-        raise ValueError("a ranked cell has a step time")
-    if not (cell.shifts or best.shifts):
-        return ratio
-    return statistics.spanning(ratio, levels([cell]), levels([best]))
-
-
-def levels(cells: Iterable[Cell]) -> list[float]:
-    """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
-    found = []
-    for cell in cells:
-        found += [cell.step.value] if cell.step else []
-        found += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
-    return found
-
-
-def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
-    """The workload with the words of its specification in bench, where this release knows it."""
-    spec = specification(name)
-    metric = spec.get("metric") or {}
-    band = metric.get("band")
-    return Workload(
-        anchor=anchor,
-        name=name,
-        title=spec.get("title", name),
-        items=spec.get("items", "items"),
-        metric=metric.get("name", ""),
-        band=(float(band[0]), float(band[1])) if band else None,
-        band_data=str(metric.get("band_data", "")),
-        band_needs=str(metric.get("band_needs") or ""),
-        chance=spec.get("chance"),
-        task=str(spec.get("task", "")),
-        learns=not spec or bool(metric),
-        groups=groups,
-    )
 
 
 def _skipped(rows: Iterable[Row]) -> tuple[Skipped, ...]:

@@ -18,7 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from reports.statistics import SEED, Array, median_draws, student_quantile
+from reports.statistics import SEED, Array, median_draws
+from reports.student import student_quantile
 
 Kind = Literal["ok", "slow", "fast", "unsure", "not-comparable", "no-reference", "wrong", "failed"]
 

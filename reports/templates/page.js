@@ -1,86 +1,68 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("figures").textContent);
   const root = document.documentElement;
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const drawn = new Map(); // element -> figure
-  let axis = "seconds";
-  let printing = false;
 
-  const dark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
-  const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const colour = (framework) => data.palette[data.colours[framework] || "grey"][dark() ? 1 : 0];
-  const phaseTints = ["import", "data", "build", "parity", "compile", "warm-up"];
-
-  function painted(trace) {
-    const meta = trace.meta || {};
-    const tint = meta.phase ? style(`--phase-${phaseTints.indexOf(meta.phase) + 1}`) : colour(meta.framework);
-    const out = { ...trace, marker: { ...trace.marker, color: tint } };
-    if (meta.phase) out.marker.line = { width: 1, color: style("--card") };
-    else if (trace.marker && trace.marker.line) out.marker.line = { ...trace.marker.line, color: meta.ring ? style("--card") : tint };
-    if (trace.line) out.line = { ...trace.line, color: tint };
-    if (trace.error_x) out.error_x = { ...trace.error_x, color: tint };
-    if (axis === "steps" && meta.steps) out.x = meta.steps;
-    return out;
+  // What a reader does not see at first lies in the page as text, and is built when it comes near the screen, is opened, is
+  // linked to or printed, and in idle moments: a page of a thousand cells opens as fast as one of six.
+  function build(part) {
+    const made = document.createElement("template");
+    made.innerHTML = part.textContent;
+    const nodes = [...made.content.children];
+    part.replaceWith(made.content);
+    for (const node of nodes) equip(node);
   }
+  const complete = (element) => element.querySelectorAll("noscript.later").forEach(build);
+  document.addEventListener("toggle", (event) => { if (event.target.open) complete(event.target); }, true);
 
-  function laid(figure) {
-    const layout = structuredClone(figure.layout);
-    const muted = style("--muted"), line = style("--line");
-    layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
-    layout.font = { family: style("--font"), size: 12.5, color: style("--ink") };
-    layout.hoverlabel = { bgcolor: style("--card"), bordercolor: line, font: { color: style("--ink") } };
-    for (const name of ["xaxis", "yaxis"]) {
-      Object.assign(layout[name], { gridcolor: line, linecolor: line, zerolinecolor: line, fixedrange: true });
-      layout[name].tickfont = { color: muted };
-      layout[name].title = { ...layout[name].title, font: { color: muted, size: 12.5 } };
-    }
-    if (layout.yaxis.ticktext) layout.yaxis.tickfont = { color: style("--ink") };
-    if (layout.legend) layout.legend.font = { color: muted };
-    for (const shape of layout.shapes || []) shape.line.color = muted;
-    for (const note of layout.annotations || []) note.font = { color: muted, size: 11.5 };
-    if (layout.meta && layout.meta[axis]) layout.xaxis.title.text = layout.meta[axis];
-    return layout;
-  }
-
-  function draw(element) {
-    const figure = data.figures[element.id];
-    const layout = laid(figure);
-    if (printing) layout.width = 640;
-    drawn.set(element, figure);
-    exportable(element);
-    return Plotly.react(element, figure.data.map(painted), layout, { displayModeBar: false, responsive: true });
-  }
-
-  const redraw = () => [...drawn.keys()].map(draw);
-  const plots = [...document.querySelectorAll(".plot")];
-
-  // A plot is drawn when it comes near the screen: a page of a thousand cells opens as fast as one of six.
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (entry.isIntersecting && !drawn.has(entry.target)) draw(entry.target);
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      if (target.classList.contains("plot")) plots.draw(target, exportable);
+      else if (target.show) target.show();
+      else complete(target);
     }
   }, { rootMargin: "600px" });
-  plots.forEach((element) => watcher.observe(element));
+
+  // Whatever of the page has buttons and plots in it.
+  function equip(element) {
+    for (const box of element.querySelectorAll(".box")) furnish(box);
+    for (const plot of element.querySelectorAll(".plot")) near.observe(plot);
+    for (const part of element.querySelectorAll(".box > noscript.later")) near.observe(part.parentElement);
+  }
+
+  const idle = window.requestIdleCallback || ((work) => setTimeout(() => work({ timeRemaining: () => 8 }), 20));
+  async function buildTheRest() {
+    await plots.ready().catch(() => {}); // where a plot is to be drawn it is told
+    const slice = (deadline) => {
+      do {
+        const part = document.querySelector("noscript.later");
+        if (!part) return;
+        build(part);
+      } while (deadline.timeRemaining() > 5);
+      idle(slice);
+    };
+    idle(slice);
+  }
+  addEventListener("load", () => idle(buildTheRest));
 
   const button = document.getElementById("theme");
-  const label = () => { button.textContent = dark() ? "Light theme" : "Dark theme"; };
+  const label = () => { button.textContent = plots.dark() ? "Light theme" : "Dark theme"; };
   button.hidden = false;
   button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
+    root.dataset.theme = plots.dark() ? "light" : "dark";
     try { localStorage.setItem("report-theme", root.dataset.theme); } catch (refused) { /* see theme.js */ }
     label();
-    redraw();
+    plots.redraw();
   });
-  system.addEventListener("change", () => { label(); redraw(); });
+  plots.system.addEventListener("change", () => { label(); plots.redraw(); });
   label();
 
-  for (const choice of document.querySelectorAll(".axis input")) {
+  for (const choice of document.querySelectorAll(".axis:not(.only) input")) {
     choice.closest(".axis").hidden = false;
     choice.addEventListener("change", () => {
-      axis = choice.value;
-      for (const other of document.querySelectorAll(`.axis input[value=${axis}]`)) other.checked = true;
-      redraw();
+      for (const other of document.querySelectorAll(`.axis:not(.only) input[value=${choice.value}]`)) other.checked = true;
+      plots.against(choice.value);
     });
   }
 
@@ -88,8 +70,35 @@
   for (const choice of document.querySelectorAll(".only input")) {
     choice.closest(".only").hidden = false;
     choice.addEventListener("change", () => {
+      complete(document.getElementById("overview"));
       for (const cell of document.querySelectorAll(".matrix [data-of]")) cell.hidden = choice.value !== "" && cell.dataset.of !== choice.value;
     });
+  }
+
+  // The Rosetta stone: of all files of a workload, two that the reader chooses stand side by side.
+  for (const stones of document.querySelectorAll(".stones")) {
+    const files = [...stones.children];
+    if (files.length < 2) continue;
+    const chosen = [0, 1];
+    const show = () => files.forEach((file, at) => {
+      file.hidden = !chosen.includes(at);
+      file.open = !file.hidden;
+      file.style.order = chosen.indexOf(at);
+    });
+    const choices = document.createElement("p");
+    choices.className = "axis";
+    for (const side of [0, 1]) {
+      const made = document.createElement("select");
+      made.setAttribute("aria-label", side ? "Right file" : "Left file");
+      for (const file of files) made.add(new Option(file.querySelector("summary").firstChild.textContent.trim()));
+      made.selectedIndex = chosen[side];
+      made.addEventListener("change", () => { chosen[side] = made.selectedIndex; show(); });
+      choices.append(made);
+    }
+    stones.before(choices);
+    stones.classList.add("beside");
+    near.observe(stones);
+    stones.show = show;
   }
 
   // Tables go out as CSV, plots as pictures.
@@ -124,6 +133,10 @@
     setTimeout(() => { button.textContent = before; }, 2000);
   }
 
+  const share = document.getElementById("share");
+  share.parentElement.hidden = !window.DecompressionStream;
+  share.addEventListener("click", async () => copy(share, await plots.inflated("summary")));
+
   const fileName = (label) => label.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60).replace(/^-|-$/g, "");
 
   function tools(label, actions) {
@@ -140,12 +153,12 @@
     return row;
   }
 
-  for (const box of document.querySelectorAll(".box")) {
-    const table = box.querySelector("table");
+  function furnish(box) {
     const label = box.getAttribute("aria-label");
+    const table = () => { complete(box); return commaSeparated(box.querySelector("table")); };
     box.before(tools(label, [
-      ["Copy", (made) => copy(made, commaSeparated(table))],
-      ["CSV", () => save(`${fileName(label)}.csv`, commaSeparated(table))],
+      ["Copy", (made) => copy(made, table())],
+      ["CSV", () => save(`${fileName(label)}.csv`, table())],
     ]));
   }
 
@@ -163,7 +176,7 @@
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
-    if (target) target.scrollIntoView();
+    if (target) { complete(target.closest("details") || target); target.scrollIntoView(); }
   };
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
@@ -173,12 +186,14 @@
   addEventListener("beforeprint", () => {
     chosen = root.dataset.theme;
     root.dataset.theme = "light";
-    printing = true;
-    plots.filter((element) => !element.closest("details:not([open])")).forEach(draw);
+    const shown = (element) => !element.closest("details:not([open])");
+    [...document.querySelectorAll("noscript.later")].filter(shown).forEach(build);
+    plots.print([...document.querySelectorAll(".plot")].filter(shown), 640);
   });
   addEventListener("afterprint", () => {
-    printing = false;
     if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
-    redraw();
+    plots.redraw();
   });
+
+  equip(document);
 })();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import reports
+from reports import summary, tables
 from runner.store import RunStore
 from tests.fixtures import large, synthetic
 
@@ -38,8 +40,13 @@ SWITCHES = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
+RUN = "20261120-230512-abcd"
 PREFERS_DARK = {"name": "prefers-color-scheme", "value": "dark"}
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
+
+
+# Every part that was left for later has been built.
+WHOLE = "document.readyState === 'complete' && !document.querySelector('noscript.later')"
 
 
 class Browser:
@@ -79,6 +86,7 @@ class Browser:
 
     def draw_everything(self) -> None:
         """Open every section and come by every table and plot, as a reader would who looks at it all."""
+        self.wait(WHOLE)
         self.run("document.querySelectorAll('.box').forEach((one) => { one.style.contentVisibility = 'visible'; })")
         self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         count = self.run("return document.querySelectorAll('.plot').length")
@@ -105,7 +113,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    run = synthetic.make_run(folder / "20261120-230512-abcd", repeats=2, reused=True)
+    run = synthetic.make_run(folder / RUN, repeats=2, reused=True)
     reports.render([run], folder / "report.html")
     return folder / "report.html"
 
@@ -150,6 +158,11 @@ def test_every_plot_is_drawn_with_points_inside_its_box(browser: Browser, page: 
              height: plot.getBoundingClientRect().height }))"""
     )
     assert len(drawn) == 2 * 4 + 2 * 5
+    # Windows, how often which came, busy CPUs and memory: each in a part of the plot, and none beside it.
+    parts = (
+        "return document.querySelectorAll('#provenance .plot')[0].querySelectorAll('.plot-container .subplot').length"
+    )
+    assert browser.run(parts) == 4
     assert all(plot["marks"] > 0 and plot["inside"] and plot["height"] > 80 for plot in drawn)
     assert sum(plot["errors"] for plot in drawn) == 5  # one interval for each measured cell
 
@@ -262,8 +275,32 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 rows["cells"][0].update(changes, image="torch-2.13.0-cpu" if "precision" in changes else image)
                 RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
         runs.append(run)
-    reports.render(runs, folder / "report.html")
+    # As if this checkout had measured them, so that its code is shown.
+    reports.render(runs, folder / "report.html", synthetic.digest("bench"))
     return folder / "report.html"
+
+
+def test_two_files_of_a_workload_stand_side_by_side_as_chosen(browser: Browser, rich_page: Path) -> None:
+    browser.open(rich_page)
+    browser.draw_everything()
+    shown = """return [...document.querySelectorAll('#workload-1 .stone')].filter((one) => one.open && one.offsetParent)
+      .map((one) => [one.querySelector('summary').firstChild.textContent.trim(), one.getBoundingClientRect().top,
+                     one.querySelectorAll('.code .k, .code .kn').length, one.querySelector('.lesson').textContent])"""
+    browser.run("document.querySelector('#workload-1 .stones').scrollIntoView()")
+    browser.wait("document.querySelectorAll('#workload-1 .stone[open]').length === 2")
+    left, right = browser.run(shown)
+    assert (left[0], right[0]) == ("JAX", "TensorFlow 2")
+    assert left[1] == right[1]  # at one height
+    assert min(left[2], right[2]) > 3  # keywords stand out
+    assert "Idiomatic here" in left[3]
+    assert left[3] != right[3]
+    browser.run("document.querySelector('#workload-1 h3 ~ .axis select[aria-label=\"Right file\"]').value = 'PyTorch'")
+    browser.run(
+        "document.querySelector('#workload-1 h3 ~ .axis select[aria-label=\"Right file\"]').dispatchEvent(new Event('change'))"
+    )
+    browser.wait("document.querySelectorAll('#workload-1 .stone[open]').length === 2")
+    assert {one[0] for one in browser.run(shown)} == {"JAX", "PyTorch"}
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1600, "light")])
@@ -302,6 +339,21 @@ def test_a_table_goes_out_as_csv_and_a_plot_as_picture(browser: Browser, page: P
     assert browser.complaints() == []
 
 
+def test_a_table_is_copied_as_csv_and_the_answers_as_markdown(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    browser.run("document.querySelector('[aria-label^=\"Copy: Results of cnn-cifar10\"]').click()")
+    browser.wait("document.querySelector('[aria-label^=\"Copy: Results of cnn-cifar10\"]').textContent === 'Copied'")
+    read = "const done = arguments[0]; navigator.clipboard.readText().then(done, (refused) => done(String(refused)))"
+    rows = list(csv.reader(browser.driver.execute_async_script(read).splitlines()))
+    assert len(rows) == 1 + 3
+    assert rows[0][0] == "Cell"
+    assert rows[1][0].startswith("torch-2.13.0-cpu")
+    browser.run("document.getElementById('share').click()")
+    browser.wait("document.getElementById('share').textContent === 'Copied'")
+    assert browser.driver.execute_async_script(read) == summary.markdown(tables.load([page.parent / RUN]))
+
+
 def downloaded(folder: Path, pattern: str, seconds: float = 20) -> list[Path]:
     """The files of a download that ended."""
     end = time.monotonic() + seconds
@@ -317,6 +369,9 @@ def test_the_overview_shows_a_workload_at_a_time_and_says_more_to_a_pointer(brow
     assert browser.run(shown) == 1 + 2
     browser.driver.find_element("css selector", ".only input[value=workload-2]").click()
     assert browser.run(shown) == 1 + 1
+    browser.driver.find_element("css selector", ".only input[value='']").click()
+    assert browser.run(shown) == 1 + 2
+    assert browser.complaints() == []
     assert "ms" in browser.run("return document.querySelector('.matrix td[data-of=workload-1]').title")
 
 
@@ -329,11 +384,56 @@ def seconds_until_usable(browser: Browser, page: Path) -> float:
     return float(browser.run("return performance.getEntriesByType('navigation')[0].loadEventEnd")) / 1000
 
 
-def test_a_page_of_a_hundred_cells_is_usable_within_two_seconds(browser: Browser, tmp_path: Path) -> None:
-    run = large.make_run(tmp_path / "run", 100, 60)
-    reports.render([run], tmp_path / "report.html")
+# The bar is set for 1000, which take a minute to render: DLBENCH_REPORT_CELLS=1000.
+CELLS = int(os.environ.get("DLBENCH_REPORT_CELLS", "100"))
+
+
+@pytest.fixture(scope="module")
+def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("large")
+    reports.render([large.make_run(folder / "run", CELLS, 60)], folder / "report.html")
+    return folder / "report.html"
+
+
+def test_a_page_of_many_cells_is_usable_within_two_seconds(browser: Browser, large_page: Path) -> None:
     # A busy machine may be slow once; a page that is slow is slow each time.
-    assert min(seconds_until_usable(browser, tmp_path / "report.html") for _ in range(4)) <= 2
+    assert min(seconds_until_usable(browser, large_page) for _ in range(4)) <= 2
+
+
+def test_what_is_left_for_later_comes_when_it_is_opened_copied_or_printed_and_all_of_it_when_idle(
+    browser: Browser, large_page: Path
+) -> None:
+    never = "window.requestIdleCallback = (work) => { window.resume = work; return 0; }"
+    added = browser.command("Page.addScriptToEvaluateOnNewDocument", source=never)
+    try:
+        browser.open(large_page, anchor="#cell-7")
+        browser.wait("document.getElementById('cell-7').querySelector('dl')")
+        left = "return document.querySelectorAll('noscript.later').length"
+        assert browser.run(left) > 0.8 * CELLS
+        browser.run("document.getElementById('cell-9').open = true")
+        browser.wait("document.getElementById('cell-9').querySelector('dl')")
+        table = "document.querySelector('[aria-label=\"Parity by cell and quantity\"] table')"
+        assert not browser.run(f"return {table}")
+        browser.run("dispatchEvent(new Event('beforeprint'))")
+        assert browser.run(f"return {table}.rows.length") == 1 + CELLS
+        browser.run("dispatchEvent(new Event('afterprint'))")
+        assert browser.run(left) > 0.8 * CELLS  # what is closed is not printed
+    finally:
+        browser.command("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+    browser.open(large_page)
+    browser.wait(WHOLE, 60)
+    assert browser.run("return document.querySelectorAll('#provenance dl').length") == 1 + CELLS
+    assert browser.complaints() == []
+
+
+def test_without_scripts_every_part_is_there(browser: Browser, large_page: Path) -> None:
+    browser.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(large_page)
+        assert len(browser.driver.find_elements("css selector", "#provenance dl")) == 1 + CELLS
+        assert len(browser.driver.find_elements("css selector", "#parity tbody tr")) == CELLS
+    finally:
+        browser.command("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def test_paper_is_light_and_no_plot_is_wider_than_it(browser: Browser, page: Path) -> None:

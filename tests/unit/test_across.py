@@ -149,7 +149,7 @@ def test_several_runs_have_a_section_on_what_moved(tmp_path: Path) -> None:
 
 
 def test_energy_and_throttling_are_shown_where_the_store_has_them(tmp_path: Path) -> None:
-    row = {"joules_per_item": 0.25, "mean_power_watts": 612.0, "throttled": True, "throttle_reasons": ["heat"]}
+    row = {"joules_per_item": 0.25, "mean_power_watts": 612.0, "throttled": True, "throttled_by": ["heat"]}
     assert tables._costs([row, {**row, "joules_per_item": 0.35}]) == {"joules_per_item": 0.3, "mean_power_watts": 612.0}
     assert tables._throttled([row, {}]) == ("heat",)
     assert tables._throttled([{**row, "throttled": False}]) == ()

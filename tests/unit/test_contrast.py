@@ -10,7 +10,8 @@ import pytest
 
 from reports import contrast, statistics, tables
 from reports.contrast import Contrast, Side, contrasts
-from reports.statistics import Array, Estimate, holm, p_value, ratio_estimate, student_quantile, student_tail
+from reports.statistics import Array, Estimate, holm, p_value, ratio_estimate
+from reports.student import student_quantile, student_tail
 from tests.fixtures import synthetic
 
 TRIALS = 2000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from reports.operators import RateCurve
 from reports.peaks import Peak, peak_of
 from runner.store import RunStore
 from tests.fixtures import synthetic
+from tests.fixtures.pages import figures
 
 
 def windows(
@@ -207,9 +207,7 @@ def test_the_page_has_a_section_of_operations_and_ranks_only_the_rest(run: Path)
     data = tables.load([run])
     assert {workload.name for workload in data.ranked} == {"cnn-cifar10", "gru-imdb"}
     assert all(group.key.workload != "ops" for group in data.groups)
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.S)
-    assert found is not None
-    titles = [figure["layout"]["yaxis"]["title"]["text"] for figure in json.loads(found[1])["figures"].values()]
+    titles = [figure["layout"]["yaxis"]["title"]["text"] for figure in figures(html).values()]
     assert {"GFLOP/s", "GB/s"} <= set(titles)
 
 

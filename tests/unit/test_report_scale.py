@@ -25,7 +25,7 @@ MEBIBYTE = 2**20
 def pandas_seconds(folder: Path) -> float:
     """Seconds that pandas takes to read every table of a run and to group the long ones as the report must."""
     begin = time.perf_counter()
-    for table in ("cells", "samples", "metrics", "parity"):
+    for table in ("cells", "samples", "metrics", "parity", "telemetry"):
         parts = [pd.read_parquet(path) for path in sorted((folder / table).glob("*.parquet"))]
         frame = pd.concat(parts, ignore_index=True)
         if table in ("samples", "metrics"):

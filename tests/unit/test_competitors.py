@@ -1,0 +1,57 @@
+"""An answer over several runs: each cell stands in it once, and it is said which runs speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports import findings, summary, tables
+from reports.findings import Finding
+from tests.fixtures import synthetic
+
+DAYS = {
+    name: {"created": f"2026-11-{day}T08:00:00+00:00"}
+    for name, day in (("monday", 16), ("tuesday", 17), ("friday", 20))
+}
+
+
+def answers(folder: Path, **drivers: str) -> list[Finding]:
+    """The answers over runs of these names, each with its driver."""
+    runs = [
+        synthetic.make_run(
+            folder / name, repeats=2, draw=draw, everywhere={"driver_version": driver}, manifest=DAYS[name]
+        )
+        for draw, (name, driver) in enumerate(drivers.items())
+    ]
+    return list(findings.findings(tables.load(runs)))
+
+
+def test_runs_between_which_nothing_changed_count_as_one_with_all_their_repeats(tmp_path: Path) -> None:
+    for found in answers(tmp_path, tuesday="550", monday="550"):
+        labels = [entry.cell.label for entry in found.group.ranked]
+        assert len(set(labels)) == len(labels) <= 3
+        assert not any("monday" in label or "tuesday" in label for label in labels)
+        assert all(len(entry.cell.repeats) == 4 for entry in found.group.ranked)
+        assert all(entry.cell.run_id == "tuesday" for entry in found.group.ranked)  # where its link leads
+        assert "Each cell counts once, with the repeats of all its runs" in found.caveats[0]
+
+
+def test_after_a_change_the_newest_state_counts_and_the_change_is_told(tmp_path: Path) -> None:
+    found = answers(tmp_path, monday="550", tuesday="580", friday="580")[0]
+    assert all(len(entry.cell.repeats) == 4 for entry in found.group.ranked)
+    said = [words for words in found.caveats if "counts as run" in words]
+    assert len(said) == 3
+    assert "counts as run tuesday and friday measured it, after driver 550 → 580." in said[0]
+
+
+def test_one_run_is_left_as_it_is(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
+    assert [found.group for found in findings.findings(data)] == list(data.groups)
+
+
+def test_the_summary_of_several_runs_lists_each_cell_once(tmp_path: Path) -> None:
+    runs = [
+        synthetic.make_run(tmp_path / name, repeats=2, draw=at, manifest=DAYS[name]) for at, name in enumerate(DAYS)
+    ]
+    text = summary.markdown(tables.load(runs))
+    assert text.count("| torch-2.13.0-cpu |") == 2  # one for each workload
+    assert "cell counts once" in text
