@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from bench import curve, frameworks, operators, parallel, parity, ranks, workloads
-from bench.adapters import check_mode, load_adapter, load_framework
+from bench.adapters import check_mode, check_precision, load_adapter, load_framework
 from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
@@ -79,6 +79,7 @@ def check_adapter(options):
     setup = setup_of(options, 1, False)
     parallel.check(options.framework, workloads.declaration(options.workload), options.devices)
     check_mode(options.framework, options.mode)
+    check_precision(options.framework, options.workload, options.precision, options.device, options.devices)
     framework = load_framework(options.framework)
     framework.configure(setup)
     adapter_class = load_adapter(options.framework, options.workload)
@@ -99,13 +100,16 @@ def check_adapter(options):
         followed = curve.compare(options.workload, curve.follow(options.workload, adapter))
     if hasattr(adapter, "step"):
         failed += parity.check_training(
-            options.workload, group.whole(group.build(adapter_class, setup._replace(training=True)))
+            options.workload,
+            group.whole(group.build(adapter_class, setup._replace(training=True))),
+            options.precision,
         )
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],
         "workload": options.workload,
         "mode": options.mode,
+        "precision": options.precision,
         "devices": options.devices,
         "variant": parity.variant_of(adapter_class, options.workload),
         "failed": failed,

@@ -2,7 +2,7 @@
 
 import importlib
 
-from bench import frameworks, workloads
+from bench import frameworks, mixed, workloads
 from bench.errors import Unsupported
 
 # a workload's task -> the class that its adapter has
@@ -23,6 +23,21 @@ def check_mode(name, mode):
     if mode not in declared:
         has = ", ".join("%s (%s)" % pair for pair in sorted(declared.items()))
         raise Unsupported("%s has no mode %r; it has: %s" % (name, mode, has))
+
+
+def check_precision(name, workload, precision, device, devices=1):
+    """Raises Unsupported for a precision that the workload has not, or that the framework does not compute on "cpu" or on "cuda"."""
+    if precision not in workloads.declaration(workload)["precisions"]:
+        raise Unsupported("%s has no precision %s" % (workload, precision))
+    if mixed.half(precision) is None:
+        return
+    declared = frameworks.declaration(name).get("amp", {})
+    if precision not in declared:
+        raise Unsupported("%s does not compute %s here" % (name, precision))
+    if declared[precision].get(device):
+        raise Unsupported("%s does not compute %s on %s: %s" % (name, precision, device, declared[precision][device]))
+    if devices > 1:
+        raise Unsupported("%s is measured on one device: loss scaling was not proved on several" % precision)
 
 
 def load_adapter(framework, workload):

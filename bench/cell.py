@@ -7,8 +7,7 @@ import time
 import numpy as np
 
 from bench import environment, parallel, parity, profiling, workloads
-from bench.adapters import check_mode, load_adapter, load_framework
-from bench.errors import Unsupported
+from bench.adapters import check_mode, check_precision, load_adapter, load_framework
 from bench.setup import Setup
 
 
@@ -60,6 +59,7 @@ class Cell(object):
         o = self.options
         with self.phase("import"):
             check_mode(o.framework, o.mode)
+            check_precision(o.framework, o.workload, o.precision, o.device, o.devices)
             parallel.check(o.framework, self.declared, o.devices)
             framework = load_framework(o.framework)
             framework.configure(self.setup(True))
@@ -76,8 +76,6 @@ class Cell(object):
             described["settings"].update(learning_rate="the workload's, whatever the batch of all devices")
         described["settings"].update(self.settings())
         self.emit("environment", **described)
-        if o.precision not in self.declared["precisions"]:
-            raise Unsupported("%s has no precision %s" % (o.workload, o.precision))
         with self.phase("data"):
             data = self.load_data()
         with self.phase("parity"):

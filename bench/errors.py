@@ -17,3 +17,9 @@ class DataError(BenchError):
     """A data file is missing or wrong. The message names the file, what is wrong and the fix."""
 
     kind = "data"
+
+
+class Overflow(BenchError):
+    """A loss scaler skipped steps that were to be measured or checked: what would be told is not training."""
+
+    kind = "framework"

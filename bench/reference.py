@@ -4,11 +4,21 @@ Each layer returns its output and what its gradient needs. Every output passes t
 the reference itself, and a model of finite precision when the bounds of the parity check are derived (bench.parity).
 """
 
+import collections
+
 import numpy as np
 
 
 class Exact(object):
-    """No rounding: float64 as it is."""
+    """No rounding: float64 as it is. `scale` is what the loss is multiplied with before its gradient is taken."""
+
+    scale = 1.0
+
+    def operand(self, value):
+        return value
+
+    def half(self, value):
+        return value
 
     def matmul(self, value, terms):
         return value
@@ -33,13 +43,23 @@ class MonteCarlo(object):
     precision: the gradient of a unit that no input of the batch lights stays 0, and Adam, which divides by its size, leaves it in peace.
     """
 
+    scale = 1.0
+
     def __init__(self, random, unit, operand):
         self.random = random
         self.unit = unit
-        self.operand = operand
+        self.operand_unit = operand
+
+    def operand(self, value):
+        """A factor of a product, as it goes in: here its rounding is part of the product's error."""
+        return value
+
+    def half(self, value):
+        """What mixed precision computes in the half type beside products."""
+        return value
 
     def matmul(self, value, terms):
-        scale = (self.unit * np.sqrt(terms) + self.operand * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
+        scale = (self.unit * np.sqrt(terms) + self.operand_unit * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
         return value + scale * self.random.standard_normal(value.shape) * (value != 0)
 
     def sum(self, value, terms):
@@ -53,6 +73,51 @@ class MonteCarlo(object):
     def difference(self, value):
         """1 - p for a p near 1 that was rounded before: the error is that of p, however small the difference."""
         return value + self.unit * self.random.standard_normal()
+
+
+# A floating-point type of 16 bits: its significand's bits with the hidden one, the exponent of its least normal number, its largest number.
+HalfType = collections.namedtuple("HalfType", "bits least_exponent most")
+FLOAT16 = HalfType(11, -14, 65504.0)
+BFLOAT16 = HalfType(8, -126, (2.0 - 2.0**-7) * 2.0**127)
+_EXPONENT = np.int64(0x7FF0000000000000)  # its bits in a float64
+
+
+class Mixed(MonteCarlo):
+    """Mixed precision: factors rounded to a half type, summed in float32, stored in the half type; losses and optimisers in float32.
+
+    Factors are rounded to nearest, as every framework rounds them. What is stored goes up or down at random, up the more often the
+    nearer that is, so that it is right on average (Parker's random rounding). Its variance is twice that of rounding to nearest: a
+    product's, and that of the bias that many add afterwards. What a recurrent cell computes between its products is rounded twice so: as
+    often as four operations of the half type, of which h' = (1 - z) n + z h takes the most, where nothing fuses them. `scale` is the
+    loss scale: float16 loses gradients below 6e-8 and has none above 65 504, which raises OverflowError.
+    """
+
+    def __init__(self, random, kind, scale):
+        super(Mixed, self).__init__(random, 2.0**-24, 0.0)
+        self.kind = kind
+        self.scale = scale
+
+    def operand(self, value):
+        quantum = self._quantum(value)
+        return np.rint(value / quantum) * quantum
+
+    def half(self, value):
+        return self._stored(self._stored(value))
+
+    def matmul(self, value, terms):
+        return self._stored(super(Mixed, self).matmul(value, terms))
+
+    def _stored(self, value):
+        quantum = self._quantum(value)
+        return np.floor(value / quantum + self.random.uniform(size=np.shape(value))) * quantum
+
+    def _quantum(self, value):
+        """The distance between a value's neighbours in the half type."""
+        value = np.asarray(value, dtype=np.float64)
+        if np.max(np.abs(value)) > self.kind.most:
+            raise OverflowError("%g is beyond the half type; take a smaller loss scale" % np.max(np.abs(value)))
+        powers = (value.view(np.int64) & _EXPONENT).view(np.float64)  # of two, the largest below each value
+        return np.maximum(powers, 2.0**self.kind.least_exponent) * 2.0 ** (1 - self.kind.bits)
 
 
 # -- convolution network ---------------------------------------------------------------------------------------------
@@ -70,6 +135,7 @@ def windows(x, size, pad, stride=1, fill=0.0):
 
 def conv2d(x, w, b, pad, rounding, stride=1):
     """Cross-correlation. x (N, C, H, W), w (O, C, k, k), b (O,) or 0 -> (N, O, H', W')."""
+    x, w, b = rounding.operand(x), rounding.operand(w), rounding.operand(b)
     seen = windows(x, w.shape[2], pad, stride)
     patches = seen.reshape(-1, w[0].size)
     flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
@@ -81,6 +147,7 @@ def conv2d_gradient(dy, cache, rounding, need_dx=True):
     """Gradients (dx, dw, db) of a convolution of stride 1; dx is None where it is not needed (the network's input)."""
     patches, w, pad = cache
     size = w.shape[2]
+    dy = rounding.operand(dy)
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
     dw = rounding.matmul(flat.T.dot(patches).reshape(w.shape), flat.shape[0])
     db = rounding.matmul(flat.sum(axis=0), flat.shape[0])
@@ -167,31 +234,33 @@ def max_pool_gradient(dy, cache):
 
 def dense(x, w, b, rounding):
     """x (N, in), w (out, in), b (out,) -> (N, out)."""
+    x, w, b = rounding.operand(x), rounding.operand(w), rounding.operand(b)
     return rounding.matmul(x.dot(w.T) + b, x.shape[1]), (x, w)
 
 
 def dense_gradient(dy, cache, rounding):
     x, w = cache
+    dy = rounding.operand(dy)
     dx = rounding.matmul(dy.dot(w), w.shape[0])
     return dx, rounding.matmul(dy.T.dot(x), x.shape[0]), rounding.matmul(dy.sum(axis=0), x.shape[0])
 
 
 def softmax_cross_entropy(logits, labels, rounding):
-    """Mean over the batch of -log softmax(logits)[label]; returns (loss, gradient of the logits)."""
+    """Mean over the batch of -log softmax(logits)[label]; returns (loss, gradient of the logits, times the loss scale)."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     rows = np.arange(len(labels))
     loss = -log_p[rows, labels].mean()
     d = rounding.elementwise(np.exp(log_p))
     d[rows, labels] -= 1.0
-    return float(rounding.elementwise(np.array(loss))), d / len(labels)
+    return float(rounding.elementwise(np.array(loss))), rounding.scale * d / len(labels)
 
 
 def sigmoid_cross_entropy(logits, labels, rounding):
-    """Mean over batch and classes of the binary cross-entropy of sigmoid(logits); returns (loss, gradient of the logits)."""
+    """Mean over batch and classes of the binary cross-entropy of sigmoid(logits); returns as softmax_cross_entropy does."""
     losses = np.maximum(logits, 0.0) - logits * labels + np.log1p(np.exp(-np.abs(logits)))
     d = rounding.elementwise(sigmoid(logits)) - labels
-    return float(rounding.elementwise(np.array(losses.mean()))), d / labels.size
+    return float(rounding.elementwise(np.array(losses.mean()))), rounding.scale * d / labels.size
 
 
 # -- recurrent network -----------------------------------------------------------------------------------------------
@@ -207,16 +276,17 @@ def gru(x, w, b, u, c, rounding):
     w (3H, in), u (3H, H), b and c (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
+    x, w, b, u, c = (rounding.operand(each) for each in (x, w, b, u, c))
     h = np.zeros((x.shape[1], size))
     steps = []
     for x_t in x:
         gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
         gh = rounding.matmul(h.dot(u.T) + c, size)
-        r = rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size]))
-        z = rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size : 2 * size]))
-        n = rounding.elementwise(np.tanh(gi[:, 2 * size :] + r * gh[:, 2 * size :]))
+        r = rounding.half(rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size])))
+        z = rounding.half(rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size : 2 * size])))
+        n = rounding.half(rounding.elementwise(np.tanh(gi[:, 2 * size :] + r * gh[:, 2 * size :])))
         steps.append((x_t, h, r, z, n, gh[:, 2 * size :]))
-        h = rounding.elementwise((1.0 - z) * n + z * h)
+        h = rounding.half(rounding.elementwise((1.0 - z) * n + z * h))
     return h, (steps, w, u)
 
 
@@ -229,13 +299,13 @@ def gru_gradient(dh, cache, rounding):
         dn = dh * (1.0 - z) * (1.0 - n * n)
         dz = dh * (h - n) * z * (1.0 - z)
         dr = dn * ghn * r * (1.0 - r)
-        d_gi = np.concatenate([dr, dz, dn], axis=1)
-        d_gh = np.concatenate([dr, dz, dn * r], axis=1)
+        d_gi = rounding.half(np.concatenate([dr, dz, dn], axis=1))
+        d_gh = rounding.half(np.concatenate([dr, dz, dn * r], axis=1))
         inputs.append(x_t)
         states.append(h)
         d_inputs.append(d_gi)
         d_states.append(d_gh)
-        dh = rounding.elementwise(dh * z) + rounding.matmul(d_gh.dot(u), 3 * size)
+        dh = rounding.half(rounding.elementwise(dh * z) + rounding.matmul(d_gh.dot(u), 3 * size))
     x, h = np.concatenate(inputs), np.concatenate(states)
     d_gi, d_gh = np.concatenate(d_inputs), np.concatenate(d_states)
     rows = len(x)
@@ -255,16 +325,21 @@ def gru_reset_before(x, w, b, u, rounding):
     x (T, N, in) -> last state (N, H); w (3H, in), u (3H, H), b (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
+    x, w, b, u = (rounding.operand(each) for each in (x, w, b, u))
     h = np.zeros((x.shape[1], size))
     steps = []
     for x_t in x:
         gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
         gh = rounding.matmul(h.dot(u[: 2 * size].T), size)
-        r = rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size]))
-        z = rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size:]))
-        n = rounding.elementwise(np.tanh(gi[:, 2 * size :] + rounding.matmul((r * h).dot(u[2 * size :].T), size)))
+        r = rounding.half(rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size])))
+        z = rounding.half(rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size:])))
+        n = rounding.half(
+            rounding.elementwise(
+                np.tanh(gi[:, 2 * size :] + rounding.matmul(rounding.half(r * h).dot(u[2 * size :].T), size))
+            )
+        )
         steps.append((x_t, h, r, z, n))
-        h = rounding.elementwise((1.0 - z) * n + z * h)
+        h = rounding.half(rounding.elementwise((1.0 - z) * n + z * h))
     return h, (steps, w, u)
 
 
@@ -276,14 +351,15 @@ def gru_reset_before_gradient(dh, cache, rounding):
     for x_t, h, r, z, n in reversed(steps):
         dn = dh * (1.0 - z) * (1.0 - n * n)
         dz = dh * (h - n) * z * (1.0 - z)
+        dn = rounding.half(dn)
         d_reset = rounding.matmul(dn.dot(u[2 * size :]), size)
         dr = d_reset * h * r * (1.0 - r)
         inputs.append(x_t)
         states.append(h)
-        reset_states.append(r * h)
-        d_gates.append(np.concatenate([dr, dz, dn], axis=1))
+        reset_states.append(rounding.operand(r * h))
+        d_gates.append(rounding.half(np.concatenate([dr, dz, dn], axis=1)))
         d_recurrent = rounding.matmul(d_gates[-1][:, : 2 * size].dot(u[: 2 * size]), 2 * size)
-        dh = rounding.elementwise(dh * z + d_reset * r) + d_recurrent
+        dh = rounding.half(rounding.elementwise(dh * z + d_reset * r) + d_recurrent)
     d = np.concatenate(d_gates)
     rows = len(d)
     dx = rounding.matmul(d.dot(w), 3 * size).reshape(len(steps), -1, w.shape[1])[::-1]

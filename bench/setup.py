@@ -2,7 +2,8 @@
 
 import collections
 
-# device: "cpu" | "cuda"; precision: "fp32" | "tf32"; mode: how the framework compiles, "default" its own habit;
+# device: "cpu" | "cuda"; precision: "fp32" | "tf32" | "amp-fp16" | "amp-bf16" (bench.mixed), of ops others;
+# mode: how the framework compiles, "default" its own habit;
 # threads: CPU threads to compute with; seed: of everything random in training (dropout);
 # training: False in the parity check, where dropout is off; devices: how many work on one batch (bench.parallel);
 # rank: which of them is this process's, where each has a process.

@@ -7,11 +7,15 @@ Nothing happens inside a window that a person's own loop would not do: take a mi
 import math
 import time
 
+from bench.errors import Overflow
+
 # Warm-up ends when the last steps are no longer clearly faster than the ones before them.
 WARMUP_GROUP = 3
 WARMUP_GAIN = 0.05
 # A window should be long against the clock and the synchronisation (microseconds): 0.1 s makes both at most 1e-4 of it.
 WINDOW_SECONDS = 0.1
+# Each halves the loss scale: so many bring any that float32 holds below the least loss.
+MOST_SKIPPED = 256
 
 
 class Sample(object):
@@ -50,18 +54,41 @@ class Loop(object):
 
     `observe(sample, handle)` is called after each window, outside the clock. `seconds` is the training time so far and `steps` the
     steps so far, first step and warm-up inside. Of several processes all go by one clock: `agree(seconds)` gives each that of the first,
-    so that they take the same number of steps.
+    so that they take the same number of steps. `skipped()` is how many steps a loss scaler has skipped so far: their time counts, since
+    training takes it, and they do not.
     """
 
-    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=float):
+    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=float, skipped=int):
         self._step, self._batches, self._synchronize = step, batches, synchronize
-        self._observe, self._clock, self._agree = observe, clock, agree
+        self._observe, self._clock, self._agree, self._skipped = observe, clock, agree, skipped
+        self.skipped = skipped()
         self.samples = []
         self.seconds = 0.0
         self.steps = 0
 
     def window(self, stage, steps):
-        """Run and keep one window; returns its seconds per step."""
+        """Run and keep one window; returns its seconds per step. One whose every step was skipped goes on until one is taken."""
+        begin, seconds, trained = None, 0.0, 0
+        for _ in range(MOST_SKIPPED):
+            now, more, handle = self._run(steps)
+            begin, seconds = now if begin is None else begin, seconds + more
+            before, self.skipped = self.skipped, self._skipped()
+            trained += steps - (self.skipped - before)
+            if trained:
+                break
+        else:
+            raise Overflow(
+                "%d windows in a row had no step that the loss scaler did not skip; training diverged" % MOST_SKIPPED
+            )
+        sample = Sample(len(self.samples), stage, begin, seconds, trained)
+        self.samples.append(sample)
+        self.seconds += seconds
+        self.steps += trained
+        self._observe(sample, handle)
+        return seconds / trained
+
+    def _run(self, steps):
+        """(when so many steps began, the seconds that they took, the last one's handle)."""
         step, batches, handle = self._step, self._batches, None
         self._synchronize()
         begin = self._clock()
@@ -69,13 +96,7 @@ class Loop(object):
             x, y = next(batches)
             handle = step(x, y)
         self._synchronize()
-        seconds = self._agree(self._clock() - begin)
-        sample = Sample(len(self.samples), stage, begin, seconds, steps)
-        self.samples.append(sample)
-        self.seconds += seconds
-        self.steps += steps
-        self._observe(sample, handle)
-        return seconds / steps
+        return begin, self._agree(self._clock() - begin), handle
 
     def unmeasured(self, steps):
         """Run steps that are kept nowhere, and wait for the device."""
@@ -123,7 +144,7 @@ class Loop(object):
         while left > 0:
             count = min(steps_per_window, left)
             self.window("steady", count)
-            left -= count
+            left -= self.samples[-1].steps
 
 
 def steps_per_window(step_seconds):

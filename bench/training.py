@@ -5,13 +5,14 @@ import math
 
 import numpy as np
 
-from bench import auc, canonical, data, parallel, timing, weights
+from bench import auc, canonical, data, mixed, parallel, timing, weights
 from bench.cell import Cell
 from bench.data import chestxray, png
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
 WAITING = "waiting for data"  # the metric: the share of a window's time
+SKIPPED = "skipped steps"  # the metric: of a loss scaler, so far; told where there are some
 
 
 class TrainingCell(Cell):
@@ -20,17 +21,20 @@ class TrainingCell(Cell):
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
         self.batch = parallel.batch_of_all(self.batch, options.devices, options.scaling)
+        self.skipped = 0
         self.waited = None  # seconds until the last window, where the feed makes its batches while the steps run
 
     def settings(self):
-        """What this cell does with its data, for the environment."""
-        if self.declared["data"] != chestxray.NAME:
-            return {}
-        return {
-            "png_decoder": png.DECODER,
-            "loader_threads": self.setup(True).threads,
-            "parameters": "pretrained, of a given file" if self.weight_file() else "canonical",
-        }
+        """What this cell does with its data and in which types it computes, for the environment."""
+        half = mixed.half(self.options.precision)
+        found = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
+        if self.declared["data"] == chestxray.NAME:
+            found.update(
+                png_decoder=png.DECODER,
+                loader_threads=self.setup(True).threads,
+                parameters="pretrained, of a given file" if self.weight_file() else "canonical",
+            )
+        return found
 
     def weight_file(self):
         """The user's pretrained parameters beside the pictures, or None."""
@@ -93,6 +97,7 @@ class TrainingCell(Cell):
                 loop, sample, parallel.mean(self.group, training.value(handle)), batches
             ),
             agree=lambda seconds: self.group.gather(seconds)[0],
+            skipped=getattr(training, "skipped", int),
         )
         self.evaluate(training, feed, loop)
         with self.phase("compile"):
@@ -130,6 +135,9 @@ class TrainingCell(Cell):
     def tell_window(self, loop, sample, loss, batches):
         self.tell_sample(sample)
         self.tell_metric("loss", "train", loop, loss)
+        if loop.skipped > self.skipped:
+            self.skipped = loop.skipped
+            self.tell_metric(SKIPPED, "train", loop, loop.skipped)
         if self.waited is not None:
             self.tell_metric(WAITING, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds))
             self.waited = batches.seconds

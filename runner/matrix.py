@@ -126,7 +126,8 @@ def look_ahead(options: Options) -> Prospect:
     modes = {name: tuple(each.modes) for name, each in declared.items()}
     parallel = {name for name, each in declared.items() if each.parallel}
     unfit = Room(engine).unfit
-    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel)
+    amp = {name: each.amp for name, each in declared.items()}
+    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel, amp)
     expectation = Expectation(known, expect.seen(options.out))
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 

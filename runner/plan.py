@@ -14,6 +14,10 @@ from runner.workloads import Workload
 
 # TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9)}
+# Mixed precision takes what its half type takes.
+_HALF = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+# Framework -> mixed precision -> the kinds of devices where it does not train all the same, and why.
+Amp = Mapping[str, Mapping[Any, Mapping[Any, str]]]
 _NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
 
 
@@ -131,11 +135,12 @@ def plan(
     machine: Machine,
     unfit: Callable[[Image], str | None],
     parallel: Collection[str] = (),
+    amp: Amp | None = None,
 ) -> Plan:
     """Every combination of the images and workloads on this machine, as a cell or as a skip. Raises PlanError.
 
     `unfit` says why the engine cannot run an image; `adapters` are (framework, module) pairs; `modes` are each framework's;
-    `parallel` are the frameworks that train on several devices.
+    `parallel` are the frameworks that train on several devices; `amp` is what each says of mixed precision.
     """
     _check_names(request, images, workloads, modes)
     twins = {image.cpu_twin for image in images if image.cpu_twin}
@@ -151,6 +156,7 @@ def plan(
                 or _adapter_reason(framework, workload, adapters)
                 or _mode_reason(framework, mode, modes[framework])
                 or _precision_reason(precision, workload, image, target.gpu)
+                or _amp_reason(framework, precision, target, amp or {})
                 or _memory_reason(workload, target.gpu)
                 or _several_reason(framework, workload, target.count, parallel, request)
             )
@@ -339,9 +345,9 @@ def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu
         return f"{workload.name} is not specified at {precision}"
     if gpu is None and precision in _NOT_ON_A_CPU:
         return _NOT_ON_A_CPU[precision]
-    if precision not in image.precisions:
+    if _HALF.get(precision, precision) not in image.precisions:
         return f"the image does not offer {precision}"
-    needed = _MIN_CAPABILITY.get(precision)
+    needed = _MIN_CAPABILITY.get(_HALF.get(precision, precision))
     if gpu and needed and _numbers(gpu.compute_capability) < needed:
         return f"{gpu.model} has no {precision}: it takes compute capability {needed[0]}.{needed[1]}"
     return None
@@ -349,3 +355,17 @@ def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+
+
+def _amp_reason(framework: str, precision: str, target: _Target, amp: Amp) -> str | None:
+    """Why a framework does not train in mixed precision on a device; the cell itself refuses for the same reasons (bench.adapters)."""
+    if precision not in _HALF:
+        return None
+    declared = amp.get(framework, {})
+    if precision not in declared:
+        return f"{framework} does not compute {precision} here"
+    if why := declared[precision].get(target.kind):
+        return f"{framework} does not compute {precision} on {target.kind}: {why}"
+    if target.count > 1:
+        return f"{precision} is measured on one device: loss scaling was not proved on several"
+    return None

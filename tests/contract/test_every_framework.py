@@ -2,7 +2,8 @@
 
 Parity is checked here for each image, framework, workload and mode; of the networks on MNIST once for each framework, in its own mode, as
 the larger networks have the same layers. The learning curve takes a framework one to five minutes: two go through it always.
-DLBENCH_CURVES=all checks all of it.
+DLBENCH_CURVES=all checks all of it. Of mixed precision float16, which has a loss scale besides, is always checked in four
+frameworks, on one workload.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,23 @@ CASES = [
 ]
 
 
+# mixed precision: (image, framework, precision, workload)
+ALWAYS_MIXED = {
+    ("torch", "amp-fp16", "cnn-mnist"),
+    ("keras_torch", "amp-fp16", "cnn-mnist"),
+    ("jax", "amp-fp16", "mlp-mnist"),
+}
+ALWAYS_MIXED |= {("tensorflow", "amp-fp16", "mlp-mnist")}
+MIXED = [
+    pytest.param(image, framework, precision, workload, id=f"{image}-{framework}-{precision}-{workload}")
+    for image, framework, mode, workload in (case.values for case in CASES)
+    if mode == "default"
+    for precision, unable in load_frameworks()[str(framework)].amp.items()
+    if precision in load_workloads()[str(workload)].precisions
+    and precision.removeprefix("amp-") in load_catalog()[str(image)].precisions
+    and "cpu" not in unable
+]
+
 # the first image that has a framework
 FIRST_IMAGES = {case.values[1]: case.values[0] for case in reversed(CASES)}
 
@@ -66,20 +85,36 @@ def test_an_adapter_computes_what_the_specification_says(
         pytest.skip(f"{workload} is checked once for each framework; DLBENCH_CURVES=all checks it here too")
     if workload == DEEPEST and not (mode == "default" and framework in ALWAYS_DEEP) and not EVERYTHING:
         pytest.skip(f"{framework} ({mode}) compiles {workload} for two minutes or more; DLBENCH_CURVES=all checks it")
+    curve = workload == "cnn-cifar10" and mode == "default" and (EVERYTHING or (image_name, framework) in ALWAYS_CURVED)
+    options = ["--framework", framework, "--mode", mode, *(["--curve"] if curve else [])]
+    verdict = checked(image_name, workload, options, tmp_path)
+    if curve:
+        assert verdict["curve"]["passed"], verdict["curve"]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("image_name", "framework", "precision", "workload"), MIXED)
+def test_an_adapter_computes_it_in_mixed_precision(
+    image_name: str, framework: str, precision: str, workload: str, tmp_path: Path
+) -> None:
+    if (framework, precision, workload) not in ALWAYS_MIXED and not EVERYTHING:
+        pytest.skip(f"of {precision} a few are always checked; DLBENCH_CURVES=all checks {framework} on {workload}")
+    checked(image_name, workload, ["--framework", framework, "--precision", precision], tmp_path)
+
+
+def checked(image_name: str, workload: str, options: list[str], tmp_path: Path) -> dict[str, Any]:
+    """The verdict of `bench check` in an image's environment, which must be that all is well."""
     image = load_catalog()[image_name]
     engine = VenvEngine()
     if reason := engine.unfit(image):
         pytest.skip(f"no environment for {image_name}: {reason}")
-    curve = workload == "cnn-cifar10" and mode == "default" and (EVERYTHING or (image_name, framework) in ALWAYS_CURVED)
-    command = [*engine.prepare(image, print).command[:1], "-m", "bench", "check", workload]
-    command += ["--framework", framework, "--mode", mode, *(["--curve"] if curve else [])]
+    command = [*engine.prepare(image, print).command[:1], "-m", "bench", "check", workload, *options]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(tmp_path)}
     environment["PATH"] = f"{Path(command[0]).parent}{os.pathsep}{environment['PATH']}"
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert ended.stdout.count("\n") == 1, f"the adapter printed into the stream, or died: {ended.stderr[-2000:]}"
-    verdict = json.loads(ended.stdout)
+    verdict: dict[str, Any] = json.loads(ended.stdout)
     assert verdict["failed"] == []
     assert verdict["compared"] >= FEW_TENSORS.get(workload, LEAST_COMPARED[load_workloads()[workload].task])
     assert ended.returncode == 0
-    if curve:
-        assert verdict["curve"]["passed"], verdict["curve"]
+    return verdict

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-UNCHANGED = {"Unchanged", "WithCell"}
+UNCHANGED = {"Unchanged", "WithCell", "Half amp-fp16", "Half amp-bf16"}
 # What each planted mistake must at least be caught by; the first name of a quantity is enough.
 CAUGHT_BY = {
     "DoubleSoftmax": "loss",
@@ -23,6 +23,20 @@ CAUGHT_BY = {
     "GatesInAnotherOrder": "logits",
     "RecurrentBiasForgotten": "logits",
     "AdamWithoutBiasCorrection": "parameter",
+}
+# The same of mixed precision, whose bounds are wider: by what, and so many times beyond the bound at least.
+CAUGHT_IN_HALF = {
+    "LossNotUnscaled amp-fp16": ("gradient", 1000),
+    "LossNotUnscaledInTheStep amp-fp16": ("parameter", 1000),
+    "WeightsKeptInHalf amp-fp16": ("parameter", 5),
+    "WeightsKeptInHalf amp-bf16": ("parameter", 5),
+    "LossInHalf amp-fp16": ("loss", 3),
+    "LossInHalf amp-bf16": ("loss", 10),
+    "BiasDroppedInHalf amp-fp16": ("logits", 100),
+    "BiasDroppedInHalf amp-bf16": ("logits", 20),
+    "StepSkippedUnseen amp-fp16": ("parameter", 5),
+    "NotInHalf amp-fp16": ("error: amp-fp16 was asked for", 5),
+    "NotInHalf amp-bf16": ("error: amp-bf16 was asked for", 5),
 }
 
 
@@ -50,5 +64,14 @@ def test_a_planted_mistake_is_caught_by_far(verdicts: dict[str, dict[str, object
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(CAUGHT_IN_HALF))
+def test_a_mistake_planted_in_mixed_precision_is_caught(verdicts: dict[str, dict[str, object]], name: str) -> None:
+    failed, (quantity, times) = verdicts[name]["failed"], CAUGHT_IN_HALF[name]
+    assert isinstance(failed, list)
+    assert any(entry.startswith(quantity) for entry in failed), failed
+    assert float(str(verdicts[name]["worst"])) > times
+
+
+@pytest.mark.timeout(900)
 def test_no_planted_mistake_is_left_out_here(verdicts: dict[str, dict[str, object]]) -> None:
-    assert set(verdicts) == UNCHANGED | set(CAUGHT_BY)
+    assert set(verdicts) == UNCHANGED | set(CAUGHT_BY) | set(CAUGHT_IN_HALF)

@@ -90,10 +90,14 @@ def test_versions_are_ordered_as_numbers() -> None:
 
 def test_precisions_are_held_against_fp32_in_the_same_image(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
-    add(folder, "torch-2.13.0-cpu", 0.6, 1, precision="bf16")
+    add(folder, "torch-2.13.0-cpu", 0.6, 1, precision="amp-bf16")
     data = tables.load([folder])
     (found,) = across.precisions(data.workloads[0])
-    assert effects(found) == {"fp32 → bf16": ("real", True)}
+    assert effects(found) == {"fp32 → amp-bf16": ("real", True)}
+    # and they are never ranked as the same thing
+    for group in data.workloads[0].groups:
+        assert {entry.cell.key.precision for entry in group.ranked} == {group.key.precision}
+    assert {group.key.precision for group in data.workloads[0].groups} == {"fp32", "amp-bf16"}
     assert across.precisions(data.workloads[1]) == ()
 
 

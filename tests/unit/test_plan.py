@@ -127,18 +127,42 @@ def test_driver_versions_are_compared_as_numbers(folder: Path, driver: str) -> N
 
 
 def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> None:
-    on_cpu = planned([image(folder)])
+    both = ("fp32", "tf32")
+    on_cpu = planned([image(folder)], precisions=both)
     assert {cell.precision for cell in on_cpu.cells} == {"fp32"}
     assert reasons(on_cpu) == {"a CPU has no TF32 unit"}
-    on_volta = planned([gpu_image(folder)], with_gpu(model="Tesla V100", compute_capability="7.0"))
+    on_volta = planned([gpu_image(folder)], with_gpu(model="Tesla V100", compute_capability="7.0"), precisions=both)
     assert {cell.precision for cell in on_volta.cells} == {"fp32"}
     assert reasons(on_volta) == {"Tesla V100 has no tf32: it takes compute capability 8.0"}
-    on_hopper = planned([gpu_image(folder)], with_gpu())
+    on_hopper = planned([gpu_image(folder)], with_gpu(), precisions=both)
     assert {cell.precision for cell in on_hopper.cells} == {"fp32", "tf32"}
 
 
+def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_half_type(folder: Path) -> None:
+    amp = {"torch": {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}}
+
+    def of(machine: Machine, made: Image, **asked: Any) -> Plan:
+        request = Request(precisions=("amp-fp16", "amp-bf16"), workloads=("cnn-cifar10",), **asked)
+        return plan(request, [made], WORKLOADS, ADAPTERS, MODES, machine, lambda _: None, {"torch"}, amp)
+
+    halves = ("fp32", "fp16", "bf16")
+    on_cpu = of(NO_GPU, image(folder, precisions=halves))
+    assert {cell.precision for cell in on_cpu.cells} == {"amp-bf16"}
+    assert reasons(on_cpu) == {"torch does not compute amp-fp16 on cpu: it has no kernels"}
+    volta = with_gpu(model="Tesla V100", compute_capability="7.0")
+    on_volta = of(volta, gpu_image(folder, precisions=halves))
+    assert {cell.precision for cell in on_volta.cells} == {"amp-fp16"}
+    assert reasons(on_volta) == {"Tesla V100 has no amp-bf16: it takes compute capability 8.0"}
+    without = of(with_gpu(), gpu_image(folder, precisions=("fp32", "fp16")))
+    assert reasons(without) == {"the image does not offer amp-bf16"}
+    other = of(NO_GPU, image(folder, "jax-1-cpu", frameworks=("jax",), precisions=halves))
+    assert reasons(other) == {"jax does not compute amp-fp16 here", "jax does not compute amp-bf16 here"}
+    several = of(NO_GPU, image(folder, precisions=halves), devices=(2,))
+    assert "amp-bf16 is measured on one device: loss scaling was not proved on several" in reasons(several)
+
+
 def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> None:
-    found = planned([gpu_image(folder, precisions=("fp32",))], with_gpu())
+    found = planned([gpu_image(folder, precisions=("fp32",))], with_gpu(), precisions=("fp32", "tf32"))
     assert reasons(found) == {"the image does not offer tf32"}
 
 
@@ -300,7 +324,7 @@ def test_a_thousand_cells_are_planned_in_a_second(folder: Path) -> None:
     [
         ({"workloads": ("cnn-cifar",)}, r"--workloads: there is no 'cnn-cifar' \(did you mean 'cnn-cifar10'\?\)"),
         ({"frameworks": ("pytorch",)}, r"--frameworks: there is no 'pytorch' \(did you mean 'torch'\?\)"),
-        ({"precisions": ("fp8",)}, r"--precision: there is no 'fp8'.*; there is fp32, tf32"),
+        ({"precisions": ("fp8",)}, r"--precision: there is no 'fp8'.*; there is amp-bf16, amp-fp16, fp32, tf32"),
     ],
 )
 def test_a_name_that_does_not_exist_is_told_with_those_that_do(

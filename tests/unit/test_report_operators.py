@@ -125,6 +125,7 @@ def test_a_rate_has_its_share_of_the_datasheet() -> None:
     product = Rate("4096x4096x4096", 137_439.0, 2e8, 137_439e6 / 33.5e12, 30, None, 1)
     assert on("NVIDIA H200", "fp32", product).share(product) == pytest.approx(0.5)
     assert on("NVIDIA H200", "bf16", product).share(product) == pytest.approx(33.5 / 989.4)
+    assert on("NVIDIA H200", "amp-bf16", product).share(product) == pytest.approx(33.5 / 989.4)
     sum_ = Rate("16384", 268.4, 3.2e9, 3.2e9 / 2.4e12, 30, None, 1)
     assert on("NVIDIA H200", "fp32", sum_, "add").share(sum_) == pytest.approx(0.5)
     in_cache = Rate("512", 0.26, 3e6, 3e6 / 9e12, 30, None, 16)

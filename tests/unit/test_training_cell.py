@@ -107,6 +107,22 @@ def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(
     assert all(sample["items"] == 8 * sample["steps"] for sample in samples)
 
 
+def test_steps_that_a_loss_scaler_skipped_are_told_and_no_items_of_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Skipping(Brightness):
+        def skipped(self) -> int:
+            return int(len(self.batches) > 1)  # the second was
+
+    cell, emitter = made(NAME, monkeypatch, tmp_path)
+    adapter = Skipping()
+    measured(cell, adapter)
+    (told,) = [event for event in emitter.events if event.get("name") == "skipped steps"]
+    assert (told["value"], told["split"]) == (1, "train")
+    samples = [event for event in emitter.events if event["event"] == "sample"]
+    assert sum(sample["items"] for sample in samples) == 8 * cell.steps == 8 * (len(adapter.batches) - 1)
+
+
 def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,20 +13,21 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench.frameworks.jax import mixed
 from bench.frameworks.jax.framework import donated, started
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 
 class Network(nnx.Module):
-    def __init__(self, rngs):
+    def __init__(self, rngs, dtype):
         def conv(inputs, outputs):
-            return nnx.Conv(inputs, outputs, kernel_size=(3, 3), padding=1, rngs=rngs)
+            return nnx.Conv(inputs, outputs, kernel_size=(3, 3), padding=1, dtype=dtype, rngs=rngs)
 
         self.conv1, self.conv2 = conv(3, 50), conv(50, 50)
         self.conv3, self.conv4 = conv(50, 100), conv(100, 100)
-        self.dense1 = nnx.Linear(6400, 512, rngs=rngs)
-        self.dense2 = nnx.Linear(512, 10, rngs=rngs)
+        self.dense1 = nnx.Linear(6400, 512, dtype=dtype, rngs=rngs)
+        self.dense2 = nnx.Linear(512, 10, dtype=dtype, rngs=rngs)
         self.dropout1, self.dropout2, self.dropout3 = nnx.Dropout(0.25), nnx.Dropout(0.25), nnx.Dropout(0.5)
 
     def __call__(self, x, rngs=None):
@@ -54,34 +55,35 @@ optimizer = optax.sgd(learning_rate=0.01, momentum=0.9)
 class Training:
     def __init__(self, setup):
         self.key = jax.random.key(setup.seed) if setup.training else None
-        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed)))
-        self.state = optimizer.init(self.parameters)
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
+        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y, key):
         rngs = None if key is None else nnx.Rngs(dropout=key)
-        logits = nnx.merge(self.structure, parameters)(x, rngs)
+        logits = nnx.merge(self.structure, parameters)(x, rngs).astype("float32")
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
 
     @functools.partial(jax.jit, static_argnums=0)
-    def gradients(self, parameters, x, y, key):
-        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y, key)
+    def gradients(self, parameters, state, x, y, key):
+        return mixed.value_and_grad(self.loss, state)(parameters, x, y, key)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
     def train_step(self, parameters, state, key, x, y):
         key, now = (None, None) if key is None else jax.random.split(key)
-        (loss, _), gradients = self.gradients(parameters, x, y, now)
-        updates, state = optimizer.update(gradients, state, parameters)
+        (loss, _), gradients = self.gradients(parameters, state, x, y, now)
+        updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, key, loss
 
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
-        return nnx.merge(self.structure, parameters)(x)
+        return nnx.merge(self.structure, parameters)(x).astype("float32")
 
     def load(self, parameters):
         for name in LAYERS:
             self.parameters[name]["kernel"][...] = jax.numpy.array(to_flax(name, parameters[name + ".w"]))
             self.parameters[name]["bias"][...] = jax.numpy.array(parameters[name + ".b"])
-        self.state = optimizer.init(self.parameters)
+        self.state = self.optimizer.init(self.parameters)
 
     def read(self):
         return canonical(self.parameters)
@@ -91,12 +93,15 @@ class Training:
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
 
     def probe(self, x, y):
-        (loss, logits), gradients = self.gradients(self.parameters, x, y, self.key)
+        (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y, self.key)
         return np.asarray(logits), float(loss), canonical(gradients)
 
     def step(self, x, y):
         self.parameters, self.state, self.key, loss = self.train_step(self.parameters, self.state, self.key, x, y)
         return started(loss)
+
+    def skipped(self):
+        return mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

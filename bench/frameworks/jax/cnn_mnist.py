@@ -6,16 +6,17 @@ instead of its input.
 
 from flax import nnx
 
+from bench.frameworks.jax import mixed
 from bench.frameworks.jax.loop import Trained
 
 
 class Network(nnx.Module):
-    def __init__(self, rngs):
+    def __init__(self, rngs, dtype):
         def conv(inputs, outputs):  # A15: Flax's default, "SAME", would pad
-            return nnx.Conv(inputs, outputs, kernel_size=(2, 2), padding="VALID", rngs=rngs)
+            return nnx.Conv(inputs, outputs, kernel_size=(2, 2), padding="VALID", dtype=dtype, rngs=rngs)
 
         self.conv1, self.conv2 = conv(1, 16), conv(16, 8)
-        self.dense = nnx.Linear(288, 10, rngs=rngs)
+        self.dense = nnx.Linear(288, 10, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.relu(half(self.conv1(x)))  # A11: ReLU after the pool is the same function on a quarter of the data
@@ -31,7 +32,7 @@ class Training(Trained):
     LAYERS = ("conv1", "conv2", "dense")
 
     def __init__(self, setup):
-        super().__init__(Network(nnx.Rngs(setup.seed)))
+        super().__init__(setup, Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
 
     def inputs(self, x, y):
         return super().inputs(x.reshape(len(x), 28, 28, 1), y)

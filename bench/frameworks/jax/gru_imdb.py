@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench.frameworks.jax import mixed
 from bench.frameworks.jax.framework import donated, started
 
 UNITS = 100
@@ -32,9 +33,9 @@ class GRU(nnx.Module):
     def __call__(self, x):
         """x (T, N, inputs) -> the last state (N, units)."""
         gates = 2 * self.units
-        w, b = self.project.kernel[...], self.project.bias[...]
-        u, c = self.recur.kernel[...], self.recur.bias[...]
-        b = b.at[:gates].add(c[:gates])
+        w, b = self.project.kernel[...].astype(x.dtype), self.project.bias[...]
+        u, c = self.recur.kernel[...].astype(x.dtype), self.recur.bias[...].astype(x.dtype)
+        b = b.at[:gates].add(self.recur.bias[...][:gates]).astype(x.dtype)
         early = jax.default_backend() != "cpu"
 
         def cell(h, x):
@@ -49,10 +50,10 @@ class GRU(nnx.Module):
 
 
 class Network(nnx.Module):
-    def __init__(self, rngs):
-        self.embedding = nnx.Embed(30000, 125, rngs=rngs)
-        self.gru = GRU(125, UNITS, rngs)
-        self.dense = nnx.Linear(UNITS, 2, rngs=rngs)
+    def __init__(self, rngs, dtype):
+        self.embedding = nnx.Embed(30000, 125, dtype=dtype, rngs=rngs)
+        self.gru = GRU(125, UNITS, rngs)  # computes in the type of its input
+        self.dense = nnx.Linear(UNITS, 2, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
         return self.dense(self.gru(self.embedding(x.T)))  # C5: the state after position 150, padding included
@@ -63,32 +64,33 @@ optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant 
 
 class Training:
     def __init__(self, setup):
-        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed)))
-        self.state = optimizer.init(self.parameters)
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
+        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y):
-        logits = nnx.merge(self.structure, parameters)(x)
+        logits = nnx.merge(self.structure, parameters)(x).astype("float32")
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
 
     @functools.partial(jax.jit, static_argnums=0)
-    def gradients(self, parameters, x, y):
-        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
+    def gradients(self, parameters, state, x, y):
+        return mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
-        (loss, _), gradients = self.gradients(parameters, x, y)
-        updates, state = optimizer.update(gradients, state, parameters)
+        (loss, _), gradients = self.gradients(parameters, state, x, y)
+        updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
-        return nnx.merge(self.structure, parameters)(x)
+        return nnx.merge(self.structure, parameters)(x).astype("float32")
 
     def load(self, parameters):
         for name, (variable, transposed) in variables(self.parameters).items():
             value = parameters[name].T if transposed else parameters[name]
             variable[...] = jnp.array(value)
-        self.state = optimizer.init(self.parameters)
+        self.state = self.optimizer.init(self.parameters)
 
     def read(self):
         return canonical(self.parameters)
@@ -97,12 +99,15 @@ class Training:
         return x, y
 
     def probe(self, x, y):
-        (loss, logits), gradients = self.gradients(self.parameters, x, y)
+        (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y)
         return np.asarray(logits), float(loss), canonical(gradients)
 
     def step(self, x, y):
         self.parameters, self.state, loss = self.train_step(self.parameters, self.state, x, y)
         return started(loss)
+
+    def skipped(self):
+        return mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench.frameworks.jax import mixed
 from bench.frameworks.jax.framework import donated, started
 
 optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant set; eps is outside the square root
@@ -15,33 +16,34 @@ optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant 
 class Trained:
     """A subclass gives LAYERS and to_flax(name, w), from_flax(name, w), between the layouts of a layer's weight."""
 
-    def __init__(self, network):
+    def __init__(self, setup, network):
         self.structure, self.parameters = nnx.split(network)
-        self.state = optimizer.init(self.parameters)
+        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y):
-        logits = nnx.merge(self.structure, parameters)(x)
+        logits = nnx.merge(self.structure, parameters)(x).astype("float32")
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
 
     @functools.partial(jax.jit, static_argnums=0)
-    def gradients(self, parameters, x, y):
-        return jax.value_and_grad(self.loss, has_aux=True)(parameters, x, y)
+    def gradients(self, parameters, state, x, y):
+        return mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
-        (loss, _), gradients = self.gradients(parameters, x, y)
-        updates, state = optimizer.update(gradients, state, parameters)
+        (loss, _), gradients = self.gradients(parameters, state, x, y)
+        updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
-        return nnx.merge(self.structure, parameters)(x)
+        return nnx.merge(self.structure, parameters)(x).astype("float32")
 
     def load(self, parameters):
         for name in self.LAYERS:
             self.parameters[name]["kernel"][...] = jax.numpy.array(self.to_flax(name, parameters[name + ".w"]))
             self.parameters[name]["bias"][...] = jax.numpy.array(parameters[name + ".b"])
-        self.state = optimizer.init(self.parameters)
+        self.state = self.optimizer.init(self.parameters)
 
     def read(self):
         return self.canonical(self.parameters)
@@ -50,12 +52,15 @@ class Trained:
         return jax.device_put(x), jax.device_put(y)
 
     def probe(self, x, y):
-        (loss, logits), gradients = self.gradients(self.parameters, x, y)
+        (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y)
         return np.asarray(logits), float(loss), self.canonical(gradients)
 
     def step(self, x, y):
         self.parameters, self.state, loss = self.train_step(self.parameters, self.state, x, y)
         return started(loss)
+
+    def skipped(self):
+        return mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

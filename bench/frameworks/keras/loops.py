@@ -1,10 +1,13 @@
 """The training step on each backend, as Keras' guides "Writing a training loop from scratch" have it.
 
 A Loop has: step(x, y), which updates the weights and returns the loss without waiting for it; probe(x, y), which returns
-logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout.
+logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout; skipped(), how many steps so
+far a loss scale skipped.
 """
 
 import keras
+
+from bench.frameworks.keras import mixed
 
 
 def make(network, loss, optimizer, dropout):
@@ -21,16 +24,20 @@ class _TensorFlow:
         import tensorflow as tf
 
         self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
+        self.steps = mixed.Skipped(optimizer)
         self.xla = bool(tf.config.list_logical_devices("GPU"))
         self.train_step = tf.function(self._train_step, jit_compile=self.xla)
-        self.forward = tf.function(lambda x: network(x, training=False), jit_compile=self.xla)  # A21: no tape
+        self.forward = tf.function(
+            lambda x: tf.cast(network(x, training=False), "float32"), jit_compile=self.xla
+        )  # A21: no tape
 
     def _gradients(self, x, y):
         with self.tf.GradientTape() as tape:
             logits = self.network(x, training=self.dropout)
             loss = self.loss(y, logits)
+            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
         # an embedding's gradient is sparse, and the moments that it goes into are not
-        gradients = [self.tf.convert_to_tensor(g) for g in tape.gradient(loss, self.network.trainable_variables)]
+        gradients = [self.tf.convert_to_tensor(g) for g in tape.gradient(scaled, self.network.trainable_variables)]
         return logits, loss, gradients
 
     def _train_step(self, x, y):
@@ -39,17 +46,22 @@ class _TensorFlow:
         return loss
 
     def start(self):
-        pass
+        self.steps.restart()
 
     def finish(self):
         pass
 
+    def skipped(self):
+        return self.steps.count()
+
     def step(self, x, y):
+        self.steps.asked()
         return self.train_step(self.tf.constant(x), self.tf.constant(y))
 
     def probe(self, x, y):
         logits, loss, gradients = self._gradients(self.tf.constant(x), self.tf.constant(y))
-        return logits.numpy(), float(loss), [value.numpy() for value in gradients]
+        gradients = mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])
+        return self.tf.cast(logits, "float32").numpy(), float(loss), gradients
 
     def logits(self, x):
         return self.forward(self.tf.constant(x)).numpy()
@@ -64,18 +76,24 @@ class _Jax:
         from bench.frameworks.jax.framework import donated
 
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
+        self.steps = mixed.Skipped(optimizer)
         self.value_and_gradients = jax.value_and_grad(self._loss, has_aux=True)
         self.train_step = jax.jit(self._train_step, donate_argnums=donated(0))
-        self.forward = jax.jit(lambda weights, rest, x: network.stateless_call(weights, rest, x, training=False)[0])
+        self.forward = jax.jit(
+            lambda weights, rest, x: network.stateless_call(weights, rest, x, training=False)[0].astype("float32")
+        )
         self.state = None
 
-    def _loss(self, weights, rest, x, y):
+    def _loss(self, weights, rest, moments, x, y):
         logits, rest = self.network.stateless_call(weights, rest, x, training=self.dropout)
-        return self.loss(y, logits), (logits, rest)
+        loss = self.loss(y, logits)
+        with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, moments))):
+            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+        return scaled, (loss, logits.astype("float32"), rest)
 
     def _train_step(self, state, x, y):
         weights, rest, moments = state
-        (loss, (_, rest)), gradients = self.value_and_gradients(weights, rest, x, y)
+        (_, (loss, _, rest)), gradients = self.value_and_gradients(weights, rest, moments, x, y)
         weights, moments = self.optimizer.stateless_apply(moments, gradients, weights)
         return (weights, rest, moments), loss
 
@@ -83,6 +101,11 @@ class _Jax:
         """Take the state out of Keras' variables. Copies, since the step gives the memory of what it is handed back."""
         groups = (self.network.trainable_variables, self.network.non_trainable_variables, self.optimizer.variables)
         self.state = tuple([variable.value.copy() for variable in group] for group in groups)
+        self.steps.restart()
+
+    def skipped(self):
+        at = [variable is self.optimizer.iterations for variable in self.optimizer.variables].index(True)
+        return self.steps.count(self.state[2][at])
 
     def finish(self):
         """Put the weights, and what moves with them, back into Keras' variables."""
@@ -94,14 +117,16 @@ class _Jax:
     def step(self, x, y):
         from bench.frameworks.jax.framework import started
 
+        self.steps.asked()
         self.state, loss = self.train_step(self.state, x, y)
         return started(loss)
 
     def probe(self, x, y):
         import numpy as np
 
-        (loss, (logits, _)), gradients = self.value_and_gradients(self.state[0], self.state[1], x, y)
-        return np.asarray(logits), float(loss), [np.asarray(value) for value in gradients]
+        (_, (loss, logits, _)), gradients = self.value_and_gradients(*self.state, x, y)
+        gradients = mixed.unscaled(self.optimizer, [np.asarray(value) for value in gradients])
+        return np.asarray(logits), float(loss), gradients
 
     def logits(self, x):
         import numpy as np
@@ -119,6 +144,7 @@ class _Torch:
 
         self.torch, self.to_device = torch, to_device
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
+        self.steps = mixed.Skipped(optimizer)
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
     def _placed(self, *arrays):
@@ -130,16 +156,20 @@ class _Torch:
         logits = self.network(x, training=self.dropout)
         loss = self.loss(y, logits)
         self.network.zero_grad()
-        loss.backward()
+        self.optimizer.scale_loss(loss).backward()  # the loss itself, where there is no loss scale
         return logits, loss, [variable.value.grad for variable in self.network.trainable_variables]
 
     def start(self):
-        pass
+        self.steps.restart()
 
     def finish(self):
         pass
 
+    def skipped(self):
+        return self.steps.count()
+
     def step(self, x, y):
+        self.steps.asked()
         _, loss, gradients = self._backward(x, y)
         with self.torch.no_grad():
             self.optimizer.apply(gradients, self.network.trainable_variables)
@@ -147,8 +177,9 @@ class _Torch:
 
     def probe(self, x, y):
         logits, loss, gradients = self._backward(x, y)
-        return logits.detach().cpu().numpy(), loss.item(), [value.cpu().numpy() for value in gradients]
+        gradients = mixed.unscaled(self.optimizer, [value.cpu().numpy() for value in gradients])
+        return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def logits(self, x):
         with self.torch.no_grad():  # A21
-            return self.network(*self._placed(x), training=False).cpu().numpy()
+            return self.network(*self._placed(x), training=False).float().cpu().numpy()

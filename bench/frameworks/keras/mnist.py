@@ -2,7 +2,7 @@
 
 import keras
 
-from bench.frameworks.keras import loops
+from bench.frameworks.keras import loops, mixed
 from bench.frameworks.keras.adam import Adam
 
 
@@ -13,7 +13,7 @@ class Trained:
         keras.utils.set_random_seed(setup.seed)
         self.network = network
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
@@ -41,6 +41,9 @@ class Trained:
 
     def step(self, x, y):
         return self.loop.step(x, y)
+
+    def skipped(self):
+        return self.loop.skipped()
 
     def value(self, loss):
         return float(loss)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from bench.frameworks.keras import mixed
 from bench.frameworks.tensorflow.framework import channels_first, function
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -55,7 +56,8 @@ class Training:
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant
         # rate.
-        self.optimizer = keras.optimizers.SGD(learning_rate=0.01, momentum=0.9)
+        self.optimizer = mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
+        self.steps = mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -67,6 +69,7 @@ class Training:
             layer.set_weights([self.to_keras(name, parameters[name + ".w"]), parameters[name + ".b"]])
         for variable, value in zip(self.optimizer.variables, self.fresh):
             variable.assign(value)
+        self.steps.restart()
 
     def read(self):
         return self.canonical([value.numpy() for value in self.network.trainable_variables])
@@ -77,9 +80,10 @@ class Training:
 
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
-            logits = self.network(x, training=self.dropout)
+            logits = tf.cast(self.network(x, training=self.dropout), tf.float32)
             loss = self.loss(y, logits)
-        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+        return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
         _, loss, gradients = self._loss_and_gradients(x, y)
@@ -87,14 +91,22 @@ class Training:
         return loss
 
     def _logits(self, x):  # A21: no tape, so no gradients in evaluation
-        return self.network(x, training=False)
+        return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        return logits.numpy(), float(loss), self.canonical([value.numpy() for value in gradients])
+        return (
+            logits.numpy(),
+            float(loss),
+            self.canonical(mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
+        )
 
     def step(self, x, y):
+        self.steps.asked()
         return self.train_step(tf.constant(x), tf.constant(y))
+
+    def skipped(self):
+        return self.steps.count()
 
     def value(self, loss):
         return float(loss)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from bench.frameworks.keras import mixed
 from bench.frameworks.tensorflow.adam import Adam
 from bench.frameworks.tensorflow.framework import function
 
@@ -32,7 +33,8 @@ class Training:
         self.network = network()
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        self.steps = mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -43,6 +45,7 @@ class Training:
         self.network.set_weights(to_keras(parameters))
         for variable, value in zip(self.optimizer.variables, self.fresh):
             variable.assign(value)
+        self.steps.restart()
 
     def read(self):
         return canonical(self.network.get_weights())
@@ -52,9 +55,10 @@ class Training:
 
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
-            logits = self.network(x, training=True)
+            logits = tf.cast(self.network(x, training=True), tf.float32)
             loss = self.loss(y, logits)
-        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+        return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
         _, loss, gradients = self._loss_and_gradients(x, y)
@@ -62,14 +66,19 @@ class Training:
         return loss
 
     def _logits(self, x):  # A21: no tape, so no gradients in evaluation
-        return self.network(x, training=False)
+        return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        return logits.numpy(), float(loss), canonical([tf.convert_to_tensor(value).numpy() for value in gradients])
+        gradients = [tf.convert_to_tensor(value).numpy() for value in gradients]
+        return logits.numpy(), float(loss), canonical(mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
+        self.steps.asked()
         return self.train_step(tf.constant(x), tf.constant(y))
+
+    def skipped(self):
+        return self.steps.count()
 
     def value(self, loss):
         return float(loss)

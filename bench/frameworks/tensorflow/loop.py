@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from bench.frameworks.keras import mixed
 from bench.frameworks.tensorflow.adam import Adam
 from bench.frameworks.tensorflow.framework import function
 
@@ -15,7 +16,8 @@ class Trained:
         self.network = network
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        self.steps = mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -28,18 +30,20 @@ class Trained:
             layer.set_weights([self.to_keras(name, parameters[name + ".w"]), parameters[name + ".b"]])
         for variable, value in zip(self.optimizer.variables, self.fresh):
             variable.assign(value)
+        self.steps.restart()
 
     def read(self):
-        return self.canonical(self.network.trainable_variables)
+        return self.canonical([value.numpy() for value in self.network.trainable_variables])
 
     def inputs(self, x, y):
         return tf.constant(x), tf.constant(y)
 
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
-            logits = self.network(x, training=True)
+            logits = tf.cast(self.network(x, training=True), tf.float32)
             loss = self.loss(y, logits)
-        return logits, loss, tape.gradient(loss, self.network.trainable_variables)
+            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+        return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
         _, loss, gradients = self._loss_and_gradients(x, y)
@@ -47,14 +51,22 @@ class Trained:
         return loss
 
     def _logits(self, x):  # A21: no tape, so no gradients in evaluation
-        return self.network(x, training=False)
+        return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(x, y)
-        return logits.numpy(), float(loss), self.canonical(gradients)
+        return (
+            logits.numpy(),
+            float(loss),
+            self.canonical(mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
+        )
 
     def step(self, x, y):
+        self.steps.asked()
         return self.train_step(x, y)
+
+    def skipped(self):
+        return self.steps.count()
 
     def value(self, loss):
         return float(loss)
@@ -62,9 +74,9 @@ class Trained:
     def predict(self, x):
         return self.logits(x).numpy()
 
-    def canonical(self, tensors):
+    def canonical(self, arrays):
         """Weights and biases, in the order of trainable_variables -> canonical names and layouts."""
         found = {}
-        for name, w, b in zip(self.LAYERS, tensors[0::2], tensors[1::2]):
-            found[name + ".w"], found[name + ".b"] = self.from_keras(name, w.numpy()), b.numpy()
+        for name, w, b in zip(self.LAYERS, arrays[0::2], arrays[1::2]):
+            found[name + ".w"], found[name + ".b"] = self.from_keras(name, w), b
         return found

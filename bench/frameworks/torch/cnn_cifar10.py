@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.mixed import Mixed
 
 
 class Network(nn.Module):
@@ -44,6 +45,7 @@ class Training:
         self.compiled = compiled(setup, self.network)
         # A10: torch's momentum is v <- 0.9 v + g, w <- w - lr v, as the specification wants; dampening and Nesterov are off.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
+        self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):
         state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
@@ -60,20 +62,25 @@ class Training:
         self.network.train(self.dropout)
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        logits = self.compiled(x)
-        loss = F.cross_entropy(logits, y)
-        loss.backward()
-        gradients = {_canonical_name(name): p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
-        return logits.detach().cpu().numpy(), loss.item(), gradients
+        with self.mixed.forward():
+            logits = self.compiled(x)
+            loss = F.cross_entropy(logits, y)
+        self.mixed.backward(loss)
+        gradients = {_canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
+        return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
         self.network.train(self.dropout)
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.compiled(x), y)
-        loss.backward()
-        self.optimizer.step()
+        with self.mixed.forward():
+            loss = F.cross_entropy(self.compiled(x), y)
+        self.mixed.backward(loss)
+        self.mixed.update()
         return loss
+
+    def skipped(self):
+        return self.mixed.skipped()
 
     def value(self, loss):
         return loss.item()
@@ -81,7 +88,8 @@ class Training:
     @torch.no_grad()  # A21: no gradients in evaluation
     def predict(self, x):
         self.network.eval()
-        return self.compiled(torch.from_numpy(x).to(self.device)).cpu().numpy()
+        with self.mixed.forward():
+            return self.compiled(torch.from_numpy(x).to(self.device)).float().cpu().numpy()
 
 
 def _torch_name(name):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.mixed import Mixed
 
 # canonical name -> torch's
 NAMES = {
@@ -30,8 +31,19 @@ class Network(nn.Module):
         self.dense = nn.Linear(100, 2)
 
     def forward(self, x):
-        _, last = self.gru(self.embedding(x))  # C6: without a given state it starts from zero, and that is not trained
+        _, last = recurrent(
+            self.gru, self.embedding(x)
+        )  # C6: without a given state it starts from zero, and that is not trained
         return self.dense(last[0])  # C5: the state after position 150, padding included
+
+
+def recurrent(gru, x):
+    """The GRU in the half type wherever autocast is on: for cuDNN's it casts by itself, the CPU's it leaves in float32 (as of 2.13)."""
+    if x.device.type == "cuda" or not torch.is_autocast_enabled("cpu"):
+        return gru(x)
+    half = torch.get_autocast_dtype("cpu")
+    weights = {name: weight.to(half) for name, weight in gru.named_parameters()}
+    return torch.func.functional_call(gru, weights, (x.to(half),))
 
 
 class Training:
@@ -42,6 +54,7 @@ class Training:
         self.compiled = compiled(setup, self.network)
         # C9: every constant set. The embedding's gradient is dense.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
+        self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):
         self.network.load_state_dict({NAMES[name]: torch.from_numpy(value) for name, value in parameters.items()})
@@ -58,21 +71,26 @@ class Training:
         self.network.train()
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        logits = self.compiled(x)
-        loss = F.cross_entropy(logits, y)
-        loss.backward()
+        with self.mixed.forward():
+            logits = self.compiled(x)
+            loss = F.cross_entropy(logits, y)
+        self.mixed.backward(loss)
         found = dict(self.network.named_parameters())
-        gradients = {name: found[NAMES[name]].grad.cpu().numpy() for name in NAMES}
-        return logits.detach().cpu().numpy(), loss.item(), gradients
+        gradients = {name: self.mixed.gradient(found[NAMES[name]]) for name in NAMES}
+        return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
         self.network.train()
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.compiled(x), y)
-        loss.backward()
-        self.optimizer.step()
+        with self.mixed.forward():
+            loss = F.cross_entropy(self.compiled(x), y)
+        self.mixed.backward(loss)
+        self.mixed.update()
         return loss
+
+    def skipped(self):
+        return self.mixed.skipped()
 
     def value(self, loss):
         return loss.item()
@@ -80,4 +98,5 @@ class Training:
     @torch.no_grad()
     def predict(self, x):
         self.network.eval()
-        return self.compiled(torch.from_numpy(x).to(self.device)).cpu().numpy()
+        with self.mixed.forward():
+            return self.compiled(torch.from_numpy(x).to(self.device)).float().cpu().numpy()

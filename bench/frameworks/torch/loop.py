@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.mixed import Mixed
 
 
 class Trained:
@@ -14,6 +15,7 @@ class Trained:
         self.compiled = compiled(setup, self.network)
         # C9: every constant set
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
+        self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):
         state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
@@ -28,25 +30,31 @@ class Trained:
 
     def probe(self, x, y):
         self.optimizer.zero_grad()
-        logits = self.compiled(x)
-        loss = F.cross_entropy(logits, y)
-        loss.backward()
-        gradients = {_canonical_name(name): p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
-        return logits.detach().cpu().numpy(), loss.item(), gradients
+        with self.mixed.forward():
+            logits = self.compiled(x)
+            loss = F.cross_entropy(logits, y)
+        self.mixed.backward(loss)
+        gradients = {_canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
+        return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.compiled(x), y)  # A7: one softmax
-        loss.backward()
-        self.optimizer.step()
+        with self.mixed.forward():
+            loss = F.cross_entropy(self.compiled(x), y)  # A7: one softmax
+        self.mixed.backward(loss)
+        self.mixed.update()
         return loss
+
+    def skipped(self):
+        return self.mixed.skipped()
 
     def value(self, loss):
         return loss.item()
 
     @torch.no_grad()  # A21: no gradients in evaluation
     def predict(self, x):
-        return self.compiled(x).cpu().numpy()
+        with self.mixed.forward():
+            return self.compiled(x).float().cpu().numpy()
 
 
 def _torch_name(name):
