@@ -32,6 +32,10 @@ class Brightness:
     def __init__(self) -> None:
         self.loaded: dict[str, np.ndarray] = {}
         self.batches: list[int] = []
+        self.rates: list[tuple[int, float]] = []  # and how many steps were taken before
+
+    def set_rate(self, rate: float) -> None:
+        self.rates.append((len(self.batches), rate))
 
     def load(self, parameters: dict[str, np.ndarray]) -> None:
         self.loaded = parameters
@@ -117,6 +121,35 @@ def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(
     assert told[0] == ("test", 0)
     assert [split for split, _ in told[1:]] == ["validation"] * 3 + ["test"]
     assert told[-1] == ("test", steps)
+
+
+def test_a_run_of_imagenet_follows_the_schedule_and_is_evaluated_after_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps an epoch at a batch of 8; warm-up takes some of the first ones."""
+    cell, emitter = made("resnet50-imagenet", monkeypatch, tmp_path, seconds=None, train_items=17, epochs=32)
+    adapter = Brightness()
+    measured(cell, adapter)
+    at = dict(adapter.rates)  # the last that was set before each step
+    first = 0.1 * 8 / 256
+    assert [at[2 * epoch] for epoch in (29, 30, 31)] == pytest.approx([first, first / 10, first / 10])
+    told = [event for event in emitter.events if event.get("name") == "accuracy"]
+    assert [(event["split"], event["step"]) for event in told[-20:]] == [("test", 2 * epoch) for epoch in range(13, 33)]
+    assert told[-1]["step"] == cell.steps == 64
+
+
+def test_a_run_by_time_stays_at_the_first_rate_which_is_that_of_the_batch_of_all_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made("resnet50-imagenet", monkeypatch, tmp_path)
+    adapter = Brightness()
+    measured(cell, adapter)
+    assert [rate for _, rate in adapter.rates] == [pytest.approx(0.1 * 8 / 256)]
+    assert cell.settings()["learning_rate"].startswith("0.003125 at first")
+    cell.batch = 64
+    assert cell.settings()["learning_rate"].startswith("0.025 at first")
+    (told,) = [event for event in emitter.events if event["event"] == "data"]
+    assert (told["name"], told["source"], told["train_items"], told["test_items"]) == ("imagenet", "generated", 9, 5)
 
 
 def test_random_tensors_from_memory_have_no_metric_to_learn_and_nothing_to_wait_for(
