@@ -8,6 +8,7 @@ import numpy as np
 from bench import auc, canonical, data, parallel, timing, weights
 from bench.cell import Cell
 from bench.data import chestxray, imagenet, png
+from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
@@ -65,6 +66,11 @@ class TrainingCell(Cell):
             else:
                 feed = ArrayFeed(loaded, self.workload.SHUFFLE, self.group)
             facts = (loaded.name, loaded.source, loaded.sha256)
+        if self.batch % self.options.devices:
+            raise Unsupported(
+                "%d devices cannot share a batch of %d evenly; ask for a divisor of it, or for --scaling weak"
+                % (self.options.devices, self.batch)
+            )
         if feed.train_items < self.batch:
             raise data.DataError(
                 "%s trains on batches of %d here, and there are %d items to train with (%s): give more, or take fewer devices"

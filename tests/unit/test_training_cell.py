@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench import canonical, weights, workloads
-from bench.errors import DataError
+from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
 
 NAME = "densenet121-chestxray"
@@ -181,6 +181,15 @@ def test_training_begins_from_a_given_file_with_a_classifier_of_its_own(
     assert adapter.loaded["classifier.weight"].any()
     np.testing.assert_array_equal(adapter.loaded["features.conv0.weight"], given["features.conv0.weight"])
     assert weights.find(str(tmp_path), "cnn-cifar10") is None
+
+
+def test_devices_that_cannot_share_a_preset_s_own_batch_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, _ = made("resnet50-imagenet", monkeypatch, tmp_path)
+    cell.options.devices = 16  # they share the workload's batch of 32, and not the 8 of preset quick
+    with pytest.raises(Unsupported, match="16 devices cannot share a batch of 8 evenly"):
+        cell.load_data()
 
 
 def test_fewer_images_than_a_batch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
