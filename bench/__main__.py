@@ -44,6 +44,9 @@ def parser():
     made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
     made.add_argument("workload", choices=workloads.names())
     made.add_argument("--variant", default="", help="one of the variants that the workload declares")
+    made.add_argument(
+        "--devices", type=positive, default=1, help="more than one: where they compute otherwise than one"
+    )
     made.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
 
     check = commands.add_parser("check", help="hold an adapter against the reference and print the verdict as JSON")
@@ -88,9 +91,9 @@ def check_adapter(options):
     if hasattr(adapter, "runs"):
         results = operators.check(adapter, options.precision, options.devices)
     else:
-        results = parity.check(options.workload, adapter, options.precision)
+        results = parity.check(options.workload, adapter, options.precision, options.devices)
     if hasattr(adapter, "step"):
-        results.append(parity.check_prediction(options.workload, adapter, options.precision))
+        results.append(parity.check_prediction(options.workload, adapter, options.precision, options.devices))
     results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
     followed = None
@@ -99,11 +102,9 @@ def check_adapter(options):
     ):  # before another network is built: Caffe2's workspace holds one
         followed = curve.compare(options.workload, curve.follow(options.workload, adapter))
     if hasattr(adapter, "step"):
-        failed += parity.check_training(
-            options.workload,
-            group.whole(group.build(adapter_class, setup._replace(training=True))),
-            options.precision,
-        )
+        trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
+        failed += parity.check_training(options.workload, trained, options.precision, options.devices)
+        failed += parity.check_decay(options.workload, trained, options.devices)
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],
@@ -195,8 +196,9 @@ def main():
         return 0
     import numpy
 
-    path = parity.reference_path(options.workload, options.variant)
-    numpy.savez_compressed(path, **parity.make_reference(options.workload, options.variant))
+    which = options.workload, options.variant, options.devices
+    path = parity.reference_path(*which)
+    numpy.savez_compressed(path, **parity.make_reference(*which))
     print(path)
     return 0
 

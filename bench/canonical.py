@@ -81,6 +81,17 @@ def bias(name, size):
     return vector(name, size, "bias")
 
 
+def convolution(name, inputs, outputs, size):
+    """The weight (out, in, size, size) of a convolution without bias."""
+    return [weight(name + ".weight", (outputs, inputs, size, size), inputs * size**2, outputs * size**2)]
+
+
+def normalisation(name, size):
+    """A batch normalisation's four vectors, with torchvision's names."""
+    kinds = (("weight", "scale"), ("bias", "bias"), ("running_mean", "mean"), ("running_var", "variance"))
+    return [vector("%s.%s" % (name, end), size, kind) for end, kind in kinds]
+
+
 def parity_case(workload, variant=""):
     """(parameters, x, y) of the parity check: drawn in this order from PARITY_SEED."""
     random = np.random.RandomState(PARITY_SEED)

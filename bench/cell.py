@@ -105,7 +105,8 @@ class Cell(object):
             self.emit("profile", steps=profiling.STEPS, step_seconds=step_seconds, **each._asdict())
 
     def check_parity(self, adapter):
-        results = parity.check(self.options.workload, self.group.whole(adapter), self.options.precision)
+        o = self.options
+        results = parity.check(o.workload, self.group.whole(adapter), o.precision, o.devices)
         for result in parallel.worst(self.group, results):
             self.tell_parity(result)
 

@@ -1,7 +1,8 @@
 """Where a training cell's mini-batches come from: arrays in memory, pictures on a disk, or a pool of random tensors.
 
 A feed has `train_items` and `test_items`, `batches(training, size, random)`, which yields mini-batches for ever in the layout that the
-adapter wants, and `held_out(training, size)`, which yields (x, y) of the held-out part once.
+adapter wants, `held_out(training, size)`, which yields (x, y) of the held-out part once, and `validated`: whether `validation(training,
+size)` yields those of another one.
 """
 
 import collections
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from bench.data import chestxray
+from bench.data import pictures
 
 
 def in_order(training, x, y, size, rank=0, count=1):
@@ -61,7 +62,7 @@ class ArrayFeed(object):
 
     def __init__(self, data, shuffled, group):
         self.data, self.shuffled, self.group = data, shuffled, group
-        self.train_items, self.test_items = len(data.train_x), len(data.test_x)
+        self.train_items, self.test_items, self.validated = len(data.train_x), len(data.test_x), False
         self.evaluated = None
 
     def batches(self, training, size, random):
@@ -90,21 +91,25 @@ class PictureFeed(object):
 
     Threads and not processes: inflating, Pillow's decoder and NumPy's loops all let go of the interpreter, and a process would have to be
     started beside a framework that has threads of its own. What is drawn is drawn in order, whoever decodes it.
+    Of several processes (`group`) each decodes its own part of every mini-batch, and they take turns at what is held out; `devices` of one
+    process share each of its mini-batches evenly.
     """
 
-    def __init__(self, data, workers):
-        self.data, self.workers = data, workers
+    def __init__(self, data, workers, group, devices=1):
+        self.data, self.workers, self.group, self.devices = data, workers, group, devices
         self.train_items, self.test_items = len(data.train.pictures), len(data.test.pictures)
+        self.validated = data.validation is not None
 
     def batches(self, training, size, random):
-        part = self.data.train
+        part, share = self.data.train, size // self.group.count
 
         def wanted():
             while True:
                 order = random.permutation(len(part.pictures))
                 for start in range(0, len(order) - size + 1, size):
-                    pick = order[start : start + size]
-                    yield pick, chestxray.drawn_places(random, len(pick))
+                    places = pictures.drawn_places(random, size, part.stored)
+                    own = slice(self.group.rank * share, (self.group.rank + 1) * share)
+                    yield order[start : start + size][own], places[own]
 
         return self._made(training, part, wanted())
 
@@ -116,14 +121,18 @@ class PictureFeed(object):
         return self._of(training, self.data.validation, size)
 
     def _of(self, training, part, size):
+        """(x, labels); x may have more rows than there are labels, so that the devices can share it."""
         picks = np.array_split(np.arange(len(part.pictures)), range(size, len(part.pictures), size))
-        return self._made(training, part, ((pick, chestxray.centre(len(pick))) for pick in picks if len(pick)))
+        own = [pick for pick in picks if len(pick)][self.group.rank :: self.group.count]
+        even = [np.resize(pick, -(-len(pick) // self.devices) * self.devices) for pick in own]
+        made = self._made(training, part, ((pick, pictures.centre(len(pick), part.stored)) for pick in even))
+        return ((x, part.labels[pick]) for (x, _), pick in zip(made, own))
 
     def _made(self, training, part, wanted):
         """(x, y) of each (pick, places), in order; at most one more than there are workers is made ahead."""
 
         def make(pick, places):
-            return training.inputs(*chestxray.batch(part, pick, places))
+            return training.inputs(*pictures.batch(part, pick, places))
 
         with ThreadPoolExecutor(self.workers) as pool:
             ahead = collections.deque(pool.submit(make, *one) for one in itertools.islice(wanted, self.workers + 1))
@@ -146,7 +155,7 @@ class PoolFeed(object):
     POOL = 8  # mini-batches: 308 MB for those of 64
 
     def __init__(self, items, shape, classes, seed):
-        self.train_items, self.test_items = items, 0
+        self.train_items, self.test_items, self.validated = items, 0, False
         self.shape, self.classes, self.seed = shape, classes, seed
 
     def batches(self, training, size, random):

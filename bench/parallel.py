@@ -140,6 +140,12 @@ class Whole(object):
     def read(self):
         return self._training.read()
 
+    def share_statistics(self):
+        share_statistics(self._training)
+
+    def set_rate(self, rate):
+        self._training.set_rate(rate)
+
     def inputs(self, x, y):
         return self._training.inputs(x, y)
 
@@ -160,6 +166,12 @@ class Whole(object):
     def _part(self, array):
         size = len(array) // self._group.count
         return array[self._group.rank * size : (self._group.rank + 1) * size]
+
+
+def share_statistics(training):
+    """Before an evaluation: where devices have running statistics of their own, each gets the mean of all. All processes must call it."""
+    if hasattr(training, "share_statistics"):
+        training.share_statistics()
 
 
 def mean(group, value):

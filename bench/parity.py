@@ -19,7 +19,7 @@ import zlib
 
 import numpy as np
 
-from bench import canonical, mixed, reference, workloads
+from bench import canonical, mixed, parallel, reference, workloads
 from bench.errors import Overflow, Unsupported
 
 STEPS = 3
@@ -27,6 +27,7 @@ RUNS = 8
 # The largest of 8 draws is the 89 % point of the error's distribution; three times that leaves no honest float32 outside
 # (a normal error would need 4.8 deviations), and a wrong formula errs by orders of magnitude more.
 MARGIN = 3.0
+DECAY_BOUND = 0.2  # float32 gives it to some per cent, and a decay that is left out or applied to other tensors is off by all of it
 BUCKETS = 1024  # of a workload that names no number of its own
 # Ends the name of the second of two values that a specification leaves open; an adapter must have the one or the other.
 EITHER = ".biased"
@@ -57,8 +58,11 @@ def sketch(name, value, buckets=BUCKETS):
     return np.bincount(bucket, weights=flat * sign, minlength=buckets)
 
 
-def quantities(workload, rounding, variant=""):
-    """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case."""
+def quantities(workload, rounding, variant="", parts=1):
+    """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case.
+
+    parts: of the batch, where the workload has PARTS: what several devices compute otherwise than one.
+    """
     parameters, x, y = canonical.parity_case(workload, variant)
     p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
@@ -68,8 +72,10 @@ def quantities(workload, rounding, variant=""):
     found = collections.OrderedDict()
     if hasattr(workload, "predict"):  # where evaluation computes something else than a training step
         found["prediction", "logits"] = workload.predict(p, x, rounding)
+    how = {"parts": parts} if parts > 1 else {}
     for step in range(STEPS):
-        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant)
+        optimizer.rate = rates(workload)[step] or optimizer.rate
+        logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant, **how)
         gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
         if step == 0:
             found["logits", "logits"], found["loss", "loss"] = logits, np.array([loss])
@@ -79,33 +85,64 @@ def quantities(workload, rounding, variant=""):
     return found
 
 
+def rates(workload):
+    """The learning rate of each step: of a workload with a schedule, one that has a drop; else None, for the optimiser's own."""
+    return getattr(workload, "PARITY_RATES", (None,) * STEPS)
+
+
+def parts_of(workload, devices):
+    """Into how many parts several devices share the canonical batch where each part is normalised by itself; 1 where none is."""
+    return getattr(workload, "PARTS", 1) if devices > 1 else 1
+
+
+def dealt(workload, devices, array):
+    """The canonical batch (or its labels) as so many devices take it, one equal share after another.
+
+    Where each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
+    is then that of the parts, however many they are.
+    """
+    parts = parts_of(workload, devices)
+    shares = array.reshape((parts, -1) + array.shape[1:])
+    return shares.repeat(devices // parts if parts > 1 else 1, axis=0).reshape((-1,) + array.shape[1:])
+
+
+def undealt(workload, devices, array):
+    """The other way, for what was computed of it: the mean of what devices with the same share give."""
+    parts = parts_of(workload, devices)
+    copies = devices // parts if parts > 1 else 1
+    shares = array.reshape((parts, copies, -1) + array.shape[1:])
+    return shares.mean(axis=1).reshape((-1,) + array.shape[1:]) if copies > 1 else array
+
+
 def relative_error(a, b):
     """||a - b|| / ||b||; inf where a is not finite."""
     difference = np.linalg.norm(np.asarray(a, dtype=np.float64).ravel() - b.ravel())
     return float(difference / np.linalg.norm(b)) if np.isfinite(difference) else float("inf")
 
 
-def make_reference(name, variant=""):
+def make_reference(name, variant="", devices=1):
     """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
     workload = workloads.module(name)
-    exact = quantities(workload, reference.Exact(), variant)
+    parts = parts_of(workload, devices)
+    exact = quantities(workload, reference.Exact(), variant, parts)
     buckets = getattr(workload, "BUCKETS", BUCKETS)
     stored = {"value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, buckets) for key, value in exact.items()}
     for precision in sorted(set(ROUNDINGS).intersection(workloads.declaration(name)["precisions"])):
         worst = dict.fromkeys(exact, 0.0)
         for run in range(RUNS):
             rounding = ROUNDINGS[precision](np.random.RandomState(run))
-            for key, value in quantities(workload, rounding, variant).items():
+            for key, value in quantities(workload, rounding, variant, parts).items():
                 # a result is stored in float32, whatever made it
                 worst[key] = max(worst[key], relative_error(value, exact[key]), 2.0**-24)
         stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(MARGIN * e)) for key, e in worst.items())
     return stored
 
 
-def reference_path(name, variant=""):
-    """Where a workload's reference is stored; each of its declared variants has its own."""
+def reference_path(name, variant="", devices=1):
+    """Where a workload's reference is stored: of each variant its own, and of several devices where they compute something else."""
     name = workloads.computed(name)
     stem = name + "." + variant if variant else name
+    stem += ".devices" if parts_of(workloads.module(name), devices) > 1 else ""
     return os.path.join(workloads.FOLDER, stem + ".reference.npz")
 
 
@@ -117,14 +154,18 @@ def variant_of(training, name):
     return variant
 
 
-def check(name, adapter, precision):
-    """Hold an adapter (built with training=False) against the stored reference; a list of Result."""
-    variant = variant_of(adapter, name)
-    parameters, x, y = canonical.parity_case(workloads.module(name), variant)
+def check(name, adapter, precision, devices=1):
+    """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
+    variant, workload = variant_of(adapter, name), workloads.module(name)
+    parameters, x, y = canonical.parity_case(workload, variant)
     adapter.load(parameters)
-    trained = canonical.trained(workloads.module(name), variant)
-    found = _trained(adapter, parameters, trained, x, y) if hasattr(adapter, "step") else [_features(adapter, x)]
-    with np.load(reference_path(name, variant)) as stored:
+    if hasattr(adapter, "step"):
+        x, y = dealt(workload, devices, x), dealt(workload, devices, y)
+        found = _trained(adapter, workload, parameters, canonical.trained(workload, variant), x, y)
+        found[0] = found[0][:2] + (undealt(workload, devices, found[0][2]),)
+    else:
+        found = [_features(adapter, x)]
+    with np.load(reference_path(name, variant, devices)) as stored:
         results = [_compare(stored, precision, *item) for item in found]
         if mixed.half(precision):
             _refuse_float32(results, precision, float(stored["bound/fp32/logits/logits"]))
@@ -145,13 +186,15 @@ def _features(inference, x):
     return "features", "features", inference.predict(inference.inputs(x))
 
 
-def _trained(training, parameters, trained, x, y):
-    """[(quantity, tensor, value)] of one batch and of STEPS steps on it."""
+def _trained(training, workload, parameters, trained, x, y):
+    """[(quantity, tensor, value)] of one batch and of STEPS steps on it; the logits first."""
     x, y = training.inputs(x, y)
     logits, loss, gradients = training.probe(x, y)
     if len(trained) < len(parameters):  # a forward pass in training may move running statistics
         training.load(parameters)
-    for _ in range(STEPS):
+    for rate in rates(workload):
+        if rate is not None:
+            training.set_rate(rate)
         handle = training.step(x, y)
     training.value(handle)
     if getattr(training, "skipped", int)():
@@ -159,33 +202,36 @@ def _trained(training, parameters, trained, x, y):
             "%d of the parity check's steps were skipped, as gradients overflow at the first loss scale"
             % training.skipped()
         )
+    parallel.share_statistics(training)
     after = training.read()
     found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
     found += [("gradient", tensor, gradients[tensor]) for tensor in trained]
     return found + [("parameter", tensor, after[tensor]) for tensor in parameters]
 
 
-def check_prediction(name, training, precision):
+def check_prediction(name, training, precision, devices=1):
     """Hold what an adapter evaluates with against the reference's logits: one Result. Its path is often another than training's."""
-    variant = variant_of(training, name)
-    parameters, x, y = canonical.parity_case(workloads.module(name), variant)
+    variant, workload = variant_of(training, name), workloads.module(name)
+    parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
-    logits = training.predict(training.inputs(x, y)[0])
-    with np.load(reference_path(name, variant)) as stored:
+    x, y = dealt(workload, devices, x), dealt(workload, devices, y)
+    logits = undealt(workload, devices, training.predict(training.inputs(x, y)[0]))
+    with np.load(reference_path(name, variant, devices)) as stored:
         own = "prediction" if "value/prediction/logits" in stored else "logits"
         return _compare(stored, precision, own, "logits", logits)._replace(quantity="prediction")
 
 
-def check_training(name, training, precision):
+def check_training(name, training, precision, devices=1):
     """Sentences about what is wrong with an adapter built with training=True: [] where it trains, with dropout where there is some."""
     workload = workloads.module(name)
     variant = variant_of(training, name)
     parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
+    x, y = dealt(workload, devices, x), dealt(workload, devices, y)
     loss = training.value(training.step(*training.inputs(x, y)))
     if not np.isfinite(loss):
         return ["training: the loss of the first step is %r" % loss]
-    with np.load(reference_path(name, variant)) as stored:
+    with np.load(reference_path(name, variant, devices)) as stored:
         off = abs(loss / float(stored["value/loss/loss"][0]) - 1.0)
         rounding = max(1e-4, float(stored["bound/%s/loss/loss" % precision]))
     if workload.DROPOUT and off < rounding:
@@ -193,6 +239,35 @@ def check_training(name, training, precision):
     if not workload.DROPOUT and off > rounding:
         return ["training: the loss of the first step is off by %.2g from that of the parity check" % off]
     return []
+
+
+def check_decay(name, training, devices=1):
+    """Sentences about a weight decay that is not the specification's: [] where it is, or where there is none.
+
+    Beside the gradients it is too small for the bounds to see. One step from rest takes rate (g + decay w) away; with the adapter's own g,
+    the part of the rest that lies along w tells the decay, of the last tensors, whose gradients two runs agree on.
+    """
+    workload = workloads.module(name)
+    decay = getattr(workload, "WEIGHT_DECAY", None)
+    if decay is None:
+        return []
+    parameters, x, y = canonical.parity_case(workload, variant_of(training, name))
+    x, y = training.inputs(dealt(workload, devices, x), dealt(workload, devices, y))
+    training.load(parameters)
+    gradients = training.probe(x, y)[2]
+    training.load(parameters)
+    rate = workload.PARITY_RATES[-1]
+    training.set_rate(rate)
+    training.value(training.step(x, y))
+    after, wrong = training.read(), []
+    for tensor in workload.DECAYED:
+        before, now, gradient = (v[tensor].astype(np.float64).ravel() for v in (parameters, after, gradients))
+        found = (before - now - rate * gradient).dot(before) / (rate * before.dot(before))
+        if not abs(found / decay - 1.0) < DECAY_BOUND:
+            wrong.append(
+                "training: %s: its weight decay is %.3g, and the specification's %.3g" % (tensor, found, decay)
+            )
+    return wrong
 
 
 def _compare(stored, precision, quantity, tensor, value):

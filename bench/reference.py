@@ -140,12 +140,12 @@ def conv2d(x, w, b, pad, rounding, stride=1):
     patches = seen.reshape(-1, w[0].size)
     flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
     y = flat.reshape(seen.shape[:3] + (w.shape[0],)).transpose(0, 3, 1, 2)
-    return rounding.matmul(y, w[0].size), (patches, w, pad)
+    return rounding.matmul(y, w[0].size), (patches, w, pad, stride, x.shape)
 
 
 def conv2d_gradient(dy, cache, rounding, need_dx=True):
-    """Gradients (dx, dw, db) of a convolution of stride 1; dx is None where it is not needed (the network's input)."""
-    patches, w, pad = cache
+    """Gradients (dx, dw, db) of a convolution; dx is None where it is not needed (the network's input)."""
+    patches, w, pad, stride, shape = cache
     size = w.shape[2]
     dy = rounding.operand(dy)
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
@@ -155,7 +155,10 @@ def conv2d_gradient(dy, cache, rounding, need_dx=True):
     if need_dx:
         # The transposed convolution: correlate dy with the kernel turned by 180 degrees, channels swapped.
         turned = np.ascontiguousarray(w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
-        dx, _ = conv2d(dy, turned, 0.0, size - 1 - pad, rounding)
+        rows, columns = (length + 2 * pad - size + 1 for length in shape[2:])  # places of the kernel at stride 1
+        spread = np.zeros(dy.shape[:2] + (rows, columns))
+        spread[:, :, ::stride, ::stride] = dy
+        dx, _ = conv2d(spread, turned, 0.0, size - 1 - pad, rounding)
     return dx, dw, db
 
 
@@ -376,13 +379,14 @@ def gru_reset_before_gradient(dh, cache, rounding):
 
 
 class Momentum(object):
-    """v <- m v + g; w <- w - lr v: no unit gain, no dampening, no Nesterov."""
+    """v <- m v + g + d w; w <- w - lr v: no unit gain, no dampening, no Nesterov; d is the weight decay, and `rate` may change."""
 
-    def __init__(self, rate, momentum):
-        self.rate, self.momentum, self.v = rate, momentum, {}
+    def __init__(self, rate, momentum, decay=0.0):
+        self.rate, self.momentum, self.decay, self.v = rate, momentum, decay, {}
 
     def update(self, parameters, gradients, rounding):
         for name, g in gradients.items():
+            g = g + self.decay * parameters[name]
             self.v[name] = self.momentum * self.v.get(name, 0.0) + g
             parameters[name] = parameters[name] - self.rate * self.v[name]
 

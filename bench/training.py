@@ -7,12 +7,16 @@ import numpy as np
 
 from bench import auc, canonical, data, mixed, parallel, timing, weights
 from bench.cell import Cell
-from bench.data import chestxray, png
+from bench.data import chestxray, imagenet, png
+from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
 WAITING = "waiting for data"  # the metric: the share of a window's time
 SKIPPED = "skipped steps"  # the metric: of a loss scaler, so far; told where there are some
+PICTURES = {
+    each.NAME: each.load for each in (chestxray, imagenet)
+}  # sets whose pictures stay in files until a step wants them
 
 
 class TrainingCell(Cell):
@@ -28,13 +32,16 @@ class TrainingCell(Cell):
         """What this cell does with its data and in which types it computes, for the environment."""
         half = mixed.half(self.options.precision)
         found = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
-        if self.declared["data"] == chestxray.NAME:
-            found.update(
-                png_decoder=png.DECODER,
-                loader_threads=self.setup(True).threads,
-                parameters="pretrained, of a given file" if self.weight_file() else "canonical",
-            )
+        if self.declared["data"] in PICTURES:
+            found.update(png_decoder=png.DECODER, loader_threads=self.setup(True).threads)
+            found.update(parameters="pretrained, of a given file" if self.weight_file() else "canonical")
+        if hasattr(self.workload, "rate"):
+            found.update(learning_rate="%g at first, proportional to the batch of all devices" % self.rate(0))
         return found
+
+    def rate(self, epoch):
+        """The learning rate in an epoch, of a workload that has a schedule."""
+        return self.workload.rate(epoch, self.batch)
 
     def weight_file(self):
         """The user's pretrained parameters beside the pictures, or None."""
@@ -54,14 +61,19 @@ class TrainingCell(Cell):
                 hashlib.sha256(b"seed %d" % seed).hexdigest(),
             )
         else:
-            loader = chestxray.load if name == chestxray.NAME else lambda *a: data.load(name, *a)
+            loader = PICTURES.get(name) or (lambda *a: data.load(name, *a))
             loaded = loader(self.options.data, items, self.preset["test_items"], seed, data.default_cache())
-            if name == chestxray.NAME:
-                feed = PictureFeed(loaded, self.setup(True).threads)
+            if name in PICTURES:
+                feed = PictureFeed(loaded, self.setup(True).threads, self.group, self.options.devices)
                 self.waited = 0.0
             else:
                 feed = ArrayFeed(loaded, self.workload.SHUFFLE, self.group)
             facts = (loaded.name, loaded.source, loaded.sha256)
+        if self.batch % self.options.devices:
+            raise Unsupported(
+                "%d devices cannot share a batch of %d evenly; ask for a divisor of it, or for --scaling weak"
+                % (self.options.devices, self.batch)
+            )
         if feed.train_items < self.batch:
             raise data.DataError(
                 "%s trains on batches of %d here, and there are %d items to train with (%s): give more, or take fewer devices"
@@ -100,6 +112,8 @@ class TrainingCell(Cell):
             skipped=getattr(training, "skipped", int),
         )
         self.evaluate(training, feed, loop)
+        if hasattr(self.workload, "rate"):  # a run that is shorter than an epoch of the real data stays at the first
+            training.set_rate(self.rate(0))
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
@@ -117,18 +131,21 @@ class TrainingCell(Cell):
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
         """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock.
 
-        Where there is a validation part, it is that part after each epoch, and the test once at the end (D8: no best weights are chosen).
+        With a schedule of the learning rate it is after each. Where there is a validation part, it is that part after each epoch, and the
+        test once at the end (D8: no best weights are chosen).
         """
-        validated = hasattr(feed, "validation")
         epochs = self.preset["epochs"]
-        every = max(1, epochs // MOST_EVALUATIONS)
+        scheduled = hasattr(self.workload, "rate")
+        every = 1 if scheduled else max(1, epochs // MOST_EVALUATIONS)
         ends = list(range(every, epochs, every)) + [epochs]
         left = epochs * steps_an_epoch - loop.steps
         self.tell_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
         for epoch in ends:
+            if scheduled:
+                training.set_rate(self.rate(epoch - 1))
             loop.for_steps(per_window, epoch * steps_an_epoch - loop.steps)
-            self.evaluate(training, feed, loop, "validation" if validated else "test")
-        if validated:
+            self.evaluate(training, feed, loop, "validation" if feed.validated else "test")
+        if feed.validated:
             self.evaluate(training, feed, loop)
         self.stop, self.noise = "count", loop.noise()
 
@@ -158,8 +175,9 @@ class TrainingCell(Cell):
         if self.declared["metric"] is None:
             return
         with self.phase("evaluate"):
+            parallel.share_statistics(training)
             batches = feed.validation if split == "validation" else feed.held_out
-            own = [(training.predict(x), y) for x, y in batches(training, self.batch)]
+            own = [(training.predict(x)[: len(y)], y) for x, y in batches(training, self.batch)]
             pairs = [pair for part in self.group.gather(own) for pair in part]
         if not pairs:
             return

@@ -279,6 +279,9 @@ def _several_reason(
         return None  # the all-reduce, which shares no batch
     if workload.batch % count:
         return f"{count} devices cannot share {workload.name}'s batch of {workload.batch} evenly, and parity is proved on it"
+    if request.scaling == "strong" and workload.batch_of(request.preset) % count:
+        batch = workload.batch_of(request.preset)
+        return f"{count} devices cannot share the batch of {batch} evenly that {workload.name} has at preset {request.preset}"
     items = workload.preset(request.preset).train_items
     wanted = workload.batch_of(request.preset) * count
     if request.scaling == "weak" and wanted > items:

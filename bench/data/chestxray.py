@@ -7,7 +7,6 @@ The stand-in's findings are blobs: each of the 14 has its own place, size and gr
 network of convolutions finds them and a linear one, to which light and place are confounded, finds less.
 """
 
-import collections
 import csv
 import hashlib
 import io
@@ -16,6 +15,7 @@ import os
 import numpy as np
 
 from bench.data import files, png
+from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
 from bench.workloads.densenet121_chestxray import FINDINGS
 
@@ -26,17 +26,10 @@ COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
 NOTHING = "No Finding"
 PATIENTS = 30805
 TRAIN, VALIDATION = 21563, 3080  # patients 1 to 21 563, and the next 3 080; the rest are for the test
-STORED, SIDE = 264, 224
-MEAN = (0.485, 0.456, 0.406)  # of ImageNet, as every pretrained network wants it
-DEVIATION = (0.229, 0.224, 0.225)
+STORED = 264
 RESIZE = "resize every picture once to 264 x 264, bilinear"
 
-# Pictures are names of files, labels (N, 14) float32, 0 or 1, findings in alphabetical order.
-Part = collections.namedtuple("Part", "pictures labels")
-Pictures = collections.namedtuple("Pictures", "name source sha256 train validation test")
-
-# float32 (256, 3): a byte of a channel -> (byte / 255 - mean) / deviation
-_VALUES = ((np.arange(256.0)[:, None] / 255.0 - MEAN) / DEVIATION).astype(np.float32)
+# Labels of a Part are (N, 14) float32, 0 or 1, findings in alphabetical order.
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -113,9 +106,7 @@ def _row(path, line, row):
 
 
 def _part(folder, rows, first, last, items):
-    found = [row for row in rows if first <= row[2] <= last]
-    if items < len(found):
-        found = [found[index * len(found) // items] for index in range(items)]
+    found = spaced(items, [row for row in rows if first <= row[2] <= last])
     pictures = []
     for line, picture, _, _ in found:
         paths = [os.path.join(folder, "images", picture), os.path.join(folder, picture)]
@@ -125,7 +116,7 @@ def _part(folder, rows, first, last, items):
             raise DataError(message % (paths[0], line, TABLE, RESIZE))
         pictures.append(path)
     labels = np.array([row[3] for row in found], np.float32).reshape(-1, len(FINDINGS))
-    return Part(pictures, labels)
+    return Part(pictures, labels, read_picture, STORED)
 
 
 def _digest(parts):
@@ -146,36 +137,6 @@ def read_picture(path):
     if pixels.shape[:2] != (STORED, STORED):
         raise DataError("%s is %d x %d pixels; %s" % ((path,) + pixels.shape[1::-1] + (RESIZE,)))
     return pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
-
-
-def normalised(pixels, top, left, flip):
-    """float32 (3, 224, 224) of the crop at (top, left), turned left to right where `flip`: ImageNet's mean 0 and deviation 1."""
-    crop = pixels[top : top + SIDE, left : left + SIDE]
-    crop = crop[:, ::-1] if flip else crop
-    out = np.empty((3, SIDE, SIDE), np.float32)
-    for channel in range(3):
-        np.take(
-            _VALUES[:, channel], crop[:, :, channel], out=out[channel], mode="clip"
-        )  # unlike "raise", without a copy
-    return out
-
-
-def batch(part, pick, places):
-    """(x (N, 3, 224, 224) float32, y (N, 14) float32) of the pictures `pick`; places: (top, left, flip) of each."""
-    x = np.empty((len(pick), 3, SIDE, SIDE), np.float32)
-    for index, (which, place) in enumerate(zip(pick, places)):
-        x[index] = normalised(read_picture(part.pictures[which]), *place)
-    return x, part.labels[pick]
-
-
-def drawn_places(random, items):
-    """A random crop and a toss of a coin for each picture."""
-    limit = STORED - SIDE + 1
-    return list(zip(random.randint(0, limit, items), random.randint(0, limit, items), random.randint(0, 2, items)))
-
-
-def centre(items):
-    return [((STORED - SIDE) // 2, (STORED - SIDE) // 2, 0)] * items
 
 
 # -- the stand-in ----------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ import collections
 
 import numpy as np
 
-from bench import reference
-from bench.canonical import bias, vector, weight
+from bench import batch_norm, reference
+from bench.canonical import bias, convolution, normalisation, weight
 
 BATCH = 64
 SHAPE = (3, 224, 224)
@@ -30,8 +30,7 @@ LAYERS = (6, 12, 24, 16)  # of each dense block
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH
 STEM = 64
-EPSILON = 1e-5
-MOMENTUM = 0.1  # how far a step moves the running statistics
+EPSILON, STEP = batch_norm.EPSILON, batch_norm.STEP
 LEARNING_RATE = 1e-4
 BETA1 = 0.9
 BETA2 = 0.999
@@ -57,27 +56,18 @@ def width(block, layers=LAYERS):
     return list(dense_layers(block, layers))[-1][1] + GROWTH
 
 
-def _convolution(name, inputs, outputs, size):
-    return [weight(name + ".weight", (outputs, inputs, size, size), inputs * size**2, outputs * size**2)]
-
-
-def _normalisation(name, size):
-    kinds = (("weight", "scale"), ("bias", "bias"), ("running_mean", "mean"), ("running_var", "variance"))
-    return [vector("%s.%s" % (name, end), size, kind) for end, kind in kinds]
-
-
 def parameters(layers=LAYERS):
     """The parameters of a network of so many layers a block; convolutions (out, in, kh, kw), dense (out, in)."""
-    found = _convolution("features.conv0", 3, STEM, 7) + _normalisation("features.norm0", STEM)
+    found = convolution("features.conv0", 3, STEM, 7) + normalisation("features.norm0", STEM)
     for block in range(1, len(layers) + 1):
         for name, channels in dense_layers(block, layers):
-            found += _normalisation(name + ".norm1", channels) + _convolution(name + ".conv1", channels, BOTTLENECK, 1)
-            found += _normalisation(name + ".norm2", BOTTLENECK) + _convolution(name + ".conv2", BOTTLENECK, GROWTH, 3)
+            found += normalisation(name + ".norm1", channels) + convolution(name + ".conv1", channels, BOTTLENECK, 1)
+            found += normalisation(name + ".norm2", BOTTLENECK) + convolution(name + ".conv2", BOTTLENECK, GROWTH, 3)
         channels = width(block, layers)
         if block < len(layers):
             name = "features.transition%d" % block
-            found += _normalisation(name + ".norm", channels) + _convolution(name + ".conv", channels, channels // 2, 1)
-    found += _normalisation("features.norm5", channels)
+            found += normalisation(name + ".norm", channels) + convolution(name + ".conv", channels, channels // 2, 1)
+    found += normalisation("features.norm5", channels)
     return found + [
         weight("classifier.weight", (CLASSES, channels), channels, CLASSES),
         bias("classifier.bias", CLASSES),
@@ -106,32 +96,14 @@ def loss_and_gradients(p, x, y, rounding, variant="", layers=LAYERS):
     p: name -> array; x, y as draw_batch gives them. Beside each running variance, which takes the unbiased estimate, p holds what
     the biased one would have made of it, its name ending in .biased (bench.parity.EITHER).
     """
-    logits, tape = _forward(p, x, rounding, _training_norm, layers)
+    logits, tape = _forward(p, x, rounding, batch_norm.in_training, layers)
     loss, d = reference.sigmoid_cross_entropy(logits, y, rounding)
     return logits, loss, _backward(d, tape, rounding, layers)
 
 
 def predict(p, x, rounding, layers=LAYERS):
     """Logits (N, 14) in evaluation: normalised with the running statistics."""
-    return _forward(p, x, rounding, _running_norm, layers)[0]
-
-
-def _training_norm(p, name, x, rounding):
-    y, mean, variance, cache = reference.batch_norm_training(
-        x, p[name + ".weight"], p[name + ".bias"], EPSILON, rounding
-    )
-    many = x.size // x.shape[1]
-    biased = name + ".running_var.biased"
-    p.setdefault(biased, p[name + ".running_var"])  # both begin at the same
-    unbiased = variance * many / (many - 1.0)
-    for tensor, value in ((name + ".running_mean", mean), (name + ".running_var", unbiased), (biased, variance)):
-        p[tensor] = rounding.elementwise((1.0 - MOMENTUM) * p[tensor] + MOMENTUM * value)
-    return y, cache
-
-
-def _running_norm(p, name, x, rounding):
-    statistics = [p["%s.%s" % (name, end)] for end in ("weight", "bias", "running_mean", "running_var")]
-    return reference.batch_norm(x, *(statistics + [EPSILON, rounding])), None
+    return _forward(p, x, rounding, batch_norm.in_evaluation, layers)[0]
 
 
 def _forward(p, x, rounding, norm, layers):
@@ -175,7 +147,7 @@ def _backward(d, tape, rounding, layers):
         return norm(d * on, normalisation, statistics)
 
     def norm(d, name, statistics):
-        d, g[name + ".weight"], g[name + ".bias"] = reference.batch_norm_gradient(d, statistics, rounding)
+        d, g[name + ".weight"], g[name + ".bias"] = batch_norm.in_training_gradient(d, statistics, rounding)
         return d
 
     statistics, on, dense = tape.pop()

@@ -10,50 +10,42 @@ is followed by one. Parameters have the names of the weight files that people ha
 
 import numpy as np
 
-from bench import reference
-from bench.canonical import vector, weight
+from bench import batch_norm, reference
+from bench.canonical import convolution, normalisation
 
 BATCH = 32
 SHAPE = (3, 224, 224)
 FEATURES = 2048
-EPSILON = 1e-5
+EPSILON = batch_norm.EPSILON
 # (blocks, channels inside a block, stride of the first block); a block ends with EXPANSION times the channels
 GROUPS = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 EXPANSION = 4
 
 
-def blocks():
+def blocks(groups=GROUPS):
     """The bottleneck blocks in order: (name, channels inside, stride, whether the shortcut has a convolution)."""
-    for group, (count, channels, stride) in enumerate(GROUPS, 1):
+    for group, (count, channels, stride) in enumerate(groups, 1):
         for index in range(count):
             yield "layer%d.%d" % (group, index), channels, stride if index == 0 else 1, index == 0
 
 
-def _convolution(name, inputs, outputs, size):
-    return [weight(name + ".weight", (outputs, inputs, size, size), inputs * size**2, outputs * size**2)]
-
-
-def _normalisation(name, size):
-    kinds = (("weight", "scale"), ("bias", "bias"), ("running_mean", "mean"), ("running_var", "variance"))
-    return [vector("%s.%s" % (name, end), size, kind) for end, kind in kinds]
-
-
-def _parameters():
-    found = _convolution("conv1", 3, 64, 7) + _normalisation("bn1", 64)
+def parameters(groups=GROUPS):
+    """The parameters of a network of such groups; convolutions (out, in, kh, kw)."""
+    found = convolution("conv1", 3, 64, 7) + normalisation("bn1", 64)
     inputs = 64
-    for name, channels, _, shortcut in blocks():
+    for name, channels, _, shortcut in blocks(groups):
         outputs = EXPANSION * channels
-        found += _convolution(name + ".conv1", inputs, channels, 1) + _normalisation(name + ".bn1", channels)
-        found += _convolution(name + ".conv2", channels, channels, 3) + _normalisation(name + ".bn2", channels)
-        found += _convolution(name + ".conv3", channels, outputs, 1) + _normalisation(name + ".bn3", outputs)
+        found += convolution(name + ".conv1", inputs, channels, 1) + normalisation(name + ".bn1", channels)
+        found += convolution(name + ".conv2", channels, channels, 3) + normalisation(name + ".bn2", channels)
+        found += convolution(name + ".conv3", channels, outputs, 1) + normalisation(name + ".bn3", outputs)
         if shortcut:
-            found += _convolution(name + ".downsample.0", inputs, outputs, 1)
-            found += _normalisation(name + ".downsample.1", outputs)
+            found += convolution(name + ".downsample.0", inputs, outputs, 1)
+            found += normalisation(name + ".downsample.1", outputs)
         inputs = outputs
     return found
 
 
-PARAMETERS = _parameters()  # convolutions (out, in, kh, kw)
+PARAMETERS = parameters()
 
 VARIANTS = {}  # every framework here can compute exactly this
 
@@ -86,5 +78,4 @@ def _features(p, x, rounding):
 
 def _normalised(p, convolution, norm, x, stride, pad, rounding):
     h, _ = reference.conv2d(x, p[convolution + ".weight"], 0.0, pad, rounding, stride)
-    statistics = [p["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")]
-    return reference.batch_norm(h, *(statistics + [EPSILON, rounding]))
+    return batch_norm.in_evaluation(p, norm, h, rounding)[0]

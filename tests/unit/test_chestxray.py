@@ -6,12 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench.data import chestxray, png
+from bench import parallel
+from bench.data import chestxray, pictures, png
 from bench.errors import DataError
 from bench.feeds import PictureFeed, PoolFeed, Waited
 
 HEAD = "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position"
 AS_IT_IS = SimpleNamespace(inputs=lambda x, y: (x, y))
+ALONE = parallel.Alone()
 
 
 def folder_of(path: Path, rows: list[str], head: str = HEAD) -> str:
@@ -30,7 +32,7 @@ def row(name: str = "00000001_000.png", findings: str = "No Finding", patient: o
     return f"{name},{findings},0,{patient},058,M,PA"
 
 
-def load(folder: str | None, train: int = 100, test: int = 100, cache: str = "") -> chestxray.Pictures:
+def load(folder: str | None, train: int = 100, test: int = 100, cache: str = "") -> pictures.Pictures:
     return chestxray.load(folder, train, test, 1, cache)
 
 
@@ -111,21 +113,21 @@ def test_a_picture_of_another_size_or_damaged_is_told_with_its_path(tmp_path: Pa
 
 def test_a_crop_is_cut_turned_and_normalised_and_never_scaled() -> None:
     pixels = np.random.RandomState(0).randint(0, 256, (264, 264, 3)).astype(np.uint8)
-    mean, deviation = (np.array(v)[:, None, None] for v in (chestxray.MEAN, chestxray.DEVIATION))
+    mean, deviation = (np.array(v)[:, None, None] for v in (pictures.MEAN, pictures.DEVIATION))
     for top, left, flip in ((0, 0, 0), (40, 40, 1), (7, 31, 1)):
         crop = pixels[top : top + 224, left : left + 224].transpose(2, 0, 1)
         expected = ((crop[:, :, ::-1] if flip else crop) / 255.0 - mean) / deviation
-        found = chestxray.normalised(pixels, top, left, flip)
+        found = pictures.normalised(pixels, top, left, flip)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_crops_reach_every_place_and_half_are_turned() -> None:
-    places = np.array(chestxray.drawn_places(np.random.RandomState(1), 20000))
+    places = np.array(pictures.drawn_places(np.random.RandomState(1), 20000, 264))
     for axis in (0, 1):
         assert set(places[:, axis]) == set(range(41))
     assert places[:, 2].mean() == pytest.approx(0.5, abs=0.02)
-    assert chestxray.centre(2) == [(20, 20, 0)] * 2
+    assert pictures.centre(2, 264) == [(20, 20, 0)] * 2
 
 
 def test_the_stand_in_has_nih_s_layout_and_is_marked_and_kept(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_the_loader_s_batches_do_not_depend_on_how_many_threads_make_them(tmp_pa
     data = load(None, 12, 6, str(tmp_path))
     made = []
     for workers in (1, 3):
-        batches = PictureFeed(data, workers).batches(AS_IT_IS, 4, np.random.RandomState(5))
+        batches = PictureFeed(data, workers, ALONE).batches(AS_IT_IS, 4, np.random.RandomState(5))
         made.append([next(batches) for _ in range(7)])
         batches.close()
     for (x, y), (other_x, other_y) in zip(*made, strict=True):
@@ -164,18 +166,40 @@ def test_the_loader_s_batches_do_not_depend_on_how_many_threads_make_them(tmp_pa
 
 def test_the_held_out_part_keeps_its_last_small_batch_and_its_order(tmp_path: Path) -> None:
     data = load(None, 4, 6, str(tmp_path))
-    parts = list(PictureFeed(data, 2).held_out(AS_IT_IS, 4))
+    parts = list(PictureFeed(data, 2, ALONE).held_out(AS_IT_IS, 4))
     assert [len(x) for x, _ in parts] == [4, 2]
     np.testing.assert_array_equal(np.concatenate([y for _, y in parts]), data.test.labels)
-    expected = chestxray.normalised(chestxray.read_picture(data.test.pictures[5]), 20, 20, 0)
+    expected = pictures.normalised(chestxray.read_picture(data.test.pictures[5]), 20, 20, 0)
     np.testing.assert_array_equal(parts[1][0][1], expected)
+
+
+def test_of_several_processes_each_decodes_its_own_part_of_a_batch_and_takes_its_turn_at_what_is_held_out(
+    tmp_path: Path,
+) -> None:
+    data = load(None, 12, 6, str(tmp_path))
+    whole = PictureFeed(data, 2, ALONE)
+    parts = [PictureFeed(data, 2, SimpleNamespace(rank=rank, count=2), 2) for rank in range(2)]
+    random = [np.random.RandomState(5) for _ in range(3)]
+    batches = [feed.batches(AS_IT_IS, 4, each) for feed, each in zip([whole, *parts], random, strict=True)]
+    for _ in range(4):  # over the end of an epoch
+        (x, y), *shares = (next(each) for each in batches)
+        np.testing.assert_array_equal(x, np.concatenate([share[0] for share in shares]))
+        np.testing.assert_array_equal(y, np.concatenate([share[1] for share in shares]))
+    turns = [[len(y) for _, y in feed.held_out(AS_IT_IS, 4)] for feed in parts]
+    assert turns == [[4], [2]]
+
+
+def test_devices_of_one_process_can_share_the_last_small_batch_and_its_labels_stay_as_many(tmp_path: Path) -> None:
+    data = load(None, 4, 7, str(tmp_path))
+    found = list(PictureFeed(data, 2, ALONE, 4).held_out(AS_IT_IS, 4))
+    assert [(len(x), len(y)) for x, y in found] == [(4, 4), (4, 3)]
 
 
 def test_a_damaged_picture_fails_the_step_that_wanted_it(tmp_path: Path) -> None:
     data = load(None, 4, 2, str(tmp_path))
     Path(data.train.pictures[2]).write_bytes(b"damaged")
     with pytest.raises(DataError, match="is no PNG"):
-        next(PictureFeed(data, 2).batches(AS_IT_IS, 4, np.random.RandomState(0)))
+        next(PictureFeed(data, 2, ALONE).batches(AS_IT_IS, 4, np.random.RandomState(0)))
 
 
 def test_the_synthetic_pool_is_gone_through_again_and_again() -> None:

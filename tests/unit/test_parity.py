@@ -8,13 +8,17 @@ import pytest
 
 from bench import canonical, parity, reference, workloads
 
-WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray"]
+WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "resnet50-imagenet"]
 # The most that a bound may be. A network of 120 normalised layers tips so many of its ReLUs by rounding that two honest float32 gradients
 # differ by some per cent: what is held tight there is the forward pass.
 LIMITS = {
     "cnn-cifar10": {"fp32": dict.fromkeys(("logits", "loss", "gradient", "parameter"), 0.01)},
     "densenet121-chestxray": {
         "fp32": {"logits": 5e-4, "loss": 5e-5, "gradient": 0.2, "parameter": 0.03, "prediction": 5e-5},
+    },
+    # its last step is as large as in training, and conv1's ten times conv1 itself
+    "resnet50-imagenet": {
+        "fp32": {"logits": 2e-3, "loss": 2e-4, "gradient": 0.3, "parameter": 0.5, "prediction": 2e-5},
     },
 }
 LIMITS["cnn-cifar10"]["tf32"] = dict.fromkeys(("logits", "loss", "gradient", "parameter"), 0.3)
@@ -26,8 +30,16 @@ for name in ("gru-imdb", "mlp-mnist", "cnn-mnist"):
 
 
 def small(name: str):
-    """The canonical case with 2 items of the batch, in float64; of the deepest network one with 5 of its 58 dense layers."""
+    """The canonical case with 2 items of the batch, in float64; of the deepest networks a few of their blocks."""
     workload = workloads.module(name)
+    if name == "resnet50-imagenet":
+        groups = ((2, 8, 1), (1, 8, 2))
+        workload = SimpleNamespace(
+            PARAMETERS=workload.parameters(groups),
+            VARIANTS={},
+            draw_batch=workload.draw_batch,
+            loss_and_gradients=functools.partial(workload.loss_and_gradients, groups=groups),
+        )
     if name == "densenet121-chestxray":
         layers = (2, 1, 1, 1)
         workload = SimpleNamespace(
@@ -67,6 +79,7 @@ def test_the_parameters_are_as_many_as_the_specification_says() -> None:
         "mlp-mnist": 25_450,
         "cnn-mnist": 3_490,
         "densenet121-chestxray": 6_968_206 + 83_648,
+        "resnet50-imagenet": 25_557_032 + 53_120,  # torchvision's, and the running statistics
     }
 
 
@@ -136,6 +149,124 @@ def test_the_stored_reference_of_the_densenet_is_what_the_code_computes() -> Non
             assert parity.relative_error(found, stored[f"value/gradient/{name}"]) < 1e-8, name
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_stored_reference_of_the_resnet_is_what_the_code_computes(devices: int) -> None:
+    name = "resnet50-imagenet"
+    workload = workloads.module(name)
+    parameters, x, y = canonical.parity_case(workload)
+    p = {k: v.astype(np.float64) for k, v in parameters.items()}
+    with np.load(parity.reference_path(name, devices=devices)) as stored:
+        logits, loss, gradients = workload.loss_and_gradients(
+            p, x.astype(np.float64), y, reference.Exact(), parts=parity.parts_of(workload, devices)
+        )
+        found = parity.sketch("logits", logits, workload.BUCKETS)
+        np.testing.assert_allclose(found, stored["value/logits/logits"], rtol=1e-8)
+        assert loss == pytest.approx(stored["value/loss/loss"][0], rel=1e-11)
+        for tensor, value in gradients.items():
+            found = parity.sketch(tensor, value, workload.BUCKETS)
+            assert parity.relative_error(found, stored[f"value/gradient/{tensor}"]) < 1e-8, tensor
+
+
+def test_devices_that_share_a_batch_compute_what_each_would_of_its_own_part_and_tell_each_other_the_mean() -> None:
+    """Logits side by side; loss, gradients and running statistics are the mean of the parts', though each normalises by itself."""
+    workload, p, _, _ = small("resnet50-imagenet")
+    _, x, y = canonical.parity_case(workload)
+    shared, shares = dict(p), [dict(p), dict(p)]
+    logits, loss, gradients = workload.loss_and_gradients(shared, x, y, reference.Exact(), parts=2)
+    found = [
+        workload.loss_and_gradients(own, x[at : at + 4], y[at : at + 4], reference.Exact())
+        for own, at in zip(shares, (0, 4), strict=True)
+    ]
+    np.testing.assert_allclose(logits, np.concatenate([each[0] for each in found]), rtol=1e-9)
+    assert loss == pytest.approx((found[0][1] + found[1][1]) / 2)
+    for tensor, value in gradients.items():
+        np.testing.assert_allclose(value, (found[0][2][tensor] + found[1][2][tensor]) / 2, rtol=1e-7, atol=1e-12)
+    for tensor, value in shared.items():
+        np.testing.assert_allclose(value, (shares[0][tensor] + shares[1][tensor]) / 2, rtol=1e-9, err_msg=tensor)
+    whole, _, _ = workload.loss_and_gradients(dict(p), x, y, reference.Exact())
+    assert parity.relative_error(whole, logits) > 1e-3, "the parts must make a difference"
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_however_many_devices_share_the_canonical_batch_their_mean_is_that_of_its_parts(devices: int) -> None:
+    workload = workloads.module("resnet50-imagenet")
+    x = np.arange(8.0)
+    dealt = parity.dealt(workload, devices, x)
+    shares = np.split(dealt, devices)
+    assert {tuple(share) for share in shares} == (
+        {(0, 1, 2, 3, 4, 5, 6, 7)} if devices == 1 else {(0, 1, 2, 3), (4, 5, 6, 7)}
+    )
+    assert dealt.mean() == x.mean()
+    np.testing.assert_array_equal(parity.undealt(workload, devices, dealt), x)
+    plain = workloads.module("cnn-cifar10")
+    assert parity.dealt(plain, devices, x).tolist() == parity.undealt(plain, devices, x).tolist() == x.tolist()
+
+
+def test_the_rate_of_the_resnet_is_the_study_s_schedule() -> None:
+    workload = workloads.module("resnet50-imagenet")
+    assert workload.rate(0, 256) == pytest.approx(0.1)
+    assert workload.rate(29, 32) == pytest.approx(0.0125)
+    assert workload.rate(0, 128 * 32) == pytest.approx(1.6)  # the study's largest run
+    assert [workload.rate(epoch, 256) for epoch in (30, 59, 60, 90, 99)] == pytest.approx(
+        [0.01, 0.01, 1e-3, 1e-4, 1e-4]
+    )
+
+
+def test_momentum_with_decay_is_that_of_the_loss_and_half_the_decay_times_the_squared_weights() -> None:
+    """And a change of the rate leaves the momentum that was gathered as it is."""
+    optimizer, p = reference.Momentum(0.5, 0.9, 0.01), {"w": np.array([2.0])}
+    optimizer.update(p, {"w": np.array([3.0])}, reference.Exact())
+    v = 3.0 + 0.01 * 2.0
+    assert p["w"][0] == pytest.approx(2.0 - 0.5 * v)
+    optimizer.rate = 0.05
+    before = p["w"][0]
+    optimizer.update(p, {"w": np.array([1.0])}, reference.Exact())
+    assert p["w"][0] == pytest.approx(before - 0.05 * (0.9 * v + 1.0 + 0.01 * before))
+
+
+class Decaying:
+    """A ResNet of one tensor of each name that matters: a step from rest with a gradient of its own and a decay that may be wrong."""
+
+    def __init__(self, decays: dict[str, float]) -> None:
+        self.decays, self.rate = decays, 0.0
+
+    def load(self, parameters: dict[str, np.ndarray]) -> None:
+        names = workloads.module("resnet50-imagenet").DECAYED
+        self.held = {name: parameters[name].copy() for name in names}
+
+    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x, y
+
+    def probe(self, x: np.ndarray, y: np.ndarray) -> tuple[None, float, dict[str, np.ndarray]]:
+        random = np.random.RandomState(0)
+        return None, 0.0, {k: random.standard_normal(v.shape).astype("float32") for k, v in self.held.items()}
+
+    def set_rate(self, rate: float) -> None:
+        self.rate = rate
+
+    def step(self, x: np.ndarray, y: np.ndarray) -> float:
+        for name, gradient in self.probe(x, y)[2].items():
+            decayed = gradient + np.float32(self.decays.get(name, 1e-4)) * self.held[name]
+            self.held[name] = self.held[name] - np.float32(self.rate) * decayed
+        return 0.0
+
+    def value(self, loss: float) -> float:
+        return loss
+
+    def read(self) -> dict[str, np.ndarray]:
+        return self.held
+
+
+def test_a_weight_decay_that_is_left_out_or_spares_a_tensor_is_told() -> None:
+    name = "resnet50-imagenet"
+    assert parity.check_decay(name, Decaying({})) == []
+    assert parity.check_decay("cnn-cifar10", Decaying({})) == []
+    (told,) = parity.check_decay(name, Decaying({"layer4.2.bn3.bias": 0.0}))
+    assert "layer4.2.bn3.bias: its weight decay is" in told
+    assert "the specification's 0.0001" in told
+    assert len(parity.check_decay(name, Decaying(dict.fromkeys(workloads.module(name).DECAYED, 2e-4)))) == 5
+
+
 def test_a_training_step_of_the_densenet_moves_its_running_statistics_a_tenth_of_the_way() -> None:
     workload = workloads.module("densenet121-chestxray")
     x = np.random.RandomState(0).standard_normal((4, 3, 64, 64))
@@ -166,13 +297,14 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
         "loss": ["loss"],
         "prediction": ["logits"],
     }
-    with np.load(parity.reference_path(name)) as stored:
-        assert set(LIMITS[name]) == set(workloads.declaration(name)["precisions"])
-        for precision, limits in LIMITS[name].items():
-            for quantity, limit in limits.items():
-                for tensor in tensors[quantity]:
-                    assert f"value/{quantity}/{tensor}" in stored
-                    assert 2.0**-24 <= float(stored[f"bound/{precision}/{quantity}/{tensor}"]) < limit, tensor
+    assert set(LIMITS[name]) == set(workloads.declaration(name)["precisions"])
+    for path in {parity.reference_path(name, devices=devices) for devices in (1, 2)}:
+        with np.load(path) as stored:
+            for precision, limits in LIMITS[name].items():
+                for quantity, limit in limits.items():
+                    for tensor in tensors[quantity]:
+                        assert f"value/{quantity}/{tensor}" in stored
+                        assert 2.0**-24 <= float(stored[f"bound/{precision}/{quantity}/{tensor}"]) < limit, tensor
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.5])

@@ -270,6 +270,19 @@ def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(
     assert "takes a batch of 120000, and preset quick trains on 60000" in next(iter(reasons(found("weak"))))
 
 
+def test_devices_that_cannot_share_a_preset_s_own_batch_are_left_out(folder: Path) -> None:
+    """16 share the workload's 32, on which parity is proved, and not the 8 of preset quick."""
+    machine = Machine(replace(CPU, cpus=tuple(range(32))), (), "there is no NVIDIA driver on this machine")
+    workload, known = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}, {("torch", "resnet50_imagenet")}
+
+    def found(preset: str) -> Plan:
+        asked = Request(preset=preset, devices=(16,), precisions=("fp32",), scaling="strong")
+        return plan(asked, [image(folder)], workload, known, MODES, machine, lambda _: None, {"torch"})
+
+    assert [cell.batch for cell in found("standard").cells] == [32]
+    assert "16 devices cannot share the batch of 8 evenly" in next(iter(reasons(found("quick"))))
+
+
 def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
     cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
     assert cell.id == "185a41cffb023abb"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench import canonical, weights, workloads
-from bench.errors import DataError
+from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
 
 NAME = "densenet121-chestxray"
@@ -32,6 +32,10 @@ class Brightness:
     def __init__(self) -> None:
         self.loaded: dict[str, np.ndarray] = {}
         self.batches: list[int] = []
+        self.rates: list[tuple[int, float]] = []  # and how many steps were taken before
+
+    def set_rate(self, rate: float) -> None:
+        self.rates.append((len(self.batches), rate))
 
     def load(self, parameters: dict[str, np.ndarray]) -> None:
         self.loaded = parameters
@@ -135,6 +139,35 @@ def test_a_whole_run_validates_after_each_epoch_and_tests_once_at_the_end(
     assert told[-1] == ("test", steps)
 
 
+def test_a_run_of_imagenet_follows_the_schedule_and_is_evaluated_after_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps an epoch at a batch of 8; warm-up takes some of the first ones."""
+    cell, emitter = made("resnet50-imagenet", monkeypatch, tmp_path, seconds=None, train_items=17, epochs=32)
+    adapter = Brightness()
+    measured(cell, adapter)
+    at = dict(adapter.rates)  # the last that was set before each step
+    first = 0.1 * 8 / 256
+    assert [at[2 * epoch] for epoch in (29, 30, 31)] == pytest.approx([first, first / 10, first / 10])
+    told = [event for event in emitter.events if event.get("name") == "accuracy"]
+    assert [(event["split"], event["step"]) for event in told[-20:]] == [("test", 2 * epoch) for epoch in range(13, 33)]
+    assert told[-1]["step"] == cell.steps == 64
+
+
+def test_a_run_by_time_stays_at_the_first_rate_which_is_that_of_the_batch_of_all_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, emitter = made("resnet50-imagenet", monkeypatch, tmp_path)
+    adapter = Brightness()
+    measured(cell, adapter)
+    assert [rate for _, rate in adapter.rates] == [pytest.approx(0.1 * 8 / 256)]
+    assert cell.settings()["learning_rate"].startswith("0.003125 at first")
+    cell.batch = 64
+    assert cell.settings()["learning_rate"].startswith("0.025 at first")
+    (told,) = [event for event in emitter.events if event["event"] == "data"]
+    assert (told["name"], told["source"], told["train_items"], told["test_items"]) == ("imagenet", "generated", 9, 5)
+
+
 def test_random_tensors_from_memory_have_no_metric_to_learn_and_nothing_to_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +197,15 @@ def test_training_begins_from_a_given_file_with_a_classifier_of_its_own(
     assert adapter.loaded["classifier.weight"].any()
     np.testing.assert_array_equal(adapter.loaded["features.conv0.weight"], given["features.conv0.weight"])
     assert weights.find(str(tmp_path), "cnn-cifar10") is None
+
+
+def test_devices_that_cannot_share_a_preset_s_own_batch_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, _ = made("resnet50-imagenet", monkeypatch, tmp_path)
+    cell.options.devices = 16  # they share the workload's batch of 32, and not the 8 of preset quick
+    with pytest.raises(Unsupported, match="16 devices cannot share a batch of 8 evenly"):
+        cell.load_data()
 
 
 def test_fewer_images_than_a_batch_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

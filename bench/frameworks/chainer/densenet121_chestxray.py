@@ -12,6 +12,7 @@ import chainer.links as L
 
 from bench.frameworks.chainer.adam import Adam
 from bench.frameworks.chainer.framework import place, to_device, to_host
+from bench.frameworks.chainer.weights import fill, tensors
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -120,17 +121,11 @@ class Training:
     def load(self, parameters):
         self.own = {name: own_name(name, value.ndim) for name, value in parameters.items()}
         values = {self.own[name]: value for name, value in parameters.items()}
-        network = self.network.to_cpu()
-        # N counts the mini-batches of training
-        chainer.serializers.NpzDeserializer(values, ignore_names=lambda name: name.endswith("/N")).load(network)
-        self.network = place(network)
+        self.network = place(fill(self.network, values))
         self.optimizer = Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
 
     def read(self):
-        found = {name.lstrip("/"): parameter.array for name, parameter in self.network.namedparams()}
-        for path, link in self.network.namedlinks():
-            for name in getattr(link, "_persistent", ()):
-                found["%s/%s" % (path.lstrip("/"), name)] = getattr(link, name)
+        found = tensors(self.network)
         return {name: to_host(found[own]).copy() for name, own in self.own.items()}
 
     def inputs(self, x, y):

@@ -89,6 +89,14 @@ def average(network):
         _communicator.multi_node_mean_grad(network)
 
 
+def average_persistent(network):
+    """Leave the mean of all devices' running statistics in the network's."""
+    if _communicator is not None:
+        import chainermn
+
+        chainermn.extensions.AllreducePersistent(network, _communicator)()
+
+
 def versions():
     found = {"framework": chainer.__version__, "chainer": chainer.__version__}
     if chainer.backends.cuda.available:

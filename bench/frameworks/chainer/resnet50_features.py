@@ -10,6 +10,7 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer.framework import place, to_device, to_host
+from bench.frameworks.chainer.weights import fill
 
 # torchvision's word for a vector of a normalisation -> Chainer's
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
@@ -82,10 +83,7 @@ class Inference:
 
     def load(self, parameters):
         own = {own_name(name, value): value for name, value in parameters.items()}
-        network = self.network.to_cpu()
-        # N counts the mini-batches of training
-        chainer.serializers.NpzDeserializer(own, ignore_names=lambda name: name.endswith("/N")).load(network)
-        self.network = place(network)
+        self.network = place(fill(self.network, own))
 
     def inputs(self, x):
         return x  # (N, C, H, W) and contiguous as it comes (A1, B10)

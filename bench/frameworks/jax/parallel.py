@@ -10,21 +10,46 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 # What an adapter of JAX keeps from step to step, under these names.
-KEPT = ("parameters", "state", "key")
+KEPT = ("parameters", "statistics", "state", "key")
 
 
 def build(adapter_class, setup):
     return Spread(adapter_class(setup), setup.devices)
 
 
+def mesh(devices):
+    return Mesh(np.array(jax.devices()[:devices]), ("batch",))
+
+
+def of_each_part(function, devices, inputs, outputs):
+    """function, as each device computes it of its own part of the batch; inside, jax.lax.pmean(_, "batch") is the mean over them.
+
+    inputs, outputs: for each argument and result whether it is of the batch, or the same on every device. For what is not a sum or a mean
+    over the batch, which jit would divide among the devices by itself.
+    """
+
+    def laid(parted):
+        return jax.tree.map(lambda one: PartitionSpec("batch") if one else PartitionSpec(), parted)
+
+    where = {"mesh": mesh(devices), "in_specs": laid(inputs), "out_specs": laid(outputs)}
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, check_vma=False, **where)
+    from jax.experimental.shard_map import shard_map  # before JAX 0.6
+
+    return shard_map(function, check_rep=False, **where)
+
+
 class Spread:
     """An adapter on several devices: whole batches in, and what comes out is of the whole batch."""
 
     def __init__(self, training, devices):
-        mesh = Mesh(np.array(jax.devices()[:devices]), ("batch",))
-        self.parted, self.whole = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+        all_of_them = mesh(devices)
+        self.parted = NamedSharding(all_of_them, PartitionSpec("batch"))
+        self.whole = NamedSharding(all_of_them, PartitionSpec())
         self.training = training
         self.read, self.inputs, self.value = training.read, training.inputs, training.value
+        if hasattr(training, "set_rate"):
+            self.set_rate = training.set_rate
 
     def load(self, parameters):
         self.training.load(parameters)

@@ -19,17 +19,17 @@ def conv(inputs, outputs, size, stride, pad, rngs):
     return nnx.Conv(inputs, outputs, (size, size), stride, padding=[(pad, pad)] * 2, use_bias=False, rngs=rngs)
 
 
-def norm(channels, rngs):
-    return nnx.BatchNorm(channels, use_running_average=True, epsilon=EPSILON, rngs=rngs)
+def norm(channels, running, rngs):
+    return nnx.BatchNorm(channels, use_running_average=running, momentum=0.9, epsilon=EPSILON, rngs=rngs)
 
 
 class Bottleneck(nnx.Module):
-    def __init__(self, inputs, channels, stride, shortcut, rngs):
+    def __init__(self, inputs, channels, stride, shortcut, running, rngs):
         outputs = EXPANSION * channels
-        self.conv1, self.bn1 = conv(inputs, channels, 1, 1, 0, rngs), norm(channels, rngs)
-        self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1, rngs), norm(channels, rngs)
-        self.conv3, self.bn3 = conv(channels, outputs, 1, 1, 0, rngs), norm(outputs, rngs)
-        layers = [conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, rngs)] if shortcut else []
+        self.conv1, self.bn1 = conv(inputs, channels, 1, 1, 0, rngs), norm(channels, running, rngs)
+        self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1, rngs), norm(channels, running, rngs)
+        self.conv3, self.bn3 = conv(channels, outputs, 1, 1, 0, rngs), norm(outputs, running, rngs)
+        layers = [conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, running, rngs)] if shortcut else []
         self.downsample = nnx.Sequential(*layers)  # of nothing: the identity
 
     def __call__(self, x):
@@ -39,17 +39,20 @@ class Bottleneck(nnx.Module):
         return nnx.relu(h + self.downsample(x))
 
 
-def group(inputs, blocks, channels, stride, rngs):
-    first = Bottleneck(inputs, channels, stride, True, rngs)
-    rest = (Bottleneck(EXPANSION * channels, channels, 1, False, rngs) for _ in range(blocks - 1))
+def group(inputs, blocks, channels, stride, *how):
+    first = Bottleneck(inputs, channels, stride, True, *how)
+    rest = (Bottleneck(EXPANSION * channels, channels, 1, False, *how) for _ in range(blocks - 1))
     return nnx.Sequential(first, *rest)
 
 
 class Network(nnx.Module):
-    def __init__(self, rngs):
-        self.conv1, self.bn1 = conv(3, 64, 7, 2, 3, rngs), norm(64, rngs)
+    def __init__(self, running, rngs):
+        """running: whether to normalise with the running statistics (D6), or with the batch's, which move them."""
+        self.conv1, self.bn1 = conv(3, 64, 7, 2, 3, rngs), norm(64, running, rngs)
         inputs = (64,) + tuple(EXPANSION * channels for _, channels, _ in GROUPS)
-        self.layer1, self.layer2, self.layer3, self.layer4 = (group(n, *g, rngs) for n, g in zip(inputs, GROUPS))
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            group(n, *g, running, rngs) for n, g in zip(inputs, GROUPS)
+        )
 
     def __call__(self, x):
         x = nnx.relu(self.bn1(self.conv1(x)))
@@ -65,7 +68,7 @@ ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "runnin
 class Inference:
     def __init__(self, setup):
         # Only the shapes: load() brings the values (Flax's guide to checkpoints).
-        self.network = nnx.eval_shape(lambda: Network(nnx.Rngs(setup.seed)))
+        self.network = nnx.eval_shape(lambda: Network(True, nnx.Rngs(setup.seed)))
         self.structure, self.state = nnx.graphdef(self.network), None
 
     @functools.partial(jax.jit, static_argnums=0)

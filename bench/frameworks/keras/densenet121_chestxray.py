@@ -6,10 +6,9 @@ keras.applications.DenseNet121, which is this network but for its epsilon of 1.0
 """
 
 import keras
-import numpy as np
 from keras import layers
 
-from bench.frameworks.keras import loops
+from bench.frameworks.keras import images, loops
 from bench.frameworks.keras.adam import Adam
 
 LAYERS = (6, 12, 24, 16)
@@ -19,7 +18,7 @@ NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean
 
 
 def axis():
-    return 1 if keras.config.image_data_format() == "channels_first" else -1
+    return 1 if images.channels_first() else -1
 
 
 def normalised(x, name):
@@ -41,8 +40,8 @@ def dense_layer(x, name):
 
 
 def network():
-    images = keras.Input((3, None, None) if axis() == 1 else (None, None, 3))
-    x = normalised(convolved(images, "features.conv0", 64, 7, 2), "features.norm0")
+    pictures = keras.Input((3, None, None) if axis() == 1 else (None, None, 3))
+    x = normalised(convolved(pictures, "features.conv0", 64, 7, 2), "features.norm0")
     # After a ReLU nothing is below zero, so zeros at the border win over nothing.
     x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
     for block, count in enumerate(LAYERS, 1):
@@ -53,7 +52,7 @@ def network():
             x = convolved(normalised(x, name + ".norm"), name + ".conv", x.shape[axis()] // 2, 1)
             x = layers.AveragePooling2D(2, strides=2)(x)
     x = layers.GlobalAveragePooling2D()(normalised(x, "features.norm5"))
-    return keras.Model(images, layers.Dense(14, name="classifier")(x))
+    return keras.Model(pictures, layers.Dense(14, name="classifier")(x))
 
 
 def own(name):
@@ -64,7 +63,6 @@ def own(name):
 class Training:
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
-        self.channels_first = axis() == 1
         self.network = network()
         self.optimizer = Adam(learning_rate=1e-4, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
         self.optimizer.build(self.network.trainable_variables)
@@ -95,16 +93,7 @@ class Training:
         return {name: canonical(keras.ops.convert_to_numpy(v)) for name, v in self.variables.items()}
 
     def inputs(self, x, y):
-        """Contiguous in the layout that is computed in.
-
-        PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
-        """
-        torch = keras.backend.backend() == "torch"
-        if self.channels_first and not torch:
-            return x, y
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-        return x.transpose(0, 3, 1, 2) if torch else x, y
+        return images.contiguous(x), y
 
     def probe(self, x, y):
         logits, loss, gradients = self.loop.probe(x, y)

@@ -1,8 +1,8 @@
 """The training step on each backend, as Keras' guides "Writing a training loop from scratch" have it.
 
 A Loop has: step(x, y), which updates the weights and returns the loss without waiting for it; probe(x, y), which returns
-logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout; skipped(), how many steps so
-far a loss scale skipped.
+logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout; set_rate(rate); skipped(),
+how many steps so far a loss scale skipped.
 """
 
 import keras
@@ -44,6 +44,9 @@ class _TensorFlow:
         _, loss, gradients = self._gradients(x, y)
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
+
+    def set_rate(self, rate):
+        self.optimizer.learning_rate = rate
 
     def start(self):
         self.steps.restart()
@@ -96,6 +99,19 @@ class _Jax:
         (_, (loss, _, rest)), gradients = self.value_and_gradients(weights, rest, moments, x, y)
         weights, moments = self.optimizer.stateless_apply(moments, gradients, weights)
         return (weights, rest, moments), loss
+
+    def set_rate(self, rate):
+        """The learning rate is one of the optimiser's variables, and its value one of the state's."""
+        self.optimizer.learning_rate = rate
+        weights, rest, moments = self.state
+        self.state = (
+            weights,
+            rest,
+            [
+                variable.value if variable.path.endswith("learning_rate") else value
+                for variable, value in zip(self.optimizer.variables, moments)
+            ],
+        )
 
     def start(self):
         """Take the state out of Keras' variables. Copies, since the step gives the memory of what it is handed back."""
@@ -158,6 +174,9 @@ class _Torch:
         self.network.zero_grad()
         self.optimizer.scale_loss(loss).backward()  # the loss itself, where there is no loss scale
         return logits, loss, [variable.value.grad for variable in self.network.trainable_variables]
+
+    def set_rate(self, rate):
+        self.optimizer.learning_rate = rate
 
     def start(self):
         self.steps.restart()

@@ -6,9 +6,9 @@ function without gradients (A21). The layout of images is the one its backend co
 """
 
 import keras
-import numpy as np
 from keras import layers
 
+from bench.frameworks.keras import images
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
 
 
@@ -18,7 +18,7 @@ def normalised(x, convolution, norm, filters, size=1, stride=1):
         x = layers.ZeroPadding2D(size // 2)(x)
     x = layers.Conv2D(filters, size, stride, padding, use_bias=False, name=own(convolution))(x)
     axis = 1 if keras.config.image_data_format() == "channels_first" else -1
-    return layers.BatchNormalization(axis=axis, epsilon=EPSILON, name=own(norm))(x)
+    return layers.BatchNormalization(axis=axis, momentum=0.9, epsilon=EPSILON, name=own(norm))(x)
 
 
 def bottleneck(x, name, channels, stride, shortcut):
@@ -30,14 +30,14 @@ def bottleneck(x, name, channels, stride, shortcut):
     return layers.ReLU()(layers.Add()([h, x]))
 
 
-def network(channels_first):
-    images = keras.Input(SHAPE if channels_first else SHAPE[1:] + SHAPE[:1])
-    x = layers.ReLU()(normalised(images, "conv1", "bn1", 64, 7, 2))
+def network(channels_first, sides=SHAPE[1:]):
+    pictures = keras.Input(SHAPE[:1] + sides if channels_first else sides + SHAPE[:1])
+    x = layers.ReLU()(normalised(pictures, "conv1", "bn1", 64, 7, 2))
     # After a ReLU nothing is below zero, so zeros at the border win over nothing.
     x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
     for name, channels, stride, shortcut in blocks():
         x = bottleneck(x, name, channels, stride, shortcut)
-    return keras.Model(images, layers.GlobalAveragePooling2D()(x))
+    return keras.Model(pictures, layers.GlobalAveragePooling2D()(x))
 
 
 def own(name):
@@ -47,8 +47,7 @@ def own(name):
 
 class Inference:
     def __init__(self, setup):
-        self.channels_first = keras.config.image_data_format() == "channels_first"
-        self.network = network(self.channels_first)
+        self.network = network(images.channels_first())
 
     def load(self, parameters):
         """A convolution has a kernel (kh, kw, in, out); a normalisation scale, bias, mean and variance, in this order."""
@@ -60,16 +59,7 @@ class Inference:
             self.network.get_layer(name).set_weights(found)
 
     def inputs(self, x):
-        """Contiguous in the layout that is computed in.
-
-        PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
-        """
-        torch = keras.backend.backend() == "torch"
-        if self.channels_first and not torch:
-            return x
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-        return x.transpose(0, 3, 1, 2) if torch else x
+        return images.contiguous(x)
 
     def predict(self, x):
         return self.network.predict_on_batch(x)

@@ -17,6 +17,9 @@ class Split(object):
     def __init__(self, training):
         self.training, self.contexts = training, training.contexts
         self.load, self.read, self.inputs = training.load, training.read, training.inputs
+        for name in ("set_rate", "share_statistics"):
+            if hasattr(training, name):
+                setattr(self, name, getattr(training, name))
 
     def probe(self, x, y):
         parts = self._each(self.training.probe, x, y)

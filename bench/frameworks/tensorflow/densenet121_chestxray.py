@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench.frameworks.tensorflow.framework import channels_first, function
-from bench.workloads.densenet121_chestxray import EPSILON, LAYERS, MOMENTUM, PARAMETERS, dense_layers
+from bench.workloads.densenet121_chestxray import EPSILON, LAYERS, PARAMETERS, STEP, dense_layers
 
 STATISTICS = ("mean", "variance")
 
@@ -57,7 +57,7 @@ class Network(tf.Module):
             return normalise(x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False)[0]
         y, *batch = normalise(x, scale, offset, epsilon=EPSILON, data_format=self.order, is_training=True)
         for running, now in zip((mean, variance), batch):
-            running.assign_sub(MOMENTUM * (running - now))
+            running.assign_sub(STEP * (running - now))
         return y
 
     def padding(self, size):

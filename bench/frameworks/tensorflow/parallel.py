@@ -38,6 +38,8 @@ class Mirrored:
     def __init__(self, training, strategy):
         self.training, self.strategy = training, strategy
         self.read, self.inputs, self.value = training.read, training.inputs, training.value
+        if hasattr(training, "set_rate"):
+            self.set_rate = training.set_rate
         training.loss_and_gradients = self.loss_and_gradients  # what its probe() calls
         self.train_step, self.logits = tf.function(self._train_step), tf.function(self._logits)
         self.replicas_gradients = tf.function(self._replicas_gradients)

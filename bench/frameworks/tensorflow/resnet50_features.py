@@ -11,13 +11,20 @@ import tensorflow as tf
 from bench.frameworks.tensorflow.framework import channels_first, function
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, blocks
 
+ENDS = ("weight", "bias", "running_mean", "running_var")  # of a normalisation
+
 
 class Network(tf.Module):
+    SPECIFICATIONS = PARAMETERS
+
     def __init__(self, first):
         """first: whether images are N, C, H, W."""
         super().__init__()
         self.order = "NCHW" if first else "NHWC"
-        self.p = {spec.name: tf.Variable(to_own(np.zeros(spec.shape, np.float32)), False) for spec in PARAMETERS}
+        self.p = {spec.name: self.variable(spec) for spec in self.SPECIFICATIONS}
+
+    def variable(self, spec):
+        return tf.Variable(to_own(np.zeros(spec.shape, np.float32)), False)
 
     def __call__(self, x):
         x = tf.nn.relu(self.normalised(x, "conv1", "bn1", 2, 3))
@@ -37,9 +44,9 @@ class Network(tf.Module):
 
     def normalised(self, x, convolution, norm, stride=1, pad=0):
         x = tf.nn.conv2d(x, self.p[convolution + ".weight"], stride, self.padding(pad), data_format=self.order)
-        scale, offset, mean, variance = (
-            self.p["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")
-        )
+        return self.normalise(x, *(self.p["%s.%s" % (norm, end)] for end in ENDS))
+
+    def normalise(self, x, scale, offset, mean, variance):
         return tf.compat.v1.nn.fused_batch_norm(
             x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False
         )[0]

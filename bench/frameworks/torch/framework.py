@@ -45,13 +45,15 @@ def torch_device(setup):
     return torch.device("cuda", setup.rank) if setup.device == "cuda" else torch.device("cpu")
 
 
-def compiled(setup, network):
+def compiled(setup, network, **options):
     """The network as the cell's mode runs it: itself, or what TorchDynamo and Inductor make of it at its first call.
 
-    Where several devices train it, backward() on what it returns leaves the mean of all their gradients (DistributedDataParallel).
+    Where several devices train it, backward() on what it returns leaves the mean of all their gradients (DistributedDataParallel,
+    which gets the options).
     """
     if setup.devices > 1:
-        network = DistributedDataParallel(network, device_ids=[setup.rank] if setup.device == "cuda" else None)
+        where = [setup.rank] if setup.device == "cuda" else None
+        network = DistributedDataParallel(network, device_ids=where, **options)
     return torch.compile(network) if setup.mode == "compile" else network
 
 

@@ -1,0 +1,86 @@
+"""ResNet-50 trained in Chainer, as the study trained it: the features' network and a Linear, MomentumSGD, WeightDecay as a hook.
+
+Idiomatic here: the configuration "train" decides which statistics a normalisation takes (D6); of several processes each keeps its own,
+which ChainerMN averages before an evaluation (its AllreducePersistent); softmax_cross_entropy takes logits and sparse labels (A7, A19).
+"""
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+
+from bench.frameworks.chainer import resnet50_features
+from bench.frameworks.chainer.framework import average, average_persistent, place, set_up, to_device, to_host
+from bench.frameworks.chainer.weights import fill, tensors
+
+
+class Network(resnet50_features.Network):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(2048, 1000)
+
+    def forward(self, x):
+        return self.fc(super().forward(x))
+
+
+def own_name(name, value):
+    """torchvision's fc.weight -> fc/W, and the features' names as they have them."""
+    if name.startswith("fc."):
+        return {"fc.weight": "fc/W", "fc.bias": "fc/b"}[name]
+    return resnet50_features.own_name(name, value)
+
+
+class Training:
+    def __init__(self, setup):
+        self.network = Network()
+        self.optimizer, self.own = None, {}
+
+    def load(self, parameters):
+        self.own = {name: own_name(name, value) for name, value in parameters.items()}
+        self.network = place(fill(self.network, {self.own[name]: value for name, value in parameters.items()}))
+        # A10: v <- 0.9 v - rate (g + 1e-4 w), w <- w + v: the specification's, with v scaled by the rate, which set_rate() heeds
+        self.optimizer = set_up(chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9), self.network)
+        self.optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
+
+    def set_rate(self, rate):
+        scale, self.optimizer.lr = rate / self.optimizer.lr, rate
+        for parameter in self.network.params():
+            if parameter.update_rule.state:  # there is none before the first step
+                parameter.update_rule.state["v"] *= parameter.dtype.type(scale)
+
+    def share_statistics(self):
+        average_persistent(self.network)
+
+    def read(self):
+        found = tensors(self.network)
+        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
+
+    def inputs(self, x, y):
+        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
+
+    def _backward(self, x, y):
+        x, y = to_device(x, y)
+        logits = self.network(x)
+        loss = F.softmax_cross_entropy(logits, y)
+        self.network.cleargrads()
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        average(self.network)
+        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
+        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
+        return to_host(logits.array), float(loss.array), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.optimizer.update()
+        return loss.array
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+            return to_host(self.network(*to_device(x)).array)

@@ -1,0 +1,256 @@
+"""ImageNet: folders of classes, tar shards, three kinds of pictures, what is broken in them, and a stand-in that a network can learn."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.data import imagenet, png
+from bench.errors import DataError
+
+
+def picture(shade: int = 0) -> np.ndarray:
+    return np.full((256, 256, 3), shade, np.uint8)
+
+
+def npy(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, pixels)
+    return stream.getvalue()
+
+
+def folder_of(path: Path, train: dict[str, bytes], val: dict[str, bytes]) -> str:
+    """A folder with the classes' pictures: "fish/a.png" -> its bytes."""
+    for part, files in (("train", train), ("val", val)):
+        for name, content in files.items():
+            at = path / part / name
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_bytes(content)
+    return str(path)
+
+
+def shard_of(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
+
+
+def load(folder: str | None, train: int = 100, test: int = 100, cache: str = "") -> imagenet.Pictures:
+    return imagenet.load(folder, train, test, 1, cache)
+
+
+WHITE = png.write(picture(255))
+
+
+def test_classes_are_counted_in_the_order_of_their_folders_names(tmp_path: Path) -> None:
+    train = {"n03/x.png": WHITE, "n01/b.PNG": WHITE, "n01/a.npy": npy(picture(7)), "n02/notes.txt": b"no picture"}
+    found = load(folder_of(tmp_path, train, {"n03/v.png": WHITE}))
+    assert [Path(each[0]).name for each in found.train.pictures] == ["a.npy", "b.PNG", "x.png"]
+    assert found.train.labels.tolist() == [0, 0, 2]
+    assert found.test.labels.tolist() == [2]
+    assert found.train.labels.dtype == np.int32
+    assert (found.name, found.source, found.validation) == ("imagenet (3 of 1000 classes)", "files", None)
+    assert (found.train.read(found.train.pictures[0]) == 7).all()
+    assert found.train.read(found.train.pictures[1]).shape == (256, 256, 3)
+
+
+def test_fewer_are_taken_evenly_spaced(tmp_path: Path) -> None:
+    found = load(folder_of(tmp_path, {f"c/{index}.png": WHITE for index in range(10)}, {"c/v.png": WHITE}), train=5)
+    assert [Path(each[0]).stem for each in found.train.pictures] == ["0", "2", "4", "6", "8"]
+
+
+def test_a_missing_part_an_unknown_class_or_an_empty_part_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere cannot be read"):
+        load(str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"train is missing: put ImageNet's classes there"):
+        load(str(tmp_path))
+    folder_of(tmp_path, {"fish/a.png": WHITE}, {"bird/a.png": WHITE})
+    with pytest.raises(DataError, match=r"bird is no class of .*train: sort the validation pictures"):
+        load(str(tmp_path))
+    (tmp_path / "val" / "bird").rename(tmp_path / "val" / "fish")
+    (tmp_path / "val" / "fish" / "a.png").unlink()
+    with pytest.raises(DataError, match=r"val has no pictures"):
+        load(str(tmp_path))
+
+
+def test_more_classes_than_the_network_tells_apart_are_refused(tmp_path: Path) -> None:
+    for index in range(1001):
+        (tmp_path / "train" / f"{index:04}").mkdir(parents=True)
+    with pytest.raises(DataError, match="has 1001 folders, and the network tells 1000 classes apart"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("wide.png", png.write(np.zeros((256, 300, 3), np.uint8)), "is 300 x 256 pixels"),
+        ("torn.png", WHITE[:100], "is cut short|is damaged"),
+        ("text.jpg", b"hello", "is no PNG, no .npy and no JPEG"),
+        ("empty.png", b"", "is no PNG, no .npy and no JPEG"),
+        ("small.npy", npy(np.zeros((8, 8, 3), np.uint8)), r"is uint8 \(8, 8, 3\)"),
+        ("float.npy", npy(np.zeros((256, 256, 3), np.float32)), "is float32"),
+        ("objects.npy", npy(np.array([None])), "is object"),
+        (
+            "columns.npy",
+            npy(np.asfortranarray(np.zeros((256, 256, 3), np.uint8))),
+            r"is uint8 \(256, 256, 3\), columns first",
+        ),
+        ("torn.npy", npy(picture())[:-1], "has 196607 bytes of pixels and not 196608"),
+        ("header.npy", b"\x93NUMPY\x01\x00\xff\xff{", "has a damaged .npy header"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value and " " not in value else "",
+)
+def test_a_picture_that_cannot_be_used_is_told_with_its_path_and_the_fix(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name} ({says}).*; store every picture once at 256 x 256"):
+        imagenet.read_picture((str(tmp_path / name), None, None))
+
+
+def test_a_jpeg_without_pillow_says_what_is_missing_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "Image", None)
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(DataError, match=r"a\.jpg is a JPEG, and this Python has no Pillow to decode it; store every"):
+        imagenet.read_picture((str(tmp_path / "a.jpg"), None, None))
+
+
+def test_a_jpeg_is_decoded_where_there_is_pillow_and_one_of_another_size_never_is(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for side in (256, 300):
+        image.new("L", (side, side), 90).save(tmp_path / f"{side}.jpg")
+    if png.Image is None:
+        pytest.skip("Pillow came after bench.data.png was imported")
+    pixels = imagenet.read_picture((str(tmp_path / "256.jpg"), None, None))
+    assert pixels.shape == (256, 256, 3)
+    assert np.abs(pixels.astype(int) - 90).max() <= 1
+    with pytest.raises(DataError, match="cannot be used .it has 300 x 300 pixels"):
+        imagenet.read_picture((str(tmp_path / "300.jpg"), None, None))
+
+
+def test_a_file_that_is_far_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    with open(tmp_path / "huge.png", "wb") as file:
+        file.write(png.SIGNATURE)
+        file.truncate(1 << 33)
+    with pytest.raises(DataError, match=r"huge\.png has more than 16777216 bytes"):
+        imagenet.read_picture((str(tmp_path / "huge.png"), None, None))
+
+
+def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
+    first = {"b/1.cls": b"7\n", "b/1.png": png.write(picture(1)), "b/2.npy": npy(picture(2)), "b/2.cls": b"999"}
+    shard_of(tmp_path / "train-000001.tar", {"3.png": png.write(picture(3)), "3.cls": b"0"})
+    shard_of(tmp_path / "train-000000.tar", first)
+    shard_of(tmp_path / "val-000000.tar", {"1.png": WHITE, "1.json": b"{}", "1.cls": b"12"})
+    before = sorted(tmp_path.iterdir())
+    found = load(str(tmp_path))
+    assert found.train.labels.tolist() == [7, 999, 0]
+    assert [int(found.train.read(each)[0, 0, 0]) for each in found.train.pictures] == [1, 2, 3]
+    assert found.test.labels.tolist() == [12]
+    assert (found.name, found.source) == ("imagenet", "files")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def bad_shards() -> dict[str, tuple[dict[str, bytes], str]]:
+    return {
+        "none": ({"1.png": WHITE}, r"1\.png has no class from 0 to 999 in 1\.cls beside it"),
+        "text": ({"1.png": WHITE, "1.cls": b"fish"}, r"1\.png has no class"),
+        "large": ({"1.png": WHITE, "1.cls": b"1000"}, r"1\.png has no class"),
+        "negative": ({"1.png": WHITE, "1.cls": b"-1"}, r"1\.png has no class"),
+        "long": ({"1.png": WHITE, "1.cls": b"1" * 100}, r"1\.png has no class"),
+    }
+
+
+@pytest.mark.parametrize("which", sorted(bad_shards()))
+def test_a_label_that_is_none_is_told_with_its_shard_and_member(tmp_path: Path, which: str) -> None:
+    members, says = bad_shards()[which]
+    path = shard_of(tmp_path / "train-0.tar", members)
+    with pytest.raises(DataError, match=rf"train-0\.tar: {says}.*; make the shard again"):
+        imagenet.read_shard(str(path))
+
+
+def test_a_shard_s_links_and_giants_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train-0.tar"
+    link = tarfile.TarInfo("1.png")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(path, "w") as tar:
+        tar.addfile(link)
+    with pytest.raises(DataError, match=r"1\.png is no plain file"):
+        imagenet.read_shard(str(path))
+    giant = tarfile.TarInfo("1.png")
+    giant.size = 1 << 40
+    path.write_bytes(giant.tobuf() + bytes(1024))
+    with pytest.raises(DataError, match=r"1\.png has 1099511627776 bytes, and at most 16777216 are read"):
+        imagenet.read_shard(str(path))
+
+
+@pytest.mark.parametrize("cut", [0, 300, 512 + 100, 3 * 512])
+def test_a_shard_that_is_cut_short_is_refused_and_never_read_in_part(tmp_path: Path, cut: int) -> None:
+    path = shard_of(tmp_path / "train-0.tar", {"1.cls": b"1", "1.png": WHITE, "2.png": WHITE, "2.cls": b"2"})
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match=r"train-0\.tar"):
+        imagenet.read_shard(str(path))
+
+
+def test_a_shard_with_a_damaged_header_or_compressed_is_refused(tmp_path: Path) -> None:
+    path = shard_of(tmp_path / "train-0.tar", {"1.cls": b"1", "1.npy": npy(picture())})
+    content = bytearray(path.read_bytes())
+    content[1024 + 20] ^= 0xFF  # in the second header
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"train-0\.tar: after its last file it is damaged or cut short"):
+        imagenet.read_shard(str(path))
+    with tarfile.open(path, "w:gz"):
+        pass
+    with pytest.raises(DataError, match="is no readable tar file .* without compression"):
+        imagenet.read_shard(str(path))
+
+
+def test_shards_of_one_part_only_are_told(tmp_path: Path) -> None:
+    shard_of(tmp_path / "train-0.tar", {"1.png": WHITE, "1.cls": b"1"})
+    with pytest.raises(DataError, match=r"has no val-\*\.tar: put the shards of both parts there"):
+        load(str(tmp_path))
+
+
+def test_the_stand_in_has_imagenet_s_layout_and_is_marked_and_kept(tmp_path: Path) -> None:
+    found = load(None, 21, 5, str(tmp_path))
+    assert (found.source, len(found.train.pictures), len(found.test.pictures)) == ("generated", 21, 5)
+    assert set(found.train.labels) == set(range(20))
+    assert found.train.read(found.train.pictures[0]).shape == (256, 256, 3)
+    path = Path(found.train.pictures[0][0])
+    kept = path.stat().st_mtime_ns
+    assert load(None, 21, 5, str(tmp_path)).sha256 == found.sha256
+    assert path.stat().st_mtime_ns == kept
+    path.write_bytes(b"damaged")
+    assert load(None, 21, 5, str(tmp_path)).train.read(found.train.pictures[0]).shape == (256, 256, 3)
+
+
+def test_a_longer_stand_in_has_its_pictures_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imagenet, "MOST_DRAWN", 20)
+    found = load(None, 50, 4, str(tmp_path))
+    assert found.name == "imagenet (20 pictures again and again)"
+    assert len(found.train.pictures) == len(found.train.labels) == 50
+    assert found.train.pictures[:10] == found.train.pictures[20:30]
+    assert found.train.labels[:10].tolist() == found.train.labels[20:30].tolist()
+
+
+def test_a_stand_in_s_classes_differ_in_what_convolutions_see_and_not_in_a_pixel_s_mean() -> None:
+    random = np.random.RandomState(0)
+    labels = (0, 4, 15)  # two directions of narrow stripes, and wide ones
+    drawn = {label: np.stack([imagenet.draw(random, label).mean(axis=2) for _ in range(30)]) for label in labels}
+    spread = np.concatenate(list(drawn.values())).std()
+    for pixels in drawn.values():  # what a linear model sees: the mean of a class at a place
+        assert abs(pixels[:, ::16, ::16].mean(axis=0) - 127.5).mean() < 0.25 * spread
+    # what a convolution sees: neighbours six pixels apart are opposite in the narrow upright stripes, and alike in the wide ones
+    alike = {}
+    for label, pixels in drawn.items():
+        centred = pixels - pixels.mean(axis=(1, 2), keepdims=True)
+        alike[label] = np.median((centred[:, :, :-6] * centred[:, :, 6:]).mean(axis=(1, 2)) / centred.var(axis=(1, 2)))
+    assert alike[0] < 0 < alike[15]
