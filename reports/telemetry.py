@@ -23,7 +23,7 @@ MOST_DEVICES = 8
 
 HELD_BACK = "clock held back"
 
-# column -> (what it is, unit, of a thing's memory: bytes in it)
+# column -> (what it is, unit, and how many of the column's own unit that is)
 _OF_A_GPU = {
     "power_watts": ("power", "W", 1.0),
     "temperature_celsius": ("temperature", "°C", 1.0),
