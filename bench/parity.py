@@ -154,10 +154,10 @@ def _trained(training, parameters, trained, x, y):
     for _ in range(STEPS):
         handle = training.step(x, y)
     training.value(handle)
-    if getattr(training, "skipped", int)():
+    skipped = getattr(training, "skipped", int)()
+    if skipped:
         raise Overflow(
-            "%d of the parity check's steps were skipped, as gradients overflow at the first loss scale"
-            % training.skipped()
+            "%d of the parity check's steps were skipped: gradients overflow at the first loss scale" % skipped
         )
     after = training.read()
     found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
