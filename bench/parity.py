@@ -197,10 +197,10 @@ def _trained(training, workload, parameters, trained, x, y):
             training.set_rate(rate)
         handle = training.step(x, y)
     training.value(handle)
-    if getattr(training, "skipped", int)():
+    skipped = getattr(training, "skipped", int)()
+    if skipped:
         raise Overflow(
-            "%d of the parity check's steps were skipped, as gradients overflow at the first loss scale"
-            % training.skipped()
+            "%d of the parity check's steps were skipped: gradients overflow at the first loss scale" % skipped
         )
     parallel.share_statistics(training)
     after = training.read()

@@ -9,9 +9,9 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from bench import mixed, parity
+from bench import parity
 from bench.errors import BenchError
-from bench.frameworks.torch import cnn_cifar10, cnn_mnist, framework, gru_imdb
+from bench.frameworks.torch import cnn_cifar10, cnn_mnist, framework, gru_imdb, mlp_mnist
 from bench.setup import Setup
 
 SETUP = Setup("cpu", "fp32", "default", 2, 1, False)
@@ -175,25 +175,17 @@ class Half(cnn_mnist.Training):
     """No fault, in mixed precision."""
 
 
-class LossNotUnscaled(cnn_cifar10.Training):
+class LossNotUnscaled(cnn_mnist.Training):
     """The gradients of the scaled loss, as they are, are what the optimiser is given."""
 
     def __init__(self, setup):
         super().__init__(setup)
-        self.mixed.update = self.optimizer.step
+        self.mixed.update, self.mixed.skipped = self.optimizer.step, lambda: 0
         self.mixed.gradient = lambda parameter: parameter.grad.numpy()
 
 
-class LossNotUnscaledInTheStep(LossNotUnscaled):
-    """The same where only the step is wrong."""
-
-    def __init__(self, setup):
-        super().__init__(setup)
-        self.mixed.gradient = lambda parameter: parameter.grad.numpy() / mixed.INITIAL_SCALE
-
-
-class WeightsKeptInHalf(cnn_cifar10.Training):
-    """The optimiser's result is rounded to the half type after each step."""
+class WeightsKeptInHalf:
+    """Mixed into an adapter: the optimiser's result is rounded to the half type after each step."""
 
     def step(self, x, y):
         loss = super().step(x, y)
@@ -201,6 +193,14 @@ class WeightsKeptInHalf(cnn_cifar10.Training):
             for parameter in self.network.parameters():
                 parameter.copy_(parameter.to(self.mixed.half).float())
         return loss
+
+
+class PerceptronKeptInHalf(WeightsKeptInHalf, mlp_mnist.Training):
+    pass
+
+
+class ConvolutionsKeptInHalf(WeightsKeptInHalf, cnn_mnist.Training):
+    pass
 
 
 class LossInHalf(cnn_mnist.Training):
@@ -241,13 +241,10 @@ class NotInHalf(cnn_mnist.Training):
 # of mixed precision: precision -> workload -> mistakes
 HALF_FAULTS = {
     "amp-fp16": {
-        "cnn-cifar10": [LossNotUnscaled, LossNotUnscaledInTheStep, WeightsKeptInHalf],
-        "cnn-mnist": [Half, LossInHalf, BiasDroppedInHalf, StepSkippedUnseen, NotInHalf],
+        "mlp-mnist": [PerceptronKeptInHalf],
+        "cnn-mnist": [Half, LossNotUnscaled, LossInHalf, BiasDroppedInHalf, StepSkippedUnseen, NotInHalf],
     },
-    "amp-bf16": {
-        "cnn-cifar10": [WeightsKeptInHalf],
-        "cnn-mnist": [Half, LossInHalf, BiasDroppedInHalf, NotInHalf],
-    },
+    "amp-bf16": {"cnn-mnist": [Half, ConvolutionsKeptInHalf, LossInHalf, BiasDroppedInHalf, NotInHalf]},
 }
 
 FAULTS = {

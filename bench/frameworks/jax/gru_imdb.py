@@ -33,20 +33,26 @@ class GRU(nnx.Module):
     def __call__(self, x):
         """x (T, N, inputs) -> the last state (N, units)."""
         gates = 2 * self.units
-        w, b = self.project.kernel[...].astype(x.dtype), self.project.bias[...]
-        u, c = self.recur.kernel[...].astype(x.dtype), self.recur.bias[...].astype(x.dtype)
-        b = b.at[:gates].add(self.recur.bias[...][:gates]).astype(x.dtype)
-        early = jax.default_backend() != "cpu"
+        w, b = self.project.kernel[...], self.project.bias[...]
+        u, c = self.recur.kernel[...], self.recur.bias[...]
+        b = b.at[:gates].add(c[:gates])
+        early, dtype = jax.default_backend() != "cpu", x.dtype
+
+        def product(
+            x, w, b=None
+        ):  # cast where it is used, so that a weight's gradient adds the positions up in float32
+            y = x @ w.astype(dtype)
+            return y if b is None else y + b.astype(dtype)
 
         def cell(h, x):
-            r_x, z_x, n_x = jnp.split(x if early else x @ w + b, 3, axis=-1)
-            r_h, z_h, n_h = jnp.split(h @ u, 3, axis=-1)
+            r_x, z_x, n_x = jnp.split(x if early else product(x, w, b), 3, axis=-1)
+            r_h, z_h, n_h = jnp.split(product(h, u), 3, axis=-1)
             r, z = nnx.sigmoid(r_x + r_h), nnx.sigmoid(z_x + z_h)
-            n = jnp.tanh(n_x + r * (n_h + c[gates:]))
+            n = jnp.tanh(n_x + r * (n_h + c[gates:].astype(dtype)))
             return (1 - z) * n + z * h, None
 
-        h = jnp.zeros((x.shape[1], self.units), x.dtype)  # C6: zero, and no parameter
-        return jax.lax.scan(cell, h, x @ w + b if early else x)[0]
+        h = jnp.zeros((x.shape[1], self.units), dtype)  # C6: zero, and no parameter
+        return jax.lax.scan(cell, h, product(x, w, b) if early else x)[0]
 
 
 class Network(nnx.Module):
