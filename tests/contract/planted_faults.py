@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from bench import parity
 from bench.errors import BenchError
-from bench.frameworks.torch import cnn_cifar10, cnn_mnist, framework, gru_imdb, mlp_mnist
+from bench.frameworks.torch import cnn_cifar10, cnn_mnist, framework, gru_imdb
 from bench.setup import Setup
 
 SETUP = Setup("cpu", "fp32", "default", 2, 1, False)
@@ -184,8 +184,8 @@ class LossNotUnscaled(cnn_mnist.Training):
         self.mixed.gradient = lambda parameter: parameter.grad.numpy()
 
 
-class WeightsKeptInHalf:
-    """Mixed into an adapter: the optimiser's result is rounded to the half type after each step."""
+class WeightsKeptInHalf(cnn_mnist.Training):
+    """The optimiser's result is rounded to the half type after each step."""
 
     def step(self, x, y):
         loss = super().step(x, y)
@@ -193,14 +193,6 @@ class WeightsKeptInHalf:
             for parameter in self.network.parameters():
                 parameter.copy_(parameter.to(self.mixed.half).float())
         return loss
-
-
-class PerceptronKeptInHalf(WeightsKeptInHalf, mlp_mnist.Training):
-    pass
-
-
-class ConvolutionsKeptInHalf(WeightsKeptInHalf, cnn_mnist.Training):
-    pass
 
 
 class LossInHalf(cnn_mnist.Training):
@@ -241,10 +233,17 @@ class NotInHalf(cnn_mnist.Training):
 # of mixed precision: precision -> workload -> mistakes
 HALF_FAULTS = {
     "amp-fp16": {
-        "mlp-mnist": [PerceptronKeptInHalf],
-        "cnn-mnist": [Half, LossNotUnscaled, LossInHalf, BiasDroppedInHalf, StepSkippedUnseen, NotInHalf],
+        "cnn-mnist": [
+            Half,
+            LossNotUnscaled,
+            WeightsKeptInHalf,
+            LossInHalf,
+            BiasDroppedInHalf,
+            StepSkippedUnseen,
+            NotInHalf,
+        ],
     },
-    "amp-bf16": {"cnn-mnist": [Half, ConvolutionsKeptInHalf, LossInHalf, BiasDroppedInHalf, NotInHalf]},
+    "amp-bf16": {"cnn-mnist": [Half, WeightsKeptInHalf, LossInHalf, BiasDroppedInHalf, NotInHalf]},
 }
 
 FAULTS = {

@@ -27,11 +27,8 @@ CAUGHT_BY = {
 # The same of mixed precision, whose bounds are wider: by what, and so many times beyond the bound at least.
 CAUGHT_IN_HALF = {
     "LossNotUnscaled amp-fp16": ("gradient", 1000),
-    "PerceptronKeptInHalf amp-fp16": ("parameter", 2),
-    "ConvolutionsKeptInHalf amp-bf16": (
-        "parameter",
-        1.2,
-    ),  # Adam's own steps are as uncertain as eight bits of a weight
+    "WeightsKeptInHalf amp-fp16": ("parameter", 1000),
+    "WeightsKeptInHalf amp-bf16": ("parameter", 1000),
     "LossInHalf amp-fp16": ("loss", 3),
     "LossInHalf amp-bf16": ("loss", 10),
     "BiasDroppedInHalf amp-fp16": ("logits", 100),
