@@ -49,6 +49,9 @@ class Training:
         # the velocities are here, and not in the store, so that set_rate() can reach them
         where = {"kvstore": kvstore(self.contexts), "update_on_kvstore": False}
         self.trainer = gluon.Trainer(self.network.collect_params(), "sgd", sgd, **where)
+        if len(self.contexts) > 1:
+            # A Trainer's first call hands the first context's parameters to all of them, running statistics too: not after a step
+            self.trainer.allreduce_grads()
 
     def set_rate(self, rate):
         scale = rate / self.trainer.learning_rate
