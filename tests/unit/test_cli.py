@@ -339,7 +339,7 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--workloads", "cnn-cifar"], "did you mean 'cnn-cifar10'?"),
         (["--images", "torch-9-*"], "no image is called 'torch-9-*'"),
         (["--frameworks", "pytorch"], "did you mean 'torch'?"),
-        (["--precision", "fp8"], "there is no 'fp8'"),
+        (["--precision", "fp4"], "there is no 'fp4'"),
         (["--engine", "podman"], "there is no engine 'podman'"),
         (["--resume", "nowhere"], "is not a run"),
         (["--gpus", "77"], "77"),

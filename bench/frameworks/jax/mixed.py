@@ -1,8 +1,8 @@
 """Mixed precision in JAX: Flax computes in the half type from float32 parameters (`dtype`); for float16 there is a loss scale.
 
 Optax has none, so it is written out, as a transformation around the optimiser. XLA's CPU backend has few kernels of a half type: what
-it has none for is computed in float32 and rounded, which gives the same numbers, and times that say nothing of a GPU's. A bias's gradient it sums in bfloat16: of all quantities it comes
-nearest to its bound there, 0.7 to 0.99 of it on the machine where this was written.
+it has none for is computed in float32 and rounded, which gives the same numbers, and times that say nothing of a GPU's. A bias's
+gradient it sums in bfloat16: of all quantities it comes nearest to its bound there, 0.7 to 0.99 of it where this was written.
 """
 
 import collections
