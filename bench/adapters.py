@@ -34,8 +34,9 @@ def check_precision(name, workload, precision, device, devices=1):
     declared = frameworks.declaration(name).get("amp", {})
     if precision not in declared:
         raise Unsupported("%s does not compute %s here" % (name, precision))
-    if declared[precision].get(device):
-        raise Unsupported("%s does not compute %s on %s: %s" % (name, precision, device, declared[precision][device]))
+    for where in (device, workload):
+        if where in declared[precision]:
+            raise Unsupported("%s does not compute %s on %s: %s" % (name, precision, where, declared[precision][where]))
     if devices > 1:
         raise Unsupported("%s is measured on one device: loss scaling was not proved on several" % precision)
 

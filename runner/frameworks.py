@@ -26,8 +26,8 @@ class Framework(BaseModel):
     entrypoint: tuple[str, str] | None = None
     # how it trains on several devices: a process each, those of MPI, or one process that sees all; None: it uses one
     parallel: Literal["processes", "mpi", "one-process"] | None = None
-    # in which mixed precisions it trains -> the kinds of devices where it does not all the same, and why
-    amp: dict[Literal["amp-fp16", "amp-bf16"], dict[Literal["cpu", "cuda"], str]] = Field(default_factory=dict)
+    # in which mixed precisions it trains -> "cpu", "cuda" or a workload with which it does not all the same, and why
+    amp: dict[Literal["amp-fp16", "amp-bf16"], dict[str, str]] = Field(default_factory=dict)
     untested: str | None = None  # why it never ran
 
     @model_validator(mode="after")

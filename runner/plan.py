@@ -16,7 +16,7 @@ from runner.workloads import Workload
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9)}
 # Mixed precision takes what its half type takes.
 _HALF = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
-# Framework -> mixed precision -> the kinds of devices where it does not train all the same, and why.
+# Framework -> mixed precision -> the kinds of devices, and the workloads, with which it does not train all the same, and why.
 Amp = Mapping[str, Mapping[Any, Mapping[Any, str]]]
 _NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
 
@@ -156,7 +156,7 @@ def plan(
                 or _adapter_reason(framework, workload, adapters)
                 or _mode_reason(framework, mode, modes[framework])
                 or _precision_reason(precision, workload, image, target.gpu)
-                or _amp_reason(framework, precision, target, amp or {})
+                or _amp_reason(framework, workload.name, precision, target, amp or {})
                 or _memory_reason(workload, target.gpu)
                 or _several_reason(framework, workload, target.count, parallel, request)
             )
@@ -360,15 +360,16 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
 
 
-def _amp_reason(framework: str, precision: str, target: _Target, amp: Amp) -> str | None:
-    """Why a framework does not train in mixed precision on a device; the cell itself refuses for the same reasons (bench.adapters)."""
+def _amp_reason(framework: str, workload: str, precision: str, target: _Target, amp: Amp) -> str | None:
+    """Why a framework does not train this in mixed precision on a device; the cell itself refuses for the same reasons (bench.adapters)."""
     if precision not in _HALF:
         return None
     declared = amp.get(framework, {})
     if precision not in declared:
         return f"{framework} does not compute {precision} here"
-    if why := declared[precision].get(target.kind):
-        return f"{framework} does not compute {precision} on {target.kind}: {why}"
+    for where in (target.kind, workload):
+        if why := declared[precision].get(where):
+            return f"{framework} does not compute {precision} on {where}: {why}"
     if target.count > 1:
         return f"{precision} is measured on one device: loss scaling was not proved on several"
     return None

@@ -70,7 +70,7 @@ MIXED = [
     for precision, unable in load_frameworks()[str(framework)].amp.items()
     if precision in load_workloads()[str(workload)].precisions
     and precision.removeprefix("amp-") in load_catalog()[str(image)].precisions
-    and "cpu" not in unable
+    and not {"cpu", workload} & set(unable)
 ]
 
 # the first image that has a framework

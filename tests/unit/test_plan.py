@@ -159,6 +159,10 @@ def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_ha
     assert reasons(other) == {"jax does not compute amp-fp16 here", "jax does not compute amp-bf16 here"}
     several = of(NO_GPU, image(folder, precisions=halves), devices=(2,))
     assert "amp-bf16 is measured on one device: loss scaling was not proved on several" in reasons(several)
+    amp["torch"]["amp-bf16"] = {"cnn-cifar10": "it sums in the half type"}
+    summed = of(with_gpu(), gpu_image(folder, precisions=halves))
+    assert {cell.precision for cell in summed.cells} == {"amp-fp16"}
+    assert reasons(summed) == {"torch does not compute amp-bf16 on cnn-cifar10: it sums in the half type"}
 
 
 def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> None:
