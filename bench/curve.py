@@ -14,7 +14,7 @@ import os
 
 import numpy as np
 
-from bench import canonical, reference, workloads
+from bench import arithmetic, canonical, workloads
 
 STEPS = 300
 SINGLE_STEPS = 20  # held one by one
@@ -42,7 +42,7 @@ def make_reference(name):
     workload = workloads.module(name)
     parameters, batches = _case(workload)
     p = {key: value.astype(np.float64) for key, value in parameters.items()}
-    optimizer, rounding, losses = workload.optimizer(), reference.Exact(), []
+    optimizer, rounding, losses = workload.optimizer(), arithmetic.Exact(), []
     for _ in range(STEPS):
         x, y = next(batches)
         _, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding)

@@ -6,7 +6,7 @@ the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored besi
 `python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
 
 Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
-precision would (bench.reference.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
+precision would (bench.arithmetic.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
 error those runs show. It so contains what a plain operation count misses: a ReLU or a maximum that tips over because
 its argument moved by a rounding error, Adam's division by a tiny second moment, and its bias correction 1 - beta^t, whose float32
 value is as far off as the rounding of beta^t. The price is wide bounds on the gradients below the pools: one tipped maximum of the millions
@@ -19,7 +19,7 @@ import zlib
 
 import numpy as np
 
-from bench import canonical, mixed, parallel, reference, workloads
+from bench import arithmetic, canonical, mixed, parallel, workloads
 from bench.errors import Overflow, Unsupported
 
 STEPS = 3
@@ -34,10 +34,10 @@ EITHER = ".biased"
 
 # precision -> the model of its arithmetic, from the source of its errors
 ROUNDINGS = {
-    "fp32": lambda random: reference.MonteCarlo(random, 2.0**-24, 0.0),
-    "tf32": lambda random: reference.MonteCarlo(random, 2.0**-24, 2.0**-11),
-    "amp-fp16": lambda random: reference.Mixed(random, reference.FLOAT16, mixed.INITIAL_SCALE),
-    "amp-bf16": lambda random: reference.Mixed(random, reference.BFLOAT16, 1.0),
+    "fp32": lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 0.0),
+    "tf32": lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 2.0**-11),
+    "amp-fp16": lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE),
+    "amp-bf16": lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0),
 }
 
 Result = collections.namedtuple("Result", "quantity tensor error bound passed")
@@ -124,7 +124,7 @@ def make_reference(name, variant="", devices=1):
     """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
     workload = workloads.module(name)
     parts = parts_of(workload, devices)
-    exact = quantities(workload, reference.Exact(), variant, parts)
+    exact = quantities(workload, arithmetic.Exact(), variant, parts)
     buckets = getattr(workload, "BUCKETS", BUCKETS)
     stored = {"value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, buckets) for key, value in exact.items()}
     for precision in sorted(set(ROUNDINGS).intersection(workloads.declaration(name)["precisions"])):

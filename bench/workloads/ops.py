@@ -15,7 +15,7 @@ import collections
 
 import numpy as np
 
-from bench import reference
+from bench import arithmetic, reference
 
 # dl_bench's classes, by million operations in one run; it states MEDIUM only, the other bounds are ours.
 CLASSES = (("SMALL", 0), ("MEDIUM", 20), ("LARGE", 1000), ("VERY_LARGE", 100000))
@@ -93,7 +93,7 @@ def _convolution(dimensions, *sizes):
         x, w = p["x"], p["w"]
         if dimensions == 1:  # as a picture of one row, under a kernel whose other rows are zero
             x, w = x[:, :, None], np.pad(w[:, :, None], ((0, 0), (0, 0), (1, 1), (0, 0)), mode="constant")
-        y, _ = reference.conv2d(x, w, p["b"], 1, reference.Exact())
+        y, _ = reference.conv2d(x, w, p["b"], 1, arithmetic.Exact())
         return y[:, :, 0] if dimensions == 1 else y
 
     def result(batch, channels, side):
@@ -153,7 +153,7 @@ def _recurrent(gates, compute):
 
 
 def _gru(p):
-    h, _ = reference.gru(p["x"].transpose(1, 0, 2), p["w"], p["b"], p["u"], p["c"], reference.Exact())
+    h, _ = reference.gru(p["x"].transpose(1, 0, 2), p["w"], p["b"], p["u"], p["c"], arithmetic.Exact())
     return h
 
 
@@ -201,7 +201,7 @@ def _optimizer(make, operations):
 
     def compute(p):
         found = {"w": p["w"]}
-        make().update(found, {"w": p["g"]}, reference.Exact())
+        make().update(found, {"w": p["g"]}, arithmetic.Exact())
         return found["w"]
 
     return Operation(

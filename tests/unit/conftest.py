@@ -1,4 +1,6 @@
-"""Small stand-ins of the data sets in their own layouts, without the mark that they are generated."""
+"""What several unit tests start from: small stand-ins of the data sets in their own layouts, and the folder of an image."""
+
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +37,10 @@ def digits(tmp_path):
     folder.mkdir()
     mnist.write_stand_in(str(folder), 60, 20, SEED)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of an image that has only a lock."""
+    (tmp_path / "requirements.lock").write_text("a lock\n")
+    return tmp_path

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import canonical, parity, reference, weights, workloads
+from bench import arithmetic, canonical, parity, reference, weights, workloads
 from bench.errors import DataError
 from bench.inference import InferenceCell
 
@@ -21,7 +21,7 @@ RESNET = workloads.module("resnet50-features")
 def test_a_strided_convolution_is_the_sum_that_it_stands_for() -> None:
     random = np.random.RandomState(0)
     x, w = random.standard_normal((2, 3, 9, 8)), random.standard_normal((4, 3, 3, 3))
-    y, _ = reference.conv2d(x, w, 0.0, 1, reference.Exact(), stride=2)
+    y, _ = reference.conv2d(x, w, 0.0, 1, arithmetic.Exact(), stride=2)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     assert y.shape == (2, 4, 5, 4)
     for row, column in ((0, 0), (2, 3), (4, 1)):
@@ -33,7 +33,7 @@ def test_a_batch_normalisation_uses_the_running_statistics() -> None:
     x = np.arange(8.0).reshape(1, 2, 2, 2)
     scale, shift = np.array([2.0, 1.0]), np.array([1.0, 0.0])
     mean, variance = np.array([1.0, 5.0]), np.array([4.0, 1.0])
-    y = reference.batch_norm(x, scale, shift, mean, variance, 0.0, reference.Exact())
+    y = reference.batch_norm(x, scale, shift, mean, variance, 0.0, arithmetic.Exact())
     np.testing.assert_allclose(y[0, 0], x[0, 0] - 1.0 + 1.0)
     np.testing.assert_allclose(y[0, 1], x[0, 1] - 5.0)
 
@@ -56,7 +56,7 @@ def test_the_bound_of_the_features_lets_float32_through_and_no_mistake() -> None
 
 @pytest.mark.timeout(600)
 def test_the_stored_features_are_what_the_code_computes() -> None:
-    exact = parity.quantities(RESNET, reference.Exact())["features", "features"]
+    exact = parity.quantities(RESNET, arithmetic.Exact())["features", "features"]
     assert exact.shape == (4, RESNET.FEATURES)
     with np.load(parity.reference_path("resnet50-features")) as stored:
         np.testing.assert_allclose(parity.sketch("features", exact), stored["value/features/features"], rtol=1e-8)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import canonical, frameworks, mixed, parity, reference, timing, workloads
+from bench import arithmetic, canonical, frameworks, mixed, parity, timing, workloads
 from bench.adapters import check_precision
 from bench.errors import Overflow, Unsupported
 from runner.frameworks import load_frameworks
@@ -31,19 +31,19 @@ VALUES = np.concatenate(
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(reference.FLOAT16, VALUES.astype(np.float16)), (reference.BFLOAT16, bfloat16(VALUES))],
+    [(arithmetic.FLOAT16, VALUES.astype(np.float16)), (arithmetic.BFLOAT16, bfloat16(VALUES))],
     ids=["float16", "bfloat16"],
 )
 def test_factors_are_rounded_as_the_type_rounds_them_subnormals_and_ties_included(
-    kind: reference.HalfType, expected: np.ndarray
+    kind: arithmetic.HalfType, expected: np.ndarray
 ) -> None:
-    rounding = reference.Mixed(np.random.RandomState(0), kind, 1.0)
+    rounding = arithmetic.Mixed(np.random.RandomState(0), kind, 1.0)
     assert (rounding.operand(VALUES.astype(np.float64)) == expected.astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("kind", [reference.FLOAT16, reference.BFLOAT16], ids=["float16", "bfloat16"])
-def test_what_is_stored_is_a_neighbour_and_right_on_average(kind: reference.HalfType) -> None:
-    rounding = reference.Mixed(np.random.RandomState(0), kind, 1.0)
+@pytest.mark.parametrize("kind", [arithmetic.FLOAT16, arithmetic.BFLOAT16], ids=["float16", "bfloat16"])
+def test_what_is_stored_is_a_neighbour_and_right_on_average(kind: arithmetic.HalfType) -> None:
+    rounding = arithmetic.Mixed(np.random.RandomState(0), kind, 1.0)
     value = np.full(100_000, 1.0 + 0.3 * 2.0 ** (1 - kind.bits))
     stored = rounding.matmul(value, 1)
     assert set(np.unique(stored)) == {1.0, 1.0 + 2.0 ** (1 - kind.bits)}
@@ -53,14 +53,14 @@ def test_what_is_stored_is_a_neighbour_and_right_on_average(kind: reference.Half
 
 def test_a_gradient_beyond_float16_is_an_error_of_the_derivation_and_no_infinity() -> None:
     with pytest.raises(OverflowError, match="take a smaller loss scale"):
-        reference.Mixed(np.random.RandomState(0), reference.FLOAT16, 1.0).operand(np.array([7e4]))
+        arithmetic.Mixed(np.random.RandomState(0), arithmetic.FLOAT16, 1.0).operand(np.array([7e4]))
 
 
 def test_the_stored_bounds_are_those_that_the_model_gives() -> None:
     """The largest of eight runs is in the file: this first one is below it, and of its order."""
     name = "mlp-mnist"
     workload = workloads.module(name)
-    exact = parity.quantities(workload, reference.Exact())
+    exact = parity.quantities(workload, arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for precision in mixed.HALF:
             run = parity.quantities(workload, parity.ROUNDINGS[precision](np.random.RandomState(0)))
@@ -85,10 +85,10 @@ def test_a_loss_scale_is_gone_from_the_gradients_and_keeps_small_ones_from_vanis
     )
     parameters, x, y = canonical.parity_case(workload)
     p = {name: value.astype(np.float64) for name, value in parameters.items()}
-    _, _, exact = workload.loss_and_gradients(p, x.astype(np.float64), y, reference.Exact())
+    _, _, exact = workload.loss_and_gradients(p, x.astype(np.float64), y, arithmetic.Exact())
     errors = {}
     for scale in (1.0, mixed.INITIAL_SCALE):
-        rounding = reference.Mixed(np.random.RandomState(0), reference.FLOAT16, scale)
+        rounding = arithmetic.Mixed(np.random.RandomState(0), arithmetic.FLOAT16, scale)
         _, _, found = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding)
         errors[scale] = parity.relative_error(found["dense1.w"] / scale, exact["dense1.w"])
     assert errors[mixed.INITIAL_SCALE] < 0.01

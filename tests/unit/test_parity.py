@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import canonical, parity, reference, workloads
+from bench import arithmetic, canonical, parity, reference, workloads
 
 WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "resnet50-imagenet"]
 # The most that a bound may be. A network of 120 normalised layers tips so many of its ReLUs by rounding that two honest float32 gradients
@@ -56,7 +56,7 @@ def small(name: str):
 def test_the_reference_s_gradients_are_those_of_its_loss(name: str) -> None:
     """Central differences along a random direction: the two agree to the differences' own error."""
     workload, p, x, y = small(name)
-    _, _, gradients = workload.loss_and_gradients(p, x, y, reference.Exact())
+    _, _, gradients = workload.loss_and_gradients(p, x, y, arithmetic.Exact())
     random = np.random.RandomState(0)
     for tensor in [name for name in p if name in gradients]:
         # a direction where there is a gradient: most rows of an embedding have none
@@ -65,7 +65,7 @@ def test_the_reference_s_gradients_are_those_of_its_loss(name: str) -> None:
         sides = []
         for sign in (1, -1):
             moved = dict(p, **{tensor: p[tensor] + sign * step * direction})
-            sides.append(workload.loss_and_gradients(moved, x, y, reference.Exact())[1])
+            sides.append(workload.loss_and_gradients(moved, x, y, arithmetic.Exact())[1])
         expected = float((gradients[tensor] * direction).sum())
         assert (sides[0] - sides[1]) / (2 * step) == pytest.approx(expected, rel=2e-3, abs=1e-7), tensor
 
@@ -108,13 +108,13 @@ def test_the_first_loss_is_that_of_a_guess() -> None:
     """Exactly one softmax: the loss of canonical training parameters is about ln(classes)."""
     workload, _, x, y = small("cnn-cifar10")
     p = canonical.draw_parameters(workload, np.random.RandomState(1), parity=False)
-    _, loss, _ = workload.loss_and_gradients({k: v.astype(np.float64) for k, v in p.items()}, x, y, reference.Exact())
+    _, loss, _ = workload.loss_and_gradients({k: v.astype(np.float64) for k, v in p.items()}, x, y, arithmetic.Exact())
     assert loss == pytest.approx(np.log(10), abs=0.3)
 
 
 @pytest.mark.parametrize("name", ["gru-imdb", "mlp-mnist", "cnn-mnist"])
 def test_the_stored_reference_is_what_the_code_computes(name: str) -> None:
-    exact = parity.quantities(workloads.module(name), reference.Exact())
+    exact = parity.quantities(workloads.module(name), arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for key, value in exact.items():
             np.testing.assert_allclose(parity.sketch(key[1], value), stored["value/%s/%s" % key], rtol=1e-9, atol=1e-12)
@@ -124,7 +124,7 @@ def test_the_stored_reference_of_the_cnn_is_what_the_code_computes() -> None:
     workload = workloads.module("cnn-cifar10")
     parameters, x, y = canonical.parity_case(workload)
     p = {k: v.astype(np.float64) for k, v in parameters.items()}
-    logits, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, reference.Exact())
+    logits, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, arithmetic.Exact())
     with np.load(parity.reference_path("cnn-cifar10")) as stored:
         np.testing.assert_allclose(logits.ravel(), stored["value/logits/logits"], rtol=1e-9)
         assert loss == pytest.approx(stored["value/loss/loss"][0], rel=1e-12)
@@ -139,9 +139,9 @@ def test_the_stored_reference_of_the_densenet_is_what_the_code_computes() -> Non
     parameters, x, y = canonical.parity_case(workload)
     p = {k: v.astype(np.float64) for k, v in parameters.items()}
     with np.load(parity.reference_path("densenet121-chestxray")) as stored:
-        predicted = workload.predict(p, x, reference.Exact())
+        predicted = workload.predict(p, x, arithmetic.Exact())
         np.testing.assert_allclose(predicted.ravel(), stored["value/prediction/logits"], rtol=1e-8)
-        logits, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, reference.Exact())
+        logits, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, arithmetic.Exact())
         np.testing.assert_allclose(logits.ravel(), stored["value/logits/logits"], rtol=1e-8)
         assert loss == pytest.approx(stored["value/loss/loss"][0], rel=1e-11)
         for name, value in gradients.items():
@@ -157,7 +157,7 @@ def test_the_stored_reference_of_the_resnet_is_what_the_code_computes(devices: i
     p = {k: v.astype(np.float64) for k, v in parameters.items()}
     with np.load(parity.reference_path(name, devices=devices)) as stored:
         logits, loss, gradients = workload.loss_and_gradients(
-            p, x.astype(np.float64), y, reference.Exact(), parts=parity.parts_of(workload, devices)
+            p, x.astype(np.float64), y, arithmetic.Exact(), parts=parity.parts_of(workload, devices)
         )
         found = parity.sketch("logits", logits, workload.BUCKETS)
         np.testing.assert_allclose(found, stored["value/logits/logits"], rtol=1e-8)
@@ -172,9 +172,9 @@ def test_devices_that_share_a_batch_compute_what_each_would_of_its_own_part_and_
     workload, p, _, _ = small("resnet50-imagenet")
     _, x, y = canonical.parity_case(workload)
     shared, shares = dict(p), [dict(p), dict(p)]
-    logits, loss, gradients = workload.loss_and_gradients(shared, x, y, reference.Exact(), parts=2)
+    logits, loss, gradients = workload.loss_and_gradients(shared, x, y, arithmetic.Exact(), parts=2)
     found = [
-        workload.loss_and_gradients(own, x[at : at + 4], y[at : at + 4], reference.Exact())
+        workload.loss_and_gradients(own, x[at : at + 4], y[at : at + 4], arithmetic.Exact())
         for own, at in zip(shares, (0, 4), strict=True)
     ]
     np.testing.assert_allclose(logits, np.concatenate([each[0] for each in found]), rtol=1e-9)
@@ -183,7 +183,7 @@ def test_devices_that_share_a_batch_compute_what_each_would_of_its_own_part_and_
         np.testing.assert_allclose(value, (found[0][2][tensor] + found[1][2][tensor]) / 2, rtol=1e-7, atol=1e-12)
     for tensor, value in shared.items():
         np.testing.assert_allclose(value, (shares[0][tensor] + shares[1][tensor]) / 2, rtol=1e-9, err_msg=tensor)
-    whole, _, _ = workload.loss_and_gradients(dict(p), x, y, reference.Exact())
+    whole, _, _ = workload.loss_and_gradients(dict(p), x, y, arithmetic.Exact())
     assert parity.relative_error(whole, logits) > 1e-3, "the parts must make a difference"
 
 
@@ -215,12 +215,12 @@ def test_the_rate_of_the_resnet_is_the_study_s_schedule() -> None:
 def test_momentum_with_decay_is_that_of_the_loss_and_half_the_decay_times_the_squared_weights() -> None:
     """And a change of the rate leaves the momentum that was gathered as it is."""
     optimizer, p = reference.Momentum(0.5, 0.9, 0.01), {"w": np.array([2.0])}
-    optimizer.update(p, {"w": np.array([3.0])}, reference.Exact())
+    optimizer.update(p, {"w": np.array([3.0])}, arithmetic.Exact())
     v = 3.0 + 0.01 * 2.0
     assert p["w"][0] == pytest.approx(2.0 - 0.5 * v)
     optimizer.rate = 0.05
     before = p["w"][0]
-    optimizer.update(p, {"w": np.array([1.0])}, reference.Exact())
+    optimizer.update(p, {"w": np.array([1.0])}, arithmetic.Exact())
     assert p["w"][0] == pytest.approx(before - 0.05 * (0.9 * v + 1.0 + 0.01 * before))
 
 
@@ -275,8 +275,8 @@ def test_a_training_step_of_the_densenet_moves_its_running_statistics_a_tenth_of
     )
     before = {k: v.astype(np.float64) for k, v in drawn.items()}
     p = dict(before)
-    workload.loss_and_gradients(p, x, np.zeros((4, 14)), reference.Exact(), layers=(1, 1, 1, 1))
-    h, _ = reference.conv2d(x, p["features.conv0.weight"], 0.0, 3, reference.Exact(), 2)
+    workload.loss_and_gradients(p, x, np.zeros((4, 14)), arithmetic.Exact(), layers=(1, 1, 1, 1))
+    h, _ = reference.conv2d(x, p["features.conv0.weight"], 0.0, 3, arithmetic.Exact(), 2)
     for tensor, now in (
         ("running_mean", h.mean(axis=(0, 2, 3))),
         ("running_var", h.var(axis=(0, 2, 3), ddof=1)),

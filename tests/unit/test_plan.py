@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,65 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.catalog import Image, load_catalog
+from runner.catalog import load_catalog
 from runner.dispatch import blocks, places, simulate
 from runner.frameworks import load_frameworks
-from runner.hardware import Cpu, Gpu, Machine, Process, Refused
-from runner.plan import Cell, Plan, PlanError, Request, plan
+from runner.hardware import Machine, Process
+from runner.plan import Cell, PlanError, Request, plan
 from runner.workloads import adapters, load_workloads
-
-CPU = Cpu("Test CPU", (0, 1), 8 << 30)
-NO_GPU = Machine(CPU, (), "there is no NVIDIA driver on this machine")
-H200 = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", 141 << 30, "570.86.15", (0, 1))
-WORKLOADS = {name: load_workloads()[name] for name in ("cnn-cifar10", "gru-imdb")}
-ADAPTERS = {(framework, each.module) for framework in ("torch", "jax") for each in WORKLOADS.values()}
-MODES = {"torch": ("default", "compile"), "jax": ("default", "no-jit"), "tensorflow": ("default",)}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "requirements.lock").write_text("a lock\n")
-    return tmp_path
-
-
-def image(folder: Path, name: str = "torch-1-cpu", **fields: Any) -> Image:
-    usual: dict[str, Any] = {
-        "frameworks": ("torch",),
-        "framework_version": "1.0",
-        "python": "3.11",
-        "accelerator": "cpu",
-        "base": "python:3.11",
-        "precisions": ("fp32",),
-        "locked": date(2026, 1, 1),
-        "download_gb": 1.0,
-    }
-    return Image(name=name, folder=folder, **(usual | fields))
-
-
-def gpu_image(folder: Path, name: str = "torch-1-cu128", **fields: Any) -> Image:
-    usual: dict[str, Any] = {
-        "accelerator": "cuda",
-        "cuda": "12.8.1",
-        "cudnn": "9.10",
-        "min_driver": "525.60.13",
-        "min_compute_capability": "7.0",
-        "max_compute_capability": "12.0",
-        "precisions": ("fp32", "tf32"),
-        "cpu_twin": "torch-1-cpu",
-    }
-    return image(folder, name, **(usual | fields))
-
-
-def planned(images: list[Image], machine: Machine = NO_GPU, unfit: str | None = None, **asked: Any) -> Plan:
-    return plan(Request(**asked), images, WORKLOADS, ADAPTERS, MODES, machine, lambda _: unfit, {"torch"})
-
-
-def reasons(found: Plan) -> set[str]:
-    return {skip.reason for skip in found.skips}
-
-
-def with_gpu(**changes: Any) -> Machine:
-    return Machine(CPU, (replace(H200, **changes),), None)
+from tests.fixtures.plans import (
+    ADAPTERS,
+    CPU,
+    H200,
+    MODES,
+    NO_GPU,
+    WORKLOADS,
+    gpu_image,
+    image,
+    planned,
+    reasons,
+    with_gpu,
+)
 
 
 def test_without_a_gpu_the_cpu_twin_runs_and_the_gpu_image_says_why_it_does_not(folder: Path) -> None:
@@ -126,50 +85,6 @@ def test_driver_versions_are_compared_as_numbers(folder: Path, driver: str) -> N
     assert planned([gpu_image(folder)], with_gpu(driver=driver), precisions=("fp32",)).cells
 
 
-def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> None:
-    both = ("fp32", "tf32")
-    on_cpu = planned([image(folder)], precisions=both)
-    assert {cell.precision for cell in on_cpu.cells} == {"fp32"}
-    assert reasons(on_cpu) == {"a CPU has no TF32 unit"}
-    on_volta = planned([gpu_image(folder)], with_gpu(model="Tesla V100", compute_capability="7.0"), precisions=both)
-    assert {cell.precision for cell in on_volta.cells} == {"fp32"}
-    assert reasons(on_volta) == {"Tesla V100 has no tf32: it takes compute capability 8.0"}
-    on_hopper = planned([gpu_image(folder)], with_gpu(), precisions=both)
-    assert {cell.precision for cell in on_hopper.cells} == {"fp32", "tf32"}
-
-
-def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_half_type(folder: Path) -> None:
-    amp = {"torch": {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}}
-
-    def of(machine: Machine, made: Image, **asked: Any) -> Plan:
-        request = Request(precisions=("amp-fp16", "amp-bf16"), workloads=("cnn-cifar10",), **asked)
-        return plan(request, [made], WORKLOADS, ADAPTERS, MODES, machine, lambda _: None, {"torch"}, amp)
-
-    halves = ("fp32", "fp16", "bf16")
-    on_cpu = of(NO_GPU, image(folder, precisions=halves))
-    assert {cell.precision for cell in on_cpu.cells} == {"amp-bf16"}
-    assert reasons(on_cpu) == {"torch does not compute amp-fp16 on cpu: it has no kernels"}
-    volta = with_gpu(model="Tesla V100", compute_capability="7.0")
-    on_volta = of(volta, gpu_image(folder, precisions=halves))
-    assert {cell.precision for cell in on_volta.cells} == {"amp-fp16"}
-    assert reasons(on_volta) == {"Tesla V100 has no amp-bf16: it takes compute capability 8.0"}
-    without = of(with_gpu(), gpu_image(folder, precisions=("fp32", "fp16")))
-    assert reasons(without) == {"the image does not offer amp-bf16"}
-    other = of(NO_GPU, image(folder, "jax-1-cpu", frameworks=("jax",), precisions=halves))
-    assert reasons(other) == {"jax does not compute amp-fp16 here", "jax does not compute amp-bf16 here"}
-    several = of(NO_GPU, image(folder, precisions=halves), devices=(2,))
-    assert "amp-bf16 is measured on one device: loss scaling was not proved on several" in reasons(several)
-    amp["torch"]["amp-bf16"] = {"cnn-cifar10": "it sums in the half type"}
-    summed = of(with_gpu(), gpu_image(folder, precisions=halves))
-    assert {cell.precision for cell in summed.cells} == {"amp-fp16"}
-    assert reasons(summed) == {"torch does not compute amp-bf16 on cnn-cifar10: it sums in the half type"}
-
-
-def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> None:
-    found = planned([gpu_image(folder, precisions=("fp32",))], with_gpu(), precisions=("fp32", "tf32"))
-    assert reasons(found) == {"the image does not offer tf32"}
-
-
 def test_a_workload_without_an_adapter_is_left_out(folder: Path) -> None:
     found = planned([image(folder, "tensorflow-1-cpu", frameworks=("tensorflow",))], precisions=("fp32",))
     assert reasons(found) == {f"its framework has no adapter for {name} yet" for name in WORKLOADS}
@@ -179,132 +94,6 @@ def test_what_the_engine_cannot_run_is_left_out_with_the_engines_reason(folder: 
     found = planned([image(folder)], unfit="no Python 3.6 was found", precisions=("fp32",))
     assert not found.cells
     assert reasons(found) == {"no Python 3.6 was found"}
-
-
-def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(folder: Path) -> None:
-    gpus = (H200, replace(H200, index=1, uuid="GPU-2"), replace(H200, index=2, uuid="GPU-3", model="NVIDIA L4"))
-    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",))
-    assert len(found.cells) == 2 * len(WORKLOADS)
-    assert {cell.device_model for cell in found.cells} == {"NVIDIA H200", "NVIDIA L4"}
-
-
-def test_every_cell_on_every_gpu_is_a_cell_of_that_gpu(folder: Path) -> None:
-    gpus = (H200, replace(H200, index=1, uuid="GPU-2", board="GPU-2"))
-    refused = (Refused("2", "NVIDIA H200", "GPU 2 (NVIDIA H200) is in use by python"),)
-    machine = Machine(CPU, gpus, None, refused)
-    found = planned([gpu_image(folder)], machine, precisions=("fp32",), each_gpu=True)
-    assert {(cell.workload, cell.device_uuid) for cell in found.cells} == {
-        (name, uuid) for name in WORKLOADS for uuid in ("GPU-1", "GPU-2")
-    }
-    assert len({cell.id for cell in found.cells}) == len(found.cells)
-    assert reasons(found) == {refused[0].reason}
-
-
-def test_a_cell_of_several_gpus_needs_so_many_of_one_model(folder: Path) -> None:
-    gpus = (
-        H200,
-        replace(H200, index=1, uuid="GPU-2", board="GPU-2"),
-        replace(H200, uuid="GPU-3", board="GPU-3", model="NVIDIA L4"),
-    )
-    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",), devices=(1, 2))
-    assert {(cell.device_model, cell.devices) for cell in found.cells} == {
-        ("NVIDIA H200", 1),
-        ("NVIDIA H200", 2),
-        ("NVIDIA L4", 1),
-    }
-    assert reasons(found) == {"it takes 2 GPUs, and of NVIDIA L4 there is 1 to use"}
-
-
-def test_a_cpu_cell_of_several_devices_is_processes_that_share_the_cpu(folder: Path) -> None:
-    found = planned([image(folder)], devices=(1, 2, 4), precisions=("fp32",))
-    assert {(cell.devices, cell.scaling, cell.takes) for cell in found.cells} == {(1, "", 1), (2, "weak", 1)}
-    assert reasons(found) == {"4 devices of a CPU are 4 processes that share its CPUs, of which there are 2 to use"}
-    strong = planned([image(folder)], devices=(1, 2), scaling="strong", precisions=("fp32",))
-    assert {cell.id for cell in found.cells} & {cell.id for cell in strong.cells} == {
-        cell.id for cell in found.cells if cell.devices == 1
-    }
-    assert next(cell.label for cell in strong.cells if cell.devices == 2).endswith("cnn-cifar10 fp32 x2 strong")
-
-
-def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
-    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
-    other = planned([image(folder, "jax-1-cpu", frameworks=("jax",))], machine, devices=(2,), precisions=("fp32",))
-    assert not other.cells
-    assert reasons(other) == {"jax uses one device here; those that use several: torch"}
-    odd = planned([image(folder)], machine, devices=(3,), workloads=("cnn-cifar10",), precisions=("fp32",))
-    assert reasons(odd) == {"3 devices cannot share cnn-cifar10's batch of 64 evenly, and parity is proved on it"}
-    features = {"resnet50-features": load_workloads()["resnet50-features"]}
-    known = {("torch", "resnet50_features")}
-    asked = Request(devices=(2,), precisions=("fp32",))
-    alone = plan(asked, [image(folder)], features, known, MODES, machine, lambda _: None, {"torch"})
-    assert "only training" in next(iter(reasons(alone)))
-
-
-def test_an_all_reduce_of_several_devices_shares_no_batch_and_scales_nothing(folder: Path) -> None:
-    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
-    single = {"ops": load_workloads()["ops"]}
-    asked = Request(devices=(1, 3), precisions=("fp32",))
-    found = plan(asked, [image(folder)], single, {("torch", "ops")}, MODES, machine, lambda _: None, {"torch"})
-    assert {(cell.devices, cell.scaling) for cell in found.cells} == {(1, ""), (3, "")}
-
-
-def test_fp8_is_left_out_before_ada_and_where_the_image_has_none(folder: Path) -> None:
-    single = {"ops": load_workloads()["ops"]}
-    asked = Request(precisions=("fp8",))
-    images = [gpu_image(folder, precisions=("fp32", "fp8"))]
-    on_ampere, on_ada = (
-        plan(asked, images, single, {("torch", "ops")}, MODES, with_gpu(**changes), lambda _: None)
-        for changes in ({"model": "A100", "compute_capability": "8.0"}, {"compute_capability": "8.9"})
-    )
-    assert not on_ampere.cells
-    assert reasons(on_ampere) == {"A100 has no fp8: it takes compute capability 8.9"}
-    assert [cell.precision for cell in on_ada.cells] == ["fp8"]
-
-
-def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(folder: Path) -> None:
-    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
-    perceptron, known = {"mlp-mnist": load_workloads()["mlp-mnist"]}, {("torch", "mlp_mnist")}
-
-    def found(scaling: str) -> Plan:
-        asked = Request(devices=(2,), precisions=("fp32",), scaling=scaling)
-        return plan(asked, [image(folder)], perceptron, known, MODES, machine, lambda _: None, {"torch"})
-
-    assert [cell.scaling for cell in found("strong").cells] == ["strong"]
-    assert not found("weak").cells
-    assert "takes a batch of 120000, and preset quick trains on 60000" in next(iter(reasons(found("weak"))))
-
-
-def test_devices_that_cannot_share_a_preset_s_own_batch_are_left_out(folder: Path) -> None:
-    """16 share the workload's 32, on which parity is proved, and not the 8 of preset quick."""
-    machine = Machine(replace(CPU, cpus=tuple(range(32))), (), "there is no NVIDIA driver on this machine")
-    workload, known = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}, {("torch", "resnet50_imagenet")}
-
-    def found(preset: str) -> Plan:
-        asked = Request(preset=preset, devices=(16,), precisions=("fp32",), scaling="strong")
-        return plan(asked, [image(folder)], workload, known, MODES, machine, lambda _: None, {"torch"})
-
-    assert [cell.batch for cell in found("standard").cells] == [32]
-    assert "16 devices cannot share the batch of 8 evenly" in next(iter(reasons(found("quick"))))
-
-
-def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
-    cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
-    assert cell.id == "185a41cffb023abb"
-    assert replace(cell, devices=2, scaling="weak").id != replace(cell, devices=2, scaling="strong").id
-
-
-def test_mig_instances_do_not_work_together(folder: Path) -> None:
-    parts = tuple(replace(H200, uuid=f"MIG-{at}", board="GPU-1", instance=at) for at in range(2))
-    found = planned([gpu_image(folder)], Machine(CPU, parts, None), precisions=("fp32",), devices=(2,))
-    assert not found.cells
-    assert reasons(found) == {"NVIDIA H200: MIG instances cannot work together, and it takes 2 GPUs"}
-
-
-def test_a_model_of_which_every_gpu_is_refused_says_why(folder: Path) -> None:
-    refused = (Refused("0", "NVIDIA H200", "GPU 0 (NVIDIA H200) is in use by python"),)
-    found = planned([gpu_image(folder)], Machine(CPU, (), refused[0].reason, refused), precisions=("fp32",))
-    assert reasons(found) == {refused[0].reason}
-    assert {skip.device_model for skip in found.skips} == {"NVIDIA H200"}
 
 
 def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -> None:

@@ -1,0 +1,133 @@
+"""The plan of cells of several GPUs or processes: who shares what, and what cannot be shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from runner.hardware import Machine, Refused
+from runner.plan import Cell, Plan, Request, plan
+from runner.workloads import load_workloads
+from tests.fixtures.plans import (
+    CPU,
+    H200,
+    MODES,
+    WORKLOADS,
+    gpu_image,
+    image,
+    planned,
+    reasons,
+)
+
+
+def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(folder: Path) -> None:
+    gpus = (H200, replace(H200, index=1, uuid="GPU-2"), replace(H200, index=2, uuid="GPU-3", model="NVIDIA L4"))
+    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",))
+    assert len(found.cells) == 2 * len(WORKLOADS)
+    assert {cell.device_model for cell in found.cells} == {"NVIDIA H200", "NVIDIA L4"}
+
+
+def test_every_cell_on_every_gpu_is_a_cell_of_that_gpu(folder: Path) -> None:
+    gpus = (H200, replace(H200, index=1, uuid="GPU-2", board="GPU-2"))
+    refused = (Refused("2", "NVIDIA H200", "GPU 2 (NVIDIA H200) is in use by python"),)
+    machine = Machine(CPU, gpus, None, refused)
+    found = planned([gpu_image(folder)], machine, precisions=("fp32",), each_gpu=True)
+    assert {(cell.workload, cell.device_uuid) for cell in found.cells} == {
+        (name, uuid) for name in WORKLOADS for uuid in ("GPU-1", "GPU-2")
+    }
+    assert len({cell.id for cell in found.cells}) == len(found.cells)
+    assert reasons(found) == {refused[0].reason}
+
+
+def test_a_cell_of_several_gpus_needs_so_many_of_one_model(folder: Path) -> None:
+    gpus = (
+        H200,
+        replace(H200, index=1, uuid="GPU-2", board="GPU-2"),
+        replace(H200, uuid="GPU-3", board="GPU-3", model="NVIDIA L4"),
+    )
+    found = planned([gpu_image(folder)], Machine(CPU, gpus, None), precisions=("fp32",), devices=(1, 2))
+    assert {(cell.device_model, cell.devices) for cell in found.cells} == {
+        ("NVIDIA H200", 1),
+        ("NVIDIA H200", 2),
+        ("NVIDIA L4", 1),
+    }
+    assert reasons(found) == {"it takes 2 GPUs, and of NVIDIA L4 there is 1 to use"}
+
+
+def test_a_cpu_cell_of_several_devices_is_processes_that_share_the_cpu(folder: Path) -> None:
+    found = planned([image(folder)], devices=(1, 2, 4), precisions=("fp32",))
+    assert {(cell.devices, cell.scaling, cell.takes) for cell in found.cells} == {(1, "", 1), (2, "weak", 1)}
+    assert reasons(found) == {"4 devices of a CPU are 4 processes that share its CPUs, of which there are 2 to use"}
+    strong = planned([image(folder)], devices=(1, 2), scaling="strong", precisions=("fp32",))
+    assert {cell.id for cell in found.cells} & {cell.id for cell in strong.cells} == {
+        cell.id for cell in found.cells if cell.devices == 1
+    }
+    assert next(cell.label for cell in strong.cells if cell.devices == 2).endswith("cnn-cifar10 fp32 x2 strong")
+
+
+def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    other = planned([image(folder, "jax-1-cpu", frameworks=("jax",))], machine, devices=(2,), precisions=("fp32",))
+    assert not other.cells
+    assert reasons(other) == {"jax uses one device here; those that use several: torch"}
+    odd = planned([image(folder)], machine, devices=(3,), workloads=("cnn-cifar10",), precisions=("fp32",))
+    assert reasons(odd) == {"3 devices cannot share cnn-cifar10's batch of 64 evenly, and parity is proved on it"}
+    features = {"resnet50-features": load_workloads()["resnet50-features"]}
+    known = {("torch", "resnet50_features")}
+    asked = Request(devices=(2,), precisions=("fp32",))
+    alone = plan(asked, [image(folder)], features, known, MODES, machine, lambda _: None, {"torch"})
+    assert "only training" in next(iter(reasons(alone)))
+
+
+def test_an_all_reduce_of_several_devices_shares_no_batch_and_scales_nothing(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    single = {"ops": load_workloads()["ops"]}
+    asked = Request(devices=(1, 3), precisions=("fp32",))
+    found = plan(asked, [image(folder)], single, {("torch", "ops")}, MODES, machine, lambda _: None, {"torch"})
+    assert {(cell.devices, cell.scaling) for cell in found.cells} == {(1, ""), (3, "")}
+
+
+def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(folder: Path) -> None:
+    machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
+    perceptron, known = {"mlp-mnist": load_workloads()["mlp-mnist"]}, {("torch", "mlp_mnist")}
+
+    def found(scaling: str) -> Plan:
+        asked = Request(devices=(2,), precisions=("fp32",), scaling=scaling)
+        return plan(asked, [image(folder)], perceptron, known, MODES, machine, lambda _: None, {"torch"})
+
+    assert [cell.scaling for cell in found("strong").cells] == ["strong"]
+    assert not found("weak").cells
+    assert "takes a batch of 120000, and preset quick trains on 60000" in next(iter(reasons(found("weak"))))
+
+
+def test_devices_that_cannot_share_a_preset_s_own_batch_are_left_out(folder: Path) -> None:
+    """16 share the workload's 32, on which parity is proved, and not the 8 of preset quick."""
+    machine = Machine(replace(CPU, cpus=tuple(range(32))), (), "there is no NVIDIA driver on this machine")
+    workload, known = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}, {("torch", "resnet50_imagenet")}
+
+    def found(preset: str) -> Plan:
+        asked = Request(preset=preset, devices=(16,), precisions=("fp32",), scaling="strong")
+        return plan(asked, [image(folder)], workload, known, MODES, machine, lambda _: None, {"torch"})
+
+    assert [cell.batch for cell in found("standard").cells] == [32]
+    assert "16 devices cannot share the batch of 8 evenly" in next(iter(reasons(found("quick"))))
+
+
+def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
+    cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+    assert cell.id == "185a41cffb023abb"
+    assert replace(cell, devices=2, scaling="weak").id != replace(cell, devices=2, scaling="strong").id
+
+
+def test_mig_instances_do_not_work_together(folder: Path) -> None:
+    parts = tuple(replace(H200, uuid=f"MIG-{at}", board="GPU-1", instance=at) for at in range(2))
+    found = planned([gpu_image(folder)], Machine(CPU, parts, None), precisions=("fp32",), devices=(2,))
+    assert not found.cells
+    assert reasons(found) == {"NVIDIA H200: MIG instances cannot work together, and it takes 2 GPUs"}
+
+
+def test_a_model_of_which_every_gpu_is_refused_says_why(folder: Path) -> None:
+    refused = (Refused("0", "NVIDIA H200", "GPU 0 (NVIDIA H200) is in use by python"),)
+    found = planned([gpu_image(folder)], Machine(CPU, (), refused[0].reason, refused), precisions=("fp32",))
+    assert reasons(found) == {refused[0].reason}
+    assert {skip.device_model for skip in found.skips} == {"NVIDIA H200"}
