@@ -14,6 +14,7 @@ import pytest
 from bench import arithmetic, canonical, parity, reference, weights, workloads
 from bench.errors import DataError
 from bench.inference import InferenceCell
+from tests.fixtures.events import Emitter
 
 RESNET = workloads.module("resnet50-features")
 
@@ -153,17 +154,6 @@ class Mean:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         return np.repeat(x.mean(axis=(1, 2, 3))[:, None], RESNET.FEATURES, axis=1)
-
-
-class Emitter:
-    """Keeps the events."""
-
-    def __init__(self) -> None:
-        self.zero = 0.0
-        self.events: list[dict[str, Any]] = []
-
-    def emit(self, event: str, **fields: Any) -> None:
-        self.events.append({"event": event, **fields})
 
 
 @pytest.mark.parametrize(("epochs", "stop"), [(None, "time"), (1, "count")])

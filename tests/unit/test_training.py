@@ -12,19 +12,9 @@ from bench.data import Dataset
 from bench.errors import DataError
 from bench.feeds import ArrayFeed, in_order
 from bench.training import TrainingCell
+from tests.fixtures.events import Emitter
 
 ALONE: dict[str, Any] = {"devices": 1, "scaling": "weak"}
-
-
-class Emitter:
-    """Keeps the events."""
-
-    def __init__(self) -> None:
-        self.zero = 0.0
-        self.events: list[dict[str, Any]] = []
-
-    def emit(self, event: str, **fields: Any) -> None:
-        self.events.append({"event": event, **fields})
 
 
 class Placed:

@@ -10,20 +10,10 @@ import pytest
 from bench import canonical, weights, workloads
 from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
+from tests.fixtures.events import Emitter
 
 NAME = "densenet121-chestxray"
 DENSENET = workloads.module(NAME)
-
-
-class Emitter:
-    """Keeps the events."""
-
-    def __init__(self) -> None:
-        self.zero = 0.0
-        self.events: list[dict[str, Any]] = []
-
-    def emit(self, event: str, **fields: Any) -> None:
-        self.events.append({"event": event, **fields})
 
 
 class Brightness:
