@@ -89,25 +89,33 @@ class MomentumWithUnitGain(cnn_cifar10.Training):
 
     def __init__(self, setup):
         super().__init__(setup)
-        self.optimizer = self.mixed.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01 * (1 - 0.9), momentum=0.9)
+        self.optimizer = self.mixed.optimizer = torch.optim.SGD(
+            self.network.parameters(), lr=0.01 * (1 - 0.9), momentum=0.9
+        )
 
 
 class Dampening(cnn_cifar10.Training):
     def __init__(self, setup):
         super().__init__(setup)
-        self.optimizer = self.mixed.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9, dampening=0.9)
+        self.optimizer = self.mixed.optimizer = torch.optim.SGD(
+            self.network.parameters(), lr=0.01, momentum=0.9, dampening=0.9
+        )
 
 
 class Nesterov(cnn_cifar10.Training):
     def __init__(self, setup):
         super().__init__(setup)
-        self.optimizer = self.mixed.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+        self.optimizer = self.mixed.optimizer = torch.optim.SGD(
+            self.network.parameters(), lr=0.01, momentum=0.9, nesterov=True
+        )
 
 
 class WeightDecay(cnn_cifar10.Training):
     def __init__(self, setup):
         super().__init__(setup)
-        self.optimizer = self.mixed.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3)
+        self.optimizer = self.mixed.optimizer = torch.optim.SGD(
+            self.network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3
+        )
 
 
 class WithCell(gru_imdb.Training):
@@ -168,7 +176,9 @@ class AdamWithoutBiasCorrection(gru_imdb.Training):
     def __init__(self, setup):
         super().__init__(setup)
         rate = 0.001 * (1 - 0.999**1) ** 0.5 / (1 - 0.9**1)
-        self.optimizer = self.mixed.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=rate, alpha=0.999, eps=1e-8)
+        self.optimizer = self.mixed.optimizer = torch.optim.RMSprop(
+            self.network.parameters(), lr=rate, alpha=0.999, eps=1e-8
+        )
 
 
 class Half(cnn_mnist.Training):
