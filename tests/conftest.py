@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 # pytest's words before a reason, of a test and of a whole file that could not be collected
 PREFIX = "Skipped: "
+
+
+def pytest_configure() -> None:
+    # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that on: runners would not be interrupted.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:
