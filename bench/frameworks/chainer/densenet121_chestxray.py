@@ -11,8 +11,9 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.framework import place, to_device, to_host
-from bench.frameworks.chainer.weights import fill, tensors
+from bench.frameworks.chainer.framework import place
+from bench.frameworks.chainer.pictures import Trained
+from bench.frameworks.chainer.weights import fill
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -113,7 +114,7 @@ def own_name(name, dimensions):
     return "%s/%s" % (layer.replace(".", "/"), end)
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         self.network = Network()
         self.optimizer, self.own = None, {}
@@ -124,35 +125,5 @@ class Training:
         self.network = place(fill(self.network, values))
         self.optimizer = Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
 
-    def read(self):
-        found = tensors(self.network)
-        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
-
-    def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
-
-    def _backward(self, x, y):
-        x, y = to_device(x, y)
-        logits = self.network(x)
-        loss = cross_entropy(logits, y)
-        self.network.cleargrads()
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
-        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
-        return to_host(logits.array), float(loss.array), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.update()
-        return loss.array
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
-            return to_host(self.network(*to_device(x)).array)
+    def loss(self, logits, y):
+        return cross_entropy(logits, y)

@@ -9,8 +9,9 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer import resnet50_features
-from bench.frameworks.chainer.framework import average, average_persistent, place, set_up, to_device, to_host
-from bench.frameworks.chainer.weights import fill, tensors
+from bench.frameworks.chainer.framework import average_persistent, place, set_up
+from bench.frameworks.chainer.pictures import Trained
+from bench.frameworks.chainer.weights import fill
 
 
 class Network(resnet50_features.Network):
@@ -30,7 +31,7 @@ def own_name(name, value):
     return resnet50_features.own_name(name, value)
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         self.network = Network()
         self.optimizer, self.own = None, {}
@@ -51,36 +52,5 @@ class Training:
     def share_statistics(self):
         average_persistent(self.network)
 
-    def read(self):
-        found = tensors(self.network)
-        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
-
-    def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
-
-    def _backward(self, x, y):
-        x, y = to_device(x, y)
-        logits = self.network(x)
-        loss = F.softmax_cross_entropy(logits, y)
-        self.network.cleargrads()
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        average(self.network)
-        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
-        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
-        return to_host(logits.array), float(loss.array), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.update()
-        return loss.array
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
-            return to_host(self.network(*to_device(x)).array)
+    def loss(self, logits, y):
+        return F.softmax_cross_entropy(logits, y)

@@ -13,6 +13,7 @@ import optax
 from flax import nnx
 
 from bench.frameworks.jax.framework import donated, started
+from bench.frameworks.jax.pictures import Trained, to_flax
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -97,7 +98,7 @@ ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "runnin
 optimizer = optax.adam(1e-4, b1=0.9, b2=0.999, eps=1e-8)  # eps is outside the square root
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         # Only the shapes: load() brings the values (Flax's guide to checkpoints).
         self.network = nnx.eval_shape(lambda: Network(nnx.Rngs(setup.seed)))
@@ -132,13 +133,6 @@ class Training:
         self.structure, self.parameters, self.statistics = nnx.split(self.network, nnx.Param, nnx.BatchStat)
         self.state = optimizer.init(self.parameters)
 
-    def read(self):
-        return self.canonical(self.parameters, self.statistics)
-
-    def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
-
     def probe(self, x, y):
         (loss, (logits, _)), gradients = self.gradients(self.parameters, self.statistics, x, y)
         return np.asarray(logits), float(loss), self.canonical(gradients)
@@ -148,32 +142,9 @@ class Training:
         self.parameters, self.statistics, self.state, loss = self.train_step(*state, x, y)
         return started(loss)
 
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return np.asarray(self.logits(self.parameters, self.statistics, x))
-
-    def canonical(self, *trees):
-        """Flax's variables, or their gradients -> canonical names and layouts."""
-        found = {}
-        for tree in trees:
-            flat = dict(nnx.to_flat_state(tree))
-            found.update((name, flat[path]) for name, path in self.names.items() if path in flat)
-        return {name: from_flax(np.asarray(variable[...])) for name, variable in found.items()}
-
 
 def own_path(name, dimensions):
     """torchvision's features.norm0.weight -> ("features", "norm0", "scale")."""
     *path, end = name.split(".")
     vector = ATTRIBUTES[end] if path[-1] != "classifier" else end
     return tuple(path) + ("kernel" if dimensions > 1 else vector,)
-
-
-def to_flax(value):
-    """A canonical parameter -> Flax's: kernels (kh, kw, in, out), dense (in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-
-def from_flax(value):
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

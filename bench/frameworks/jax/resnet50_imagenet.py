@@ -15,6 +15,7 @@ from flax import nnx
 
 from bench.frameworks.jax import parallel, resnet50_features
 from bench.frameworks.jax.framework import donated, started
+from bench.frameworks.jax.pictures import Trained, to_flax
 from bench.frameworks.jax.resnet50_features import ATTRIBUTES, child
 
 
@@ -31,7 +32,7 @@ class Network(resnet50_features.Network):
 optimizer = optax.chain(optax.add_decayed_weights(1e-4), optax.trace(decay=0.9))
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         self.devices = setup.devices
         # Only the shapes: load() brings the values (Flax's guide to checkpoints).
@@ -85,13 +86,6 @@ class Training:
         self.structure, self.parameters, self.statistics = nnx.split(self.network, nnx.Param, nnx.BatchStat)
         self.state = optimizer.init(self.parameters)
 
-    def read(self):
-        return self.canonical(self.parameters, self.statistics)
-
-    def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
-
     def probe(self, x, y):
         loss, logits, _, gradients = self.gradients(self.parameters, self.statistics, x, y)
         return np.asarray(logits), float(loss), self.canonical(gradients)
@@ -100,20 +94,6 @@ class Training:
         state = self.parameters, self.statistics, self.state
         self.parameters, self.statistics, self.state, loss = self.train_step(*state, self.rate, x, y)
         return started(loss)
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return np.asarray(self.logits(self.parameters, self.statistics, x))
-
-    def canonical(self, *trees):
-        """Flax's variables, or their gradients -> canonical names and layouts."""
-        found = {}
-        for tree in trees:
-            flat = dict(nnx.to_flat_state(tree))
-            found.update((name, flat[path]) for name, path in self.names.items() if path in flat)
-        return {name: from_flax(np.asarray(variable[...])) for name, variable in found.items()}
 
 
 def attribute(name, dimensions):
@@ -130,12 +110,3 @@ def own_path(name, dimensions):
     for part in name.split(".")[:-1]:
         path += ["layers", int(part)] if part.isdigit() else [part]
     return tuple(path) + (attribute(name, dimensions),)
-
-
-def to_flax(value):
-    """A canonical parameter -> Flax's: kernels (kh, kw, in, out), dense (in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-
-def from_flax(value):
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

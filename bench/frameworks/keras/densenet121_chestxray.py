@@ -8,13 +8,12 @@ keras.applications.DenseNet121, which is this network but for its epsilon of 1.0
 import keras
 from keras import layers
 
-from bench.frameworks.keras import images, loops
+from bench.frameworks.keras import images
 from bench.frameworks.keras.adam import Adam
+from bench.frameworks.keras.pictures import Trained, own
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
-# torchvision's word for a vector of a normalisation -> Keras'
-NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
 
 
 def axis():
@@ -55,65 +54,9 @@ def network():
     return keras.Model(pictures, layers.Dense(14, name="classifier")(x))
 
 
-def own(name):
-    """A parameter's module as a layer's name: PyTorch, one of the backends, allows no dots."""
-    return name.replace(".", "_")
-
-
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
-        self.network = network()
-        self.optimizer = Adam(learning_rate=1e-4, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
-        self.optimizer.build(self.network.trainable_variables)
-        self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
-        loss = keras.losses.BinaryCrossentropy(from_logits=True)  # A7; the mean over images and findings
-        # the normalisations behave as in training, whether there is a dropout or none
-        self.loop = loops.make(self.network, loss, self.optimizer, True)
-        self.variables = {}
-
-    def load(self, parameters):
-        self.variables = {name: self.variable(name, value.ndim) for name, value in parameters.items()}
-        for name, variable in self.variables.items():
-            variable.assign(to_keras(parameters[name]))
-        for variable, value in zip(self.optimizer.variables, self.fresh):
-            variable.assign(value)
-        self.loop.start()
-
-    def variable(self, name, dimensions):
-        """The Keras variable of a canonical parameter."""
-        module, end = name.rsplit(".", 1)
-        layer = self.network.get_layer(own(module))
-        if isinstance(layer, layers.BatchNormalization):
-            return getattr(layer, NORMALISATION[end])
-        return layer.kernel if dimensions > 1 else layer.bias
-
-    def read(self):
-        self.loop.finish()
-        return {name: canonical(keras.ops.convert_to_numpy(v)) for name, v in self.variables.items()}
-
-    def inputs(self, x, y):
-        return images.contiguous(x), y
-
-    def probe(self, x, y):
-        logits, loss, gradients = self.loop.probe(x, y)
-        found = {id(v): value for v, value in zip(self.network.trainable_variables, gradients)}
-        return logits, loss, {name: canonical(found[id(v)]) for name, v in self.variables.items() if id(v) in found}
-
-    def step(self, x, y):
-        return self.loop.step(x, y)
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return self.loop.logits(x)
-
-
-def to_keras(value):
-    """A canonical parameter -> Keras': kernels (kh, kw, in, out), dense (in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-
-def canonical(value):
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+        optimizer = Adam(learning_rate=1e-4, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
+        # A7; the mean over images and findings
+        super().__init__(network(), optimizer, keras.losses.BinaryCrossentropy(from_logits=True))

@@ -9,6 +9,7 @@ import keras
 from keras import layers
 
 from bench.frameworks.keras import images
+from bench.frameworks.keras.pictures import own
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
 
 
@@ -38,11 +39,6 @@ def network(channels_first, sides=SHAPE[1:]):
     for name, channels, stride, shortcut in blocks():
         x = bottleneck(x, name, channels, stride, shortcut)
     return keras.Model(pictures, layers.GlobalAveragePooling2D()(x))
-
-
-def own(name):
-    """A parameter's module as a layer's name: PyTorch, one of the backends, allows no dots."""
-    return name.replace(".", "_")
 
 
 class Inference:

@@ -7,11 +7,12 @@ same network with its dense layers written as nested concatenations and other na
 """
 
 import mxnet as mx
-from mxnet import autograd, gluon
+from mxnet import gluon
 from mxnet.gluon import nn
 
 import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
 from bench.frameworks.mxnet.framework import context
+from bench.frameworks.mxnet_gluon.pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -99,7 +100,7 @@ def own_name(name):
     return layer + "." + (NORMALISATION.get(end, end) if "norm" in layer.rsplit(".", 1)[-1] else end)
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         mx.random.seed(setup.seed)
         self.context = context(setup)
@@ -117,35 +118,3 @@ class Training:
             parameter.set_data(parameters[name])
         adam = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
         self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
-
-    def read(self):
-        return {name: parameter.data().asnumpy() for name, parameter in self.parameters.items()}
-
-    def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
-
-    def _backward(self, x, y):
-        x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
-        with autograd.record():
-            logits = self.network(x)
-            loss = self.loss(logits, y)
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        trained = ((name, p) for name, p in self.parameters.items() if p.grad_req != "null")
-        # backward() of a vector of losses gives the gradient of their sum
-        gradients = {name: parameter.grad().asnumpy() / len(x) for name, parameter in trained}
-        return logits.asnumpy(), float(loss.mean().asscalar()), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.trainer.step(len(x))  # divides by the batch
-        return loss
-
-    def value(self, loss):
-        return float(loss.mean().asscalar())
-
-    def predict(self, x):
-        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()  # A21: nothing is recorded

@@ -6,12 +6,13 @@ running ones (D6), and nothing is recorded (A21). Of several contexts each norma
 """
 
 import mxnet as mx
-from mxnet import autograd, gluon, nd
+from mxnet import gluon, nd
 from mxnet.gluon import nn
 
 from bench.frameworks.mxnet.framework import contexts, kvstore
 from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet_gluon import resnet50_features
+from bench.frameworks.mxnet_gluon.pictures import Trained
 
 
 class Network(resnet50_features.Network):
@@ -27,7 +28,7 @@ def own_name(name, value):
     return name if name.startswith("fc.") else resnet50_features.own_name(name, value)
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         mx.random.seed(setup.seed)
         self.contexts = contexts(setup)
@@ -66,35 +67,3 @@ class Training:
                 parameter.set_data(
                     nd.add_n(*(each.as_in_context(self.context) for each in parameter.list_data())) / len(self.contexts)
                 )
-
-    def read(self):
-        return {name: parameter.data(self.context).asnumpy() for name, parameter in self.parameters.items()}
-
-    def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
-
-    def _backward(self, x, y):
-        x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
-        with autograd.record():
-            logits = self.network(x)
-            loss = self.loss(logits, y)
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        trained = ((name, p) for name, p in self.parameters.items() if p.grad_req != "null")
-        # backward() of a vector of losses gives the gradient of their sum
-        gradients = {name: parameter.grad(self.context).asnumpy() / len(x) for name, parameter in trained}
-        return logits.asnumpy(), float(loss.mean().asscalar()), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.trainer.step(len(x))  # divides by the batch
-        return loss
-
-    def value(self, loss):
-        return float(loss.mean().asscalar())
-
-    def predict(self, x):
-        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()  # A21: nothing is recorded

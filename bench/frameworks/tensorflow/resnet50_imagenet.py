@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from bench.frameworks.tensorflow import resnet50_features
-from bench.frameworks.tensorflow.framework import channels_first, function
+from bench.frameworks.tensorflow.framework import channels_first
+from bench.frameworks.tensorflow.pictures import Trained, to_own
 from bench.workloads.resnet50_imagenet import EPSILON, PARAMETERS, STATISTICS, STEP
 
 RUNNING = {
@@ -76,66 +77,14 @@ class Momentum(tf.Module):
         variable.assign_sub(rate * v)
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
-        self.channels_first = channels_first()
-        self.network = Network(self.channels_first)
-        self.variables = [self.network.p[name] for name in self.network.trained]
-        self.optimizer = Momentum(self.variables, 0.0125, 0.9, 1e-4)
-        # traced once, at the first call (B8)
-        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
-        self.logits = function(self._logits)
+        first = channels_first()
+        network = Network(first)
+        super().__init__(network, first, Momentum([network.p[name] for name in network.trained], 0.0125, 0.9, 1e-4))
 
     def set_rate(self, rate):
         self.optimizer.rate.assign(rate)
 
-    def load(self, parameters):
-        for name, value in parameters.items():
-            self.network.p[name].assign(to_own(value))
-        self.optimizer.restart()
-
-    def read(self):
-        return {name: canonical(variable.numpy()) for name, variable in self.network.p.items()}
-
-    def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
-        return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
-
-    def _loss_and_gradients(self, x, y):
-        with tf.GradientTape() as tape:
-            logits = self.network(x, training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
-            # a replica's share of the mean over the whole batch
-            loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
-        return logits, loss, tape.gradient(loss, self.variables)
-
-    def _train_step(self, x, y):
-        _, loss, gradients = self._loss_and_gradients(x, y)
-        self.optimizer.apply(gradients)
-        return loss
-
-    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
-        return self.network(x, training=False)
-
-    def probe(self, x, y):
-        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        found = {name: canonical(value.numpy()) for name, value in zip(self.network.trained, gradients)}
-        return logits.numpy(), float(loss), found
-
-    def step(self, x, y):
-        return self.train_step(tf.constant(x), tf.constant(y))
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return self.logits(tf.constant(x)).numpy()
-
-
-def to_own(value):
-    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out), dense (in, out)."""
-    return resnet50_features.to_own(value).T if value.ndim == 2 else resnet50_features.to_own(value)
-
-
-def canonical(value):
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+    def loss(self, logits, y):
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))

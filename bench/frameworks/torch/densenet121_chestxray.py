@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.framework import compiled, torch_device
+from bench.frameworks.torch.pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -68,51 +69,12 @@ class Network(nn.Module):
         return self.classifier(F.relu(self.features(x)).mean((2, 3)))
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         self.device = torch_device(setup)
         self.network = Network().to(self.device, memory_format=torch.channels_last)
         self.compiled = compiled(setup, self.network)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
 
-    def load(self, parameters):
-        state = {name: torch.from_numpy(value) for name, value in parameters.items()}
-        counters = [name for name in self.network.state_dict() if name.endswith("num_batches_tracked")]
-        state.update((name, torch.tensor(0)) for name in counters)  # of a running mean that weighs all batches alike
-        self.network.load_state_dict(state)
-        self.optimizer.state.clear()
-
-    def read(self):
-        return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
-
-    def inputs(self, x, y):
-        """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""
-        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y
-
-    def _backward(self, x, y):
-        self.network.train()  # the normalisations take the batch's statistics and move the running ones
-        x, y = to_device(self.device, x, y)
-        self.optimizer.zero_grad()
-        logits = self.compiled(x)
-        loss = F.binary_cross_entropy_with_logits(logits, y)
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        gradients = {name: p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
-        return logits.detach().cpu().numpy(), loss.item(), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.step()
-        return loss
-
-    def value(self, loss):
-        return loss.item()
-
-    @torch.no_grad()  # A21
-    def predict(self, x):
-        self.network.eval()  # D6: the running statistics
-        (x,) = to_device(self.device, x)
-        return self.compiled(x).cpu().numpy()
+    def loss(self, logits, y):
+        return F.binary_cross_entropy_with_logits(logits, y)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import distributed, nn
 
 from bench.frameworks.torch import resnet50_features
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.framework import compiled, torch_device
+from bench.frameworks.torch.pictures import Trained
 
 
 class Network(resnet50_features.Network):
@@ -23,7 +24,7 @@ class Network(resnet50_features.Network):
         return self.fc(super().forward(x))
 
 
-class Training:
+class Training(Trained):
     def __init__(self, setup):
         self.device, self.devices = torch_device(setup), setup.devices
         self.network = Network().to(self.device, memory_format=torch.channels_last)
@@ -35,13 +36,6 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 
-    def load(self, parameters):
-        state = {name: torch.from_numpy(value) for name, value in parameters.items()}
-        counters = [name for name in self.network.state_dict() if name.endswith("num_batches_tracked")]
-        state.update((name, torch.tensor(0)) for name in counters)  # of a running mean that weighs all batches alike
-        self.network.load_state_dict(state)
-        self.optimizer.state.clear()
-
     def share_statistics(self):
         if self.devices == 1:
             return
@@ -50,37 +44,9 @@ class Training:
                 distributed.all_reduce(buffer)
                 buffer /= self.devices
 
-    def read(self):
-        return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
-
     def inputs(self, x, y):
-        """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""
-        return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y.astype("int64")
+        x, y = super().inputs(x, y)
+        return x, y.astype("int64")
 
-    def _backward(self, x, y):
-        self.network.train()  # the normalisations take the batch's statistics and move the running ones
-        x, y = to_device(self.device, x, y)
-        self.optimizer.zero_grad()
-        logits = self.compiled(x)
-        loss = F.cross_entropy(logits, y)  # A7: from logits
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        gradients = {name: p.grad.cpu().numpy() for name, p in self.network.named_parameters()}
-        return logits.detach().cpu().numpy(), loss.item(), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.step()
-        return loss
-
-    def value(self, loss):
-        return loss.item()
-
-    @torch.no_grad()  # A21
-    def predict(self, x):
-        self.network.eval()  # D6: the running statistics
-        (x,) = to_device(self.device, x)
-        return self.compiled(x).cpu().numpy()
+    def loss(self, logits, y):
+        return F.cross_entropy(logits, y)

@@ -1,0 +1,44 @@
+"""What the deep networks on pictures do with a Chain whose normalisations keep statistics: step, read, evaluate."""
+
+import chainer
+
+from bench.frameworks.chainer.framework import average, to_device, to_host
+from bench.frameworks.chainer.weights import tensors
+
+
+class Trained:
+    """A subclass gives network, optimizer and own (canonical name -> the Chain's), and loss(logits, y)."""
+
+    def read(self):
+        found = tensors(self.network)
+        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
+
+    def inputs(self, x, y):
+        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
+
+    def _backward(self, x, y):
+        x, y = to_device(x, y)
+        logits = self.network(x)
+        loss = self.loss(logits, y)
+        self.network.cleargrads()
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        average(self.network)
+        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
+        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
+        return to_host(logits.array), float(loss.array), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.optimizer.update()
+        return loss.array
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+            return to_host(self.network(*to_device(x)).array)

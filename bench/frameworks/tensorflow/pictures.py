@@ -1,0 +1,68 @@
+"""What the deep networks on pictures do with variables, of which the normalisations' statistics are not trained: load, step, read."""
+
+import numpy as np
+import tensorflow as tf
+
+from bench.frameworks.tensorflow.framework import function
+
+
+class Trained:
+    """A subclass gives loss(logits, y)."""
+
+    def __init__(self, network, channels_first, optimizer):
+        """network: network(x, training), with `p`, canonical name -> variable, and `trained`, their names in order."""
+        self.network, self.channels_first, self.optimizer = network, channels_first, optimizer
+        self.variables = [network.p[name] for name in network.trained]
+        # traced once, at the first call (B8)
+        self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
+        self.logits = function(self._logits)
+
+    def load(self, parameters):
+        for name, value in parameters.items():
+            self.network.p[name].assign(to_own(value))
+        self.optimizer.restart()
+
+    def read(self):
+        return {name: canonical(variable.numpy()) for name, variable in self.network.p.items()}
+
+    def inputs(self, x, y):
+        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
+
+    def _loss_and_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            logits = self.network(x, training=True)
+            # a replica's share of the mean over the whole batch
+            loss = self.loss(logits, y) / tf.distribute.get_strategy().num_replicas_in_sync
+        return logits, loss, tape.gradient(loss, self.variables)
+
+    def _train_step(self, x, y):
+        _, loss, gradients = self._loss_and_gradients(x, y)
+        self.optimizer.apply(gradients)
+        return loss
+
+    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+        return self.network(x, training=False)
+
+    def probe(self, x, y):
+        logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
+        found = {name: canonical(value.numpy()) for name, value in zip(self.network.trained, gradients)}
+        return logits.numpy(), float(loss), found
+
+    def step(self, x, y):
+        return self.train_step(tf.constant(x), tf.constant(y))
+
+    def value(self, loss):
+        return float(loss)
+
+    def predict(self, x):
+        return self.logits(tf.constant(x)).numpy()
+
+
+def to_own(value):
+    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out), dense (in, out)."""
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+
+def canonical(value):
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
