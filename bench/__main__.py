@@ -104,7 +104,6 @@ def check_adapter(options):
     if hasattr(adapter, "step"):
         trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
         failed += parity.check_training(options.workload, trained, options.precision, options.devices)
-        failed += parity.check_decay(options.workload, trained, options.devices)
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],

@@ -170,7 +170,7 @@ def check(name, adapter, precision, devices=1):
         if mixed.half(precision):
             _refuse_float32(results, precision, float(stored["bound/fp32/logits/logits"]))
             results = [_in_float32(result, *item) for result, item in zip(results, found)]
-        return results
+    return results + _decay(name, adapter, devices)
 
 
 def _refuse_float32(results, precision, bound):
@@ -257,8 +257,8 @@ def check_training(name, training, precision, devices=1):
     return []
 
 
-def check_decay(name, training, devices=1):
-    """Sentences about a weight decay that is not the specification's: [] where it is, or where there is none.
+def _decay(name, training, devices):
+    """Hold the weight decay of a workload that has one, of each of its last tensors, against the specification's: a list of Result.
 
     Beside the gradients it is too small for the bounds to see. One step from rest takes rate (g + decay w) away; with the adapter's own g,
     the part of the rest that lies along w tells the decay, of the last tensors, whose gradients two runs agree on.
@@ -275,15 +275,13 @@ def check_decay(name, training, devices=1):
     rate = workload.PARITY_RATES[-1]
     training.set_rate(rate)
     training.value(training.step(x, y))
-    after, wrong = training.read(), []
+    after, results = training.read(), []
     for tensor in workload.DECAYED:
         before, now, gradient = (v[tensor].astype(np.float64).ravel() for v in (parameters, after, gradients))
         found = (before - now - rate * gradient).dot(before) / (rate * before.dot(before))
-        if not abs(found / decay - 1.0) < DECAY_BOUND:
-            wrong.append(
-                "training: %s: its weight decay is %.3g, and the specification's %.3g" % (tensor, found, decay)
-            )
-    return wrong
+        error = relative_error(found, np.array(decay))
+        results.append(Result("decay", tensor, error, DECAY_BOUND, error <= DECAY_BOUND))
+    return results
 
 
 def _compare(stored, precision, quantity, tensor, value):

@@ -160,7 +160,7 @@ EVENTS = {
         "value": _optional(_number),  # null: it was not finite
     },
     "parity": {
-        "quantity": _one_of("logits", "loss", "gradient", "parameter", "features", "operation"),
+        "quantity": _one_of("logits", "loss", "gradient", "parameter", "decay", "features", "operation"),
         "tensor": _text,
         "error": _optional(_non_negative),  # relative, in the 2-norm; null: not finite
         "bound": _non_negative,

@@ -153,7 +153,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
     ],
     "parity": [
         *_KEYS,
-        ("quantity", "string"),  # logits | loss | gradient | parameter | features | operation
+        ("quantity", "string"),  # logits | loss | gradient | parameter | decay | features | operation
         ("tensor", "string"),
         ("error", "double"),  # relative, 2-norm; null: not finite
         ("bound", "double"),
