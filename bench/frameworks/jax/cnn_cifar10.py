@@ -27,7 +27,7 @@ class Network(nnx.Module):
         self.conv1, self.conv2 = conv(3, 50), conv(50, 50)
         self.conv3, self.conv4 = conv(50, 100), conv(100, 100)
         self.dense1 = nnx.Linear(6400, 512, dtype=dtype, rngs=rngs)
-        self.dense2 = nnx.Linear(512, 10, dtype=dtype, rngs=rngs)
+        self.dense2 = nnx.Linear(512, 10, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
         self.dropout1, self.dropout2, self.dropout3 = nnx.Dropout(0.25), nnx.Dropout(0.25), nnx.Dropout(0.5)
 
     def __call__(self, x, rngs=None):

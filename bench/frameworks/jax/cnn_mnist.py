@@ -16,7 +16,7 @@ class Network(nnx.Module):
             return nnx.Conv(inputs, outputs, kernel_size=(2, 2), padding="VALID", dtype=dtype, rngs=rngs)
 
         self.conv1, self.conv2 = conv(1, 16), conv(16, 8)
-        self.dense = nnx.Linear(288, 10, dtype=dtype, rngs=rngs)
+        self.dense = nnx.Linear(288, 10, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.relu(half(self.conv1(x)))  # A11: ReLU after the pool is the same function on a quarter of the data

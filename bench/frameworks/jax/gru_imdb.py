@@ -59,7 +59,7 @@ class Network(nnx.Module):
     def __init__(self, rngs, dtype):
         self.embedding = nnx.Embed(30000, 125, dtype=dtype, rngs=rngs)
         self.gru = GRU(125, UNITS, rngs)  # computes in the type of its input
-        self.dense = nnx.Linear(UNITS, 2, dtype=dtype, rngs=rngs)
+        self.dense = nnx.Linear(UNITS, 2, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         return self.dense(self.gru(self.embedding(x.T)))  # C5: the state after position 150, padding included

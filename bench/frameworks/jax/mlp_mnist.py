@@ -13,7 +13,7 @@ from bench.frameworks.jax.loop import Trained
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
         self.dense1 = nnx.Linear(784, 32, dtype=dtype, rngs=rngs)
-        self.dense2 = nnx.Linear(32, 10, dtype=dtype, rngs=rngs)
+        self.dense2 = nnx.Linear(32, 10, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         return self.dense2(nnx.relu(self.dense1(x)))
