@@ -2,8 +2,8 @@
 
 A folder holds `train` and `val`, in each a folder a class, in each the pictures; the classes are counted in alphabetical order.
 Or it holds WebDataset's shards, train-*.tar and val-*.tar: of each key a picture and a .cls with the class's number. Pictures are .png,
-.npy (uint8, 256 x 256 x 3) or .jpg; the last need Pillow, which the images here do not carry. A shard is read where it lies: nothing is
-unpacked, and what it says of itself is checked. A picture stays a file until a mini-batch wants it.
+.npy (uint8, 256 x 256 x 3) or .jpg. A shard is read where it lies: nothing is unpacked, and what it says of itself is checked. A picture
+stays a file until a mini-batch wants it.
 
 The stand-in's classes are gratings: each has its own direction and width of stripes, at a random place and in random colours under
 noise, so that a network of convolutions tells them apart and a linear one, to which every pixel's mean is the same, does not.
@@ -16,7 +16,7 @@ import tarfile
 
 import numpy as np
 
-from bench.data import files, png
+from bench.data import files, jpeg, png
 from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
 from bench.workloads.resnet50_imagenet import CLASSES
@@ -28,7 +28,6 @@ TRAIN, TEST = "train", "val"
 SUFFIXES = (".png", ".npy", ".jpg", ".jpeg")
 MOST_BYTES = 1 << 24  # of a picture's file: one of 256 x 256 pixels has 200 kB at the most
 MOST_PICTURES = 1 << 22  # of a part: ImageNet has 1 281 167
-STORE = "store every picture once at 256 x 256, as 8-bit RGB PNG or as .npy"
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -194,31 +193,28 @@ def read_picture(picture):
         raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
     where = path if offset is None else "%s at byte %d" % (path, offset)
     if len(content) > MOST_BYTES:
-        raise DataError("%s has more than %d bytes; %s" % (where, MOST_BYTES, STORE))
+        raise DataError("%s has more than %d bytes; %s" % (where, MOST_BYTES, _advice()))
     try:
         pixels = png.decode(content) if content.startswith(png.SIGNATURE) else _decode_other(content)
     except png.PngError as error:
-        raise DataError("%s %s; %s" % (where, error, STORE))
+        raise DataError("%s %s; %s" % (where, error, _advice()))
     if pixels.shape[:2] != (STORED, STORED):
-        raise DataError("%s is %d x %d pixels; %s" % ((where,) + pixels.shape[1::-1] + (STORE,)))
+        raise DataError("%s is %d x %d pixels; %s" % ((where,) + pixels.shape[1::-1] + (_advice(),)))
     return pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
 
 
+def _advice():
+    kinds = "JPEG, 8-bit RGB PNG" if png.Image else "8-bit RGB PNG"
+    return "store every picture once at 256 x 256, as %s or .npy" % kinds
+
+
 def _decode_other(content):
-    """uint8 (H, W, 3) of an .npy, or of a JPEG where there is Pillow, by what the bytes are and not by their name. Raises PngError."""
+    """uint8 (256, 256, 3) of an .npy or a JPEG, by what the bytes are and not by their name. Raises PngError."""
     if content.startswith(b"\x93NUMPY"):
         return _read_npy(content)
-    if not content.startswith(b"\xff\xd8\xff"):
-        raise png.PngError("is no PNG, no .npy and no JPEG")
-    if png.Image is None:
-        raise png.PngError("is a JPEG, and this Python has no Pillow to decode it")
-    try:
-        with png.Image.open(io.BytesIO(content)) as image:
-            if image.format != "JPEG" or image.size != (STORED, STORED):  # known before anything is decoded
-                raise ValueError("it has %d x %d pixels" % image.size)
-            return np.asarray(image.convert("RGB"))
-    except Exception as error:  # whatever a damaged file makes Pillow raise
-        raise png.PngError("is a JPEG that cannot be used (%s)" % error)
+    if content.startswith(jpeg.SIGNATURE):
+        return jpeg.decode(content, STORED)
+    raise png.PngError("is no PNG, no .npy and no JPEG")
 
 
 def _read_npy(content):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from bench.data import imagenet, png
+from bench.data import imagenet, jpeg, pictures, png
 from bench.errors import DataError
 
 
@@ -115,26 +118,83 @@ def test_a_picture_that_cannot_be_used_is_told_with_its_path_and_the_fix(
         imagenet.read_picture((str(tmp_path / name), None, None))
 
 
+def slopes() -> np.ndarray:
+    """uint8 (256, 256, 3): red grows to the right, green downwards, blue along both."""
+    y, x = np.mgrid[:256, :256]
+    return np.stack([x, y, (x + y) // 2], axis=2).astype(np.uint8)
+
+
+def as_jpeg(pixels: np.ndarray, mode: str = "RGB", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(stream, "JPEG", quality=95, **options)
+    return stream.getvalue()
+
+
+def test_jpegs_of_every_kind_that_imagenet_has_become_rgb(tmp_path: Path) -> None:
+    train = {
+        "n01/colour.JPEG": as_jpeg(slopes()),
+        "n01/progressive.jpg": as_jpeg(slopes(), progressive=True),
+        "n02/cmyk.JPEG": as_jpeg(slopes(), "CMYK"),
+        "n02/grey.jpeg": as_jpeg(slopes(), "L"),
+        "n02/png_all_the_same.JPEG": png.write(slopes()),  # ImageNet has one
+    }
+    found = load(folder_of(tmp_path, train, {"n02/v.JPEG": as_jpeg(slopes())}))
+    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 0, 1, 1, 1], [1])
+    grey = np.asarray(Image.fromarray(slopes()).convert("L"))[:, :, None]
+    for place in found.train.pictures:
+        pixels = found.train.read(place)
+        wanted = grey if "grey" in place[0] else slopes()
+        assert (pixels.dtype, pixels.shape) == (np.uint8, (256, 256, 3))
+        assert np.abs(pixels.astype(int) - wanted).max() <= 4, place
+    x, labels = pictures.batch(found.train, np.arange(5), pictures.centre(5, found.train.stored))
+    assert (x.shape, labels.tolist()) == ((5, 3, 224, 224), [0, 0, 1, 1, 1])
+
+
+def test_jpegs_are_read_from_shards(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        shard_of(tmp_path / f"{part}-0.tar", {"1.jpg": as_jpeg(slopes()), "1.cls": b"3", "2.jpg": b"", "2.cls": b"4"})
+    part = load(str(tmp_path)).train
+    assert np.abs(part.read(part.pictures[0]).astype(int) - slopes()).max() <= 4
+    with pytest.raises(DataError, match=r"train-0\.tar at byte \d+ is no PNG, no .npy and no JPEG"):
+        part.read(part.pictures[1])
+
+
+def bad_jpegs() -> dict[str, tuple[bytes, str]]:
+    good = as_jpeg(slopes())
+    progressive = as_jpeg(picture(90), "L", progressive=True)
+    scan = progressive[progressive.rindex(jpeg.SCAN) : -2]
+    size = good.index(b"\xff\xc0") + 5  # height and width stand there, two bytes each
+    return {
+        "half.jpg": (good[: len(good) // 2], "image file is truncated"),
+        "header_only.jpg": (good[:300], "Truncated File Read"),
+        "signature.jpg": (good[:3], ""),
+        "noise.jpg": (good[:3] + bytes(range(256)) * 40, ""),
+        "no_tables.jpg": (good.replace(b"\xff\xdb", b"\xff\xfe"), "broken data stream"),
+        "wide.jpg": (as_jpeg(np.zeros((256, 300, 3), np.uint8)), "it has 300 x 256 pixels"),
+        "bomb.jpg": (good[:size] + b"\xff\xdc\xff\xdc" + good[size + 4 :], "it has 65500 x 65500 pixels"),
+        "scans.jpg": (progressive[:-2] + scan * 100_000 + progressive[-2:], "it has more than 500 scans"),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bad_jpegs()))
+def test_a_jpeg_that_is_damaged_cut_short_or_a_bomb_is_told_by_its_name(tmp_path: Path, name: str) -> None:
+    content, says = bad_jpegs()[name]
+    began = time.process_time()
+    (tmp_path / name).write_bytes(content)
+    fix = "; store every picture once at 256 x 256, as JPEG, 8-bit RGB PNG or .npy"
+    with pytest.raises(DataError, match=rf"{name} is a JPEG that cannot be used \(.*{says}.*\){fix}"):
+        imagenet.read_picture((str(tmp_path / name), None, None))
+    assert time.process_time() - began < 1  # all those scans take seconds, those pixels 12 GB
+
+
 def test_a_jpeg_without_pillow_says_what_is_missing_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(png, "Image", None)
-    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(DataError, match=r"a\.jpg is a JPEG, and this Python has no Pillow to decode it; store every"):
+    (tmp_path / "a.jpg").write_bytes(as_jpeg(slopes()))
+    says = r"a\.jpg is a JPEG, and this Python has no Pillow to decode it .*; store every .* as 8-bit RGB PNG or \.npy"
+    with pytest.raises(DataError, match=says):
         imagenet.read_picture((str(tmp_path / "a.jpg"), None, None))
-
-
-def test_a_jpeg_is_decoded_where_there_is_pillow_and_one_of_another_size_never_is(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
-    for side in (256, 300):
-        image.new("L", (side, side), 90).save(tmp_path / f"{side}.jpg")
-    if png.Image is None:
-        pytest.skip("Pillow came after bench.data.png was imported")
-    pixels = imagenet.read_picture((str(tmp_path / "256.jpg"), None, None))
-    assert pixels.shape == (256, 256, 3)
-    assert np.abs(pixels.astype(int) - 90).max() <= 1
-    with pytest.raises(DataError, match="cannot be used .it has 300 x 300 pixels"):
-        imagenet.read_picture((str(tmp_path / "300.jpg"), None, None))
 
 
 def test_a_file_that_is_far_too_large_is_not_read_whole(tmp_path: Path) -> None:

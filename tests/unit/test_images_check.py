@@ -55,6 +55,15 @@ def test_nothing_is_wrong_with_the_catalog_and_it_takes_no_two_seconds() -> None
     assert time.process_time() - begin < 2
 
 
+def test_every_image_that_trains_on_pictures_can_decode_them() -> None:
+    readers = {
+        framework for framework, module in adapters() if module in ("resnet50_imagenet", "densenet121_chestxray")
+    }
+    images = [image for image in load_catalog().values() if readers & set(image.frameworks)]
+    assert len(images) == 24
+    assert [image.name for image in images if "pillow" not in {pin.name for pin in read_pins(image.lock_path)}] == []
+
+
 def test_nothing_is_wrong_with_the_copy(folder: Path) -> None:
     assert problems(folder) == []
 
