@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from runner import cli_images, cli_verify
+from runner.cli_options import BaseImage, Json, Out, Seed, Timeout
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,7 +20,6 @@ app = typer.Typer(
 )
 app.add_typer(cli_images.app, name="images")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
 
 Margin = Annotated[
@@ -108,10 +108,10 @@ def matrix(
     ] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "quick",
     engine: Annotated[str, typer.Option(help="auto, docker, venv or host (the interpreter it is in).")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)] = 1,
+    seed: Seed = 1,
     repeats: Annotated[int, typer.Option(help="How often each cell is run, in shuffled blocks.", min=1)] = 1,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    timeout: Timeout = None,
+    out: Out = Path("results"),
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that was interrupted.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; start nothing.")] = False,
     data: Annotated[
@@ -204,9 +204,7 @@ def gpus(as_json: Json = False) -> None:
 
 @app.command()
 def doctor(
-    base_image: Annotated[
-        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
-    ] = None,
+    base_image: BaseImage = None,
     image: Annotated[
         str | None, typer.Option(help="The image that a container is started of; default: one of ours that is there.")
     ] = None,
@@ -231,7 +229,7 @@ def doctor(
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    out: Out = Path("results"),
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a summary for a README instead.")] = False,
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
@@ -265,7 +263,7 @@ def compare(
         str | None, typer.Option(help="What A and B are, where it is not plain: run, image, gpu or cuda.")
     ] = None,
     margin: Margin = 5.0,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    out: Out = Path("results"),
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
@@ -306,7 +304,7 @@ def history(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show noise and what cannot be told too.")] = False,
     margin: Margin = 5.0,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    out: Out = Path("results"),
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, of every row.")] = False,
     as_json: Json = False,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from runner.cli_options import BaseImage, Json
+
 if TYPE_CHECKING:
     from docker import DockerClient
 
@@ -17,12 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The catalog of images.")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
 Names = Annotated[list[str], typer.Argument(help="Image names or patterns.")]
 SomeNames = Annotated[list[str] | None, typer.Argument(help="Image names or patterns; default: all.")]
-BaseImage = Annotated[
-    str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
-]
 
 
 @contextmanager

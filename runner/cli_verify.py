@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runner.cli_options import BaseImage, Json, Out, Seed, Timeout
+
 if TYPE_CHECKING:
     from runner.references.saved import Shelf
     from runner.verify import Verification
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
-Out = Annotated[Path, typer.Option(help="Folder of the results.")]
 References = Annotated[
     Path | None,
     typer.Option(
@@ -75,11 +75,9 @@ def verify(
         float | None,
         typer.Option(help="What counts as equal, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)] = 1,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
-    base_image: Annotated[
-        str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
-    ] = None,
+    seed: Seed = 1,
+    timeout: Timeout = None,
+    base_image: BaseImage = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown here.")] = None,
     out: Out = Path("results"),

@@ -15,27 +15,24 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def images(tmp_path):
-    """A small stand-in of CIFAR-10, written as the Python version, without the mark that it is generated."""
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    cifar10.write_stand_in(str(folder), 103, 20, SEED)
-    return folder
+    """CIFAR-10 as the Python version."""
+    return stand_in(cifar10, tmp_path / "cifar-10-batches-py", 103)
 
 
 @pytest.fixture
 def reviews(tmp_path):
-    folder = tmp_path / "reviews"
-    folder.mkdir()
-    imdb.write_stand_in(str(folder), 60, 20, SEED)
-    return folder
+    return stand_in(imdb, tmp_path / "reviews")
 
 
 @pytest.fixture
 def digits(tmp_path):
-    """A small stand-in of MNIST, without the mark that it is generated."""
-    folder = tmp_path / "mnist"
+    return stand_in(mnist, tmp_path / "mnist")
+
+
+def stand_in(data_set, folder, items=60):
+    """A small stand-in of a data set in a folder of its own, without the mark that it is generated."""
     folder.mkdir()
-    mnist.write_stand_in(str(folder), 60, 20, SEED)
+    data_set.write_stand_in(str(folder), items, 20, SEED)
     return folder
 
 

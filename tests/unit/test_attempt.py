@@ -22,6 +22,7 @@ from runner.engines.local import LocalRunning, start_process
 from runner.hardware import Cpu, Gpu, Machine
 from runner.plan import Cell
 from runner.schedule import Matrix, Outcome
+from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
 RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
@@ -29,7 +30,7 @@ CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default",
 SLOT = Slot("cpu", (), (), None)
 PATIENT = Limits(60, 60)
 REPLAY = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-HANG = "import time\nprint(end='', flush=True)\ndef stands_still(): time.sleep(60)\nstands_still()"
+HANG = "import sys, time\ndef stands_still(): open(sys.argv[1] + '.here', 'w').close(); time.sleep(60)\nstands_still()"
 
 
 class Engine:
@@ -92,15 +93,23 @@ def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyP
     return site
 
 
-def watched(attempt: Attempt, prepared: Prepared) -> Any:
-    """Run an attempt with its watchdog beside it, as the matrix does."""
+def watched(attempt: Attempt, prepared: Prepared, meanwhile: Callable[[], None] | None = None) -> Any:
+    """Run an attempt, with what happens `meanwhile`, and then its watchdog beside it as the matrix does."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(attempt.run(prepared)))
     thread.start()
+    if meanwhile:
+        meanwhile()
     while thread.is_alive():
         attempt.watch(time.monotonic())
         time.sleep(0.05)
     return found[0]
+
+
+def sampled(attempt: Attempt) -> set[str]:
+    """The GPUs that telemetry has rows of so far."""
+    rows = list(attempt._recording.rows) if attempt._recording else []
+    return {row["device"] for row in rows} - {"cpu"}
 
 
 def row_of(tmp_path: Path) -> dict[str, Any]:
@@ -121,8 +130,9 @@ def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
     here = site(HANG, limits)
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     begin = time.monotonic()
-    status, reason, _ = watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
-    assert time.monotonic() - begin < 20
+    stands_still = (tmp_path / "recorded.here").exists
+    status, reason, _ = watched(attempt, here.engine.prepare(None, print), lambda: wait_for(stands_still))  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 50
     row = row_of(tmp_path)
     assert (status, row["error_kind"]) == ("failed", kind)
     assert words in reason
@@ -241,7 +251,7 @@ def test_a_gpu_is_let_cool_before_its_next_cell(site: Callable[..., Site]) -> No
     begin = time.monotonic()
     running.run_jobs([], {})  # remembers 40 as the temperature at the start
     running._cool(["GPU-0"])
-    assert 1.5 < time.monotonic() - begin < 10
+    assert 1.5 < time.monotonic() - begin < 30
     assert thermometer.temperature("GPU-0") == 42
 
 
@@ -261,11 +271,20 @@ def test_a_failure_with_a_critical_error_of_the_driver_is_told_as_that(
 ) -> None:
     gpu = Fleet((FakeGpu(),))
     fleet(gpu)
-    here = site("import time; time.sleep(2.5); raise SystemExit(1)")
+    here = site(
+        "import os, sys, time\nend = time.monotonic() + 90\n"
+        "while not os.path.exists(sys.argv[1] + '.told') and time.monotonic() < end: time.sleep(0.01)\nsys.exit(1)"
+    )
     slot = Slot("cuda", (uuid_of(0),), (), None)
     attempt = Attempt(here, Job(replace(CELL, device_kind="cuda"), 1), slot, (uuid_of(0),), lambda event: None)
-    threading.Timer(1.0, lambda: fleet(Fleet(gpu.gpus, xids=((0, 48),)))).start()
-    watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
+
+    def driver_reports() -> None:
+        wait_for(lambda: sampled(attempt) == {uuid_of(0)})
+        fleet(Fleet(gpu.gpus, xids=((0, 48),)))
+        wait_for(lambda: attempt._recording and attempt._recording.xids)
+        (tmp_path / "recorded.told").touch()
+
+    watched(attempt, here.engine.prepare(None, print), driver_reports)  # type: ignore[arg-type]
     row = row_of(tmp_path)
     assert row["error_kind"] == "xid"
     assert "Xid 48 (two bits of memory failed at once)" in row["reason"]
@@ -281,9 +300,13 @@ def test_a_cell_whose_gpu_falls_off_the_bus_has_no_row_and_says_which_gpu(
     slot = Slot("cuda", (uuid_of(0), uuid_of(1)), (), None)
     boards = (uuid_of(0), uuid_of(1))
     attempt = Attempt(here, Job(replace(CELL, device_kind="cuda"), 1), slot, boards, lambda event: None)
-    threading.Timer(1.0, lambda: fleet(two.with_gpu(1, lost=1))).start()
+
+    def falls_off() -> None:
+        wait_for(lambda: sampled(attempt) == set(boards))
+        fleet(two.with_gpu(1, lost=1))
+
     begin = time.monotonic()
-    assert watched(attempt, here.engine.prepare(None, print)) is None  # type: ignore[arg-type]
-    assert time.monotonic() - begin < 20
+    assert watched(attempt, here.engine.prepare(None, print), falls_off) is None  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 50
     assert attempt.lost == uuid_of(1)
     assert store.read([tmp_path / "run"], "cells").empty

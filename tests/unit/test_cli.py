@@ -22,6 +22,7 @@ import pytest
 from runner import store
 from runner.catalog import PROJECT, load_catalog
 from runner.workloads import adapters, load_workloads
+from tests.fixtures.waiting import wait_for
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -81,13 +82,6 @@ def folder_of(tmp_path: Path) -> Path:
 def cells_of(tmp_path: Path) -> pd.DataFrame:
     cells = store.read([folder_of(tmp_path)], "cells")
     return cells[cells["status"] != "skipped"]
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def processes_of(run_id: str) -> list[int]:
@@ -161,7 +155,7 @@ def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(
 ) -> None:
     begin = time.monotonic()
     ended = run("--timeout", "2", "--workloads", "gru-imdb", toy="hang,fork")
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 100
     assert ended.returncode == 1
     cells = cells_of(tmp_path)
     assert set(cells["error_kind"]) == {"time-limit"}
@@ -195,7 +189,7 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     process.kill()
     process.communicate()
     folder = folder_of(tmp_path)
-    wait_for(lambda: not processes_of(folder.name), 3)
+    wait_for(lambda: not processes_of(folder.name))
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
     done = store.RunStore(folder).finished()
     assert 3 <= len(done) < 12

@@ -18,6 +18,7 @@ import pytest
 from runner.catalog import PROJECT, Image
 from runner.engines.base import LOG_TAIL_BYTES, Prepared, Slot
 from runner.engines.local import LocalRunning, start_process, sweep_scratch
+from tests.fixtures.waiting import wait_for
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 SLOT = Slot("cpu", (), CPUS[:1], None)
@@ -60,11 +61,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone_within(pids: list[int], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while any(map(alive, pids)) and time.monotonic() < end:
-        time.sleep(0.01)
-    return not any(map(alive, pids))
+def wait_until_gone(pids: list[int]) -> None:
+    """By themselves they would go on for five minutes."""
+    wait_for(lambda: not any(map(alive, pids)))
 
 
 # A cell that starts a child, and a daemon that leaves its session and its parent, and tells their numbers.
@@ -119,8 +118,8 @@ def test_a_cell_that_is_stopped_ends_at_once_with_all_that_it_started(tmp_path: 
     begin = time.monotonic()
     threading.Thread(target=running.stop).start()
     assert running.wait().code == 137
-    assert time.monotonic() - begin < 3
-    assert gone_within(pids, 1)
+    assert time.monotonic() - begin < 20
+    wait_until_gone(pids)
     running.stop()
 
 
@@ -128,7 +127,7 @@ def test_what_a_cell_leaves_when_it_ends_by_itself_is_ended(tmp_path: Path) -> N
     running = start(tmp_path, FAMILY)
     pids = family(running)
     assert running.wait().code == 0
-    assert gone_within(pids, 1)
+    wait_until_gone(pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
@@ -149,14 +148,14 @@ running.wait()
         assert len(pids) == 3
         assert all(map(alive, pids))
         runner.send_signal(number)
-    assert gone_within(pids, 3)
+    wait_until_gone(pids)
 
 
 def test_a_keeper_that_is_killed_takes_its_cell_with_it(tmp_path: Path) -> None:
     running = start(tmp_path, "import os, time; os.write(1, b'%d %d' % (os.getpid(), os.getppid())); time.sleep(300)")
     cell, keeper = (int(word) for word in next(running.events()).split())
     os.kill(keeper, signal.SIGKILL)
-    assert gone_within([cell], 3)
+    wait_until_gone([cell])
     assert running.wait().code == 137
 
 
@@ -197,17 +196,24 @@ def test_a_signal_means_to_a_cell_what_it_means_to_any_process(tmp_path: Path) -
 
 
 def test_a_cell_that_ends_a_worker_by_sigterm_does_not_wait_for_ever(tmp_path: Path) -> None:
-    script = "import subprocess as s; w = s.Popen(['sleep', '300']); w.terminate(); print(w.wait(timeout=3))"
+    script = "import subprocess as s; w = s.Popen(['sleep', '300']); w.terminate(); print(w.wait(timeout=60))"
     assert output(start(tmp_path, script)) == b"-15\n"
 
 
 def test_orphans_that_end_while_the_cell_runs_do_not_pile_up(tmp_path: Path) -> None:
     script = """
 import os, subprocess, time
+def of_the_keeper():
+    found = 0
+    for n in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += open("/proc/%s/stat" % n).read().rsplit(")", 1)[1].split()[1] == str(os.getppid())
+        except OSError: pass
+    return found
 for _ in range(20): subprocess.run(["sh", "-c", "sleep 0.05 &"])
-time.sleep(0.5)
-states = [open("/proc/%s/stat" % n).read().rsplit(")", 1)[1].split() for n in os.listdir("/proc") if n.isdigit()]
-print(sum(s[1] == str(os.getppid()) for s in states))
+end = time.monotonic() + 60
+while of_the_keeper() > 1 and time.monotonic() < end: time.sleep(0.05)
+print(of_the_keeper())
 """
     assert output(start(tmp_path, script)) == b"1\n"
 

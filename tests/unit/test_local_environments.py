@@ -110,7 +110,7 @@ def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: 
     said.clear()
     begin = time.monotonic()
     assert engine.prepare(tiny, said.append) == prepared
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 5
     assert not said
 
 

@@ -92,4 +92,4 @@ emitter.emit("memory", host_peak_bytes=1, device_peak_bytes=None)
 def test_time_counts_from_the_start_of_the_process() -> None:
     code = "import time; time.sleep(0.5); from bench.protocol import Emitter; e = Emitter(); print(e.now(), file=__import__('sys').stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 0.45 < float(ended.stderr) < 5
+    assert 0.45 < float(ended.stderr) < 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from runner import telemetry, telemetry_cpu
 from runner.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
+from tests.fixtures.waiting import wait_for
 
 MOST = 262_143_328_850  # microjoules, as an Intel server has it
 
@@ -104,28 +104,23 @@ def test_energy_that_cannot_be_read_whole_is_not_told(bare: Path, monkeypatch: p
 
 
 def watch(boards: list[str], seconds: float) -> list[dict[str, Any]]:
+    """The rows of so many seconds."""
     with telemetry.Monitor() as monitor:
         recording = monitor.begin(boards, Cell(), (0,))
-        time.sleep(seconds)
+        wait_for(lambda: recording.rows and recording.rows[-1]["unix"] - recording.rows[0]["unix"] > seconds)
         monitor.end(recording)
     return recording.rows
 
 
-def test_joules_per_item_of_a_cpu_cell_come_from_its_packages(bare: Path) -> None:
+def test_joules_per_item_of_a_cpu_cell_come_from_its_packages(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = zone(bare, "intel-rapl:0", "package-0", 0)
-    begin, done = time.monotonic(), threading.Event()
+    read, begin = telemetry_cpu._content, time.monotonic()
 
-    def burn() -> None:  # 50 W
-        while not done.wait(0.002):
-            aside = file.with_suffix(".new")
-            aside.write_text(str(int(50e6 * (time.monotonic() - begin))))
-            aside.replace(file)
+    def burning(path: Path) -> str:  # 50 W
+        return str(int(50e6 * (time.monotonic() - begin))) if path == file else read(path)
 
-    thread = threading.Thread(target=burn)
-    thread.start()
-    rows = watch([], 2.0)
-    done.set()
-    thread.join()
+    monkeypatch.setattr(telemetry_cpu, "_content", burning)
+    rows = watch([], 1.8)
     on_clock = telemetry.on_the_cells_clock(rows, rows[0]["unix"])
     steady = [{"stage": "steady", "begin_seconds": 0.3, "seconds": 1.2, "items": 30}]
     found = telemetry.summary(on_clock, steady)

@@ -1,0 +1,115 @@
+"""A headless Chromium with an empty profile: it opens pages from disk, and keeps what they log and ask for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+
+# Plots can be drawn, and every part that was left for later has been built.
+WHOLE = "window.Plotly && !document.querySelector('noscript.later')"
+# A busy machine may be slow; what takes so long does not come at all.
+PATIENCE_SECONDS = 60
+
+
+class Browser:
+    def __init__(self, profile: Path) -> None:
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        for switch in (*SWITCHES, f"--user-data-dir={profile}"):
+            options.add_argument(switch)
+        options.binary_location = str(CHROMIUM)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(executable_path=str(DRIVER))
+        self.driver = webdriver.Chrome(options=options, service=service)
+        self.driver.set_script_timeout(120)  # axe looks at every element, and a machine may be busy
+
+    def open(self, page: Path, width: int = 1280, theme: str = "light", anchor: str = "") -> None:
+        """Returns when the page is loaded; what it builds in idle moments may be missing yet."""
+        self.driver.get("about:blank")  # from here on the page before it can say nothing more
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)
+        scheme = {"name": "prefers-color-scheme", "value": theme}
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.driver.get(page.as_uri() + anchor)
+
+    def open_whole(self, page: Path, width: int = 1280, theme: str = "light") -> None:
+        """The same, and wait until all of it is built and plots can be drawn."""
+        self.open(page, width, theme)
+        self.wait(WHOLE)
+
+    def open_drawn(self, page: Path, width: int = 1280, theme: str = "light") -> None:
+        """Open every section and come by every table and plot, as a reader would who looks at it all."""
+        self.open_whole(page, width, theme)
+        self.run("document.querySelectorAll('.box').forEach((one) => { one.style.contentVisibility = 'visible'; })")
+        self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        count = self.run("return document.querySelectorAll('.plot').length")
+        for index in range(count):
+            self.run("document.querySelectorAll('.plot')[arguments[0]].scrollIntoView()", index)
+            self.wait(f"document.querySelectorAll('.plot')[{index}].querySelector('.main-svg')")
+
+    def command(self, name: str, **arguments: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, arguments)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str) -> None:
+        """Until a JavaScript expression holds."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not self.run(f"return !!({condition})"):
+            assert time.monotonic() < end, f"it never came to: {condition}"
+            time.sleep(0.05)
+
+    @contextmanager
+    def pages_begin_with(self, script: str) -> Iterator[None]:
+        """A script that runs in each page before the page's own."""
+        added = self.command("Page.addScriptToEvaluateOnNewDocument", source=script)
+        try:
+            yield
+        finally:
+            self.command("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Every address that a page asked for since it was opened."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+
+    def serious(self) -> list[tuple[str, str, str]]:
+        """What axe-core finds in the open page that is serious or worse: impact, rule and the element."""
+        axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
+        # Through the debugger, not as a script element: the page's policy rightly refuses scripts that are not its own.
+        self.command("Runtime.evaluate", expression=axe)
+        result = self.driver.execute_async_script(
+            "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"
+        )
+        return [
+            (found["impact"], found["id"], found["nodes"][0]["html"][:200])
+            for found in result["violations"]
+            if found["impact"] in ("serious", "critical")
+        ]

@@ -1,0 +1,81 @@
+"""One Chromium for all tests of the report, and the pages that it opens, each rendered once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import reports
+from runner.store import RunStore
+from tests.browser.chromium import CHROMIUM, DRIVER, Browser
+from tests.fixtures import large, synthetic
+
+SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
+# The bar is set for 1000, which take a minute to render: DLBENCH_REPORT_CELLS=1000.
+CELLS = int(os.environ.get("DLBENCH_REPORT_CELLS", "100"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no Chromium with its driver on this machine")
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few cells; its folder lies beside the page."""
+    folder = tmp_path_factory.mktemp("runs")
+    run = synthetic.make_run(folder / "20261120-230512-abcd", repeats=2, reused=True)
+    reports.render([run], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="session")
+def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs with versions, precisions and devices to set against one another, and what moved."""
+    folder = tmp_path_factory.mktemp("rich")
+    runs = []
+    for draw, name in enumerate(("monday", "tuesday"), start=1):
+        run = synthetic.make_run(folder / name, repeats=2, draw=draw, everywhere={"driver_version": f"{draw}.0"})
+        for image, changes in (("torch-a", {"precision": "bf16"}), ("torch-b", {"cuda_version": "12.8"})):
+            entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+            for repeat in (1, 2):
+                rows = synthetic.ended(entry, repeat, 40, 0.7, draw)
+                rows["cells"][0].update(changes, image="torch-2.13.0-cpu" if "precision" in changes else image)
+                RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
+        runs.append(run)
+    # As if this checkout had measured them, so that its code is shown.
+    reports.render(runs, folder / "report.html", synthetic.digest("bench"))
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="session")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs whose every text is markup, control characters or too long."""
+    folder = tmp_path_factory.mktemp("hostile")
+    columns = ("image", "framework", "framework_version", "device_model", "mode", "data_source")
+    changes = {column: f"{column} {SCRIPT} \u202eesrever\x1b[31m {'W' * 500}" for column in columns}
+    changes |= {"log_tail": "L" * 1_000_000, "reason": f"{SCRIPT} {'R' * 1_000_000}"}
+    # What a section or a plot shows only of cells that differ: versions, drivers, other runs.
+    told = {name: f"{name} {SCRIPT} \u202e\x1b[31m {'V' * 1_000_000}" for name in ("driver_version", "cudnn_version")}
+    runs = [
+        synthetic.make_run(folder / name, repeats=2, draw=draw, changes=changes, everywhere=told if draw else None)
+        for draw, name in enumerate(("run", "other"))
+    ]
+    reports.render(runs, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="session")
+def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of CELLS cells."""
+    folder = tmp_path_factory.mktemp("large")
+    reports.render([large.make_run(folder / "run", CELLS, 60)], folder / "report.html")
+    return folder / "report.html"

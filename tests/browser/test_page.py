@@ -1,0 +1,91 @@
+"""The report from disk, at the widths and in the themes that people have, for eyes, keyboards and screen readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Browser
+
+pytestmark = pytest.mark.browser
+
+# What stands in a page, so that it is known to have been shown.
+WORDS = {
+    "page": ("Overview", "Failed and left out"),
+    "rich_page": (
+        "Across versions on this device",
+        "Across precisions",
+        "What moved between the runs",
+        "Host memory",
+    ),
+}
+
+
+def assert_quiet_and_fitting(browser: Browser, page: Path, width: int) -> None:
+    """The page logs nothing, asks for nothing, and is no wider than the window."""
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if url not in (page.as_uri(), "about:blank", "data:,")] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize("name", WORDS)
+def test_a_page_is_quiet_asks_for_nothing_fits_the_window_and_has_no_serious_violation(
+    browser: Browser, request: pytest.FixtureRequest, name: str, width: int, theme: str
+) -> None:
+    page = request.getfixturevalue(name)
+    browser.open_drawn(page, width, theme)
+    text = browser.run("return document.body.innerText")
+    for words in WORDS[name]:
+        assert words in text, words
+    assert_quiet_and_fitting(browser, page, width)
+    assert browser.serious() == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_fits_a_small_laptops_window_too(browser: Browser, page: Path, theme: str) -> None:
+    browser.open_drawn(page, 1280, theme)
+    assert_quiet_and_fitting(browser, page, 1280)
+
+
+def test_light_and_dark_differ_in_page_and_plots_and_the_button_is_remembered(browser: Browser, page: Path) -> None:
+    style = "getComputedStyle({}).{}".format
+    page_colour, plot_colour = (
+        style("document.body", "backgroundColor"),
+        style("document.querySelector('.xtick text')", "fill"),
+    )
+    colour = f"return [{page_colour}, {plot_colour}]"
+    seen = []
+    for theme in ("light", "dark"):
+        browser.open_drawn(page, theme=theme)
+        seen.append(browser.run(colour))
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
+    try:
+        browser.run("document.getElementById('theme').click()")
+        browser.wait(f"{plot_colour} === '{seen[0][1]}'")
+        assert browser.run(colour) == seen[0]
+        browser.driver.refresh()
+        assert browser.run("return document.documentElement.dataset.theme") == "light"
+    finally:
+        browser.run("localStorage.clear()")
+
+
+def test_it_is_usable_by_keyboard_alone(browser: Browser, page: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open_whole(page)
+    active = browser.driver.switch_to
+    browser.driver.find_element("tag name", "body").send_keys(Keys.TAB)
+    assert active.active_element.text == "Skip to the answers"
+    active.active_element.send_keys(Keys.ENTER)
+    browser.wait("location.hash === '#main'")
+    browser.driver.find_element("css selector", "#provenance summary").send_keys(Keys.ENTER)
+    browser.wait("document.querySelector('#provenance details').open")
+    boxes = browser.driver.find_elements("css selector", ".box")
+    assert boxes
+    for box in boxes:
+        browser.run("arguments[0].focus()", box)
+        assert active.active_element == box

@@ -1,0 +1,172 @@
+"""Single operations: the cell that measures them, and the events that it prints."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import operators, protocol
+from bench.errors import Unsupported
+from bench.workloads import ops
+from tests.fixtures.operators import Operators
+
+FRAMEWORK = SimpleNamespace(synchronize=lambda: None, is_out_of_memory=lambda error: False)
+
+
+class Emitter:
+    """Keeps the events, each checked against the protocol."""
+
+    zero = 0.0
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, event: str, **fields: Any) -> None:
+        whole = {"event": event, "t": 0.0, "v": protocol.VERSION, **fields}
+        protocol.check(whole)
+        self.events.append(whole)
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [each for each in self.events if each["event"] == event]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two operations, an optimiser and a copy at their two smallest sizes, and of a slow one the smallest."""
+    kept = {name: ops.OPERATIONS[name] for name in ("add", "matmul", "conv1d")}
+    kept = {name: each._replace(sizes=each.sizes[: 1 if name == "conv1d" else 2]) for name, each in kept.items()}
+    monkeypatch.setattr(ops, "OPERATIONS", kept)
+    monkeypatch.setattr(
+        ops, "OPTIMIZERS", {"sgd": ops.OPTIMIZERS["sgd"]._replace(sizes=ops.OPTIMIZERS["sgd"].sizes[:2])}
+    )
+    monkeypatch.setattr(ops, "COPIES", ("h2d",))
+    monkeypatch.setattr(ops, "COPY_SIZES", (4096,))
+
+
+def cell(precision: str = "fp32", devices: int = 1) -> tuple[operators.OperatorsCell, Emitter]:
+    emitter = Emitter()
+    options = SimpleNamespace(workload="ops", preset="quick", precision=precision, seed=1, devices=devices)
+    made = operators.OperatorsCell(options, emitter)
+    made.preset = dict(made.preset, seconds=0.01)
+    return made, emitter
+
+
+@pytest.mark.usefixtures("small")
+def test_every_point_is_measured_in_windows_whose_runs_fill_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a busy machine takes the clock's time, and would end the windows early; it does not take the process's
+    monkeypatch.setattr(operators, "time", SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr(operators.Turns.__init__, "__defaults__", (float, time.process_time))
+    made, emitter = cell()
+    made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
+    told = emitter.of("operation")
+    measured = {(each["operation"], each["direction"], each["size"]) for each in told}
+    assert measured == {(p.operation, p.direction, operators.size_text(p.size)) for p in ops.points("fp32", 200.0)}
+    for event in told:
+        assert event["runs"] >= 1
+        assert event["seconds"] > 0
+    small_adds = [
+        each for each in told if (each["operation"], each["direction"], each["size"]) == ("add", "forward", "32")
+    ]
+    assert len(small_adds) >= 6
+    assert [each["index"] for each in small_adds] == list(range(len(small_adds)))
+    assert small_adds[0]["buffers"] == operators.MOST_BUFFERS
+    assert small_adds[0]["runs"] > 20  # microseconds each, windows of milliseconds
+    assert not emitter.of("left-out")
+    (plan,) = emitter.of("plan")
+    assert plan["short"]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_a_framework_cannot_do_is_told_once_and_the_rest_goes_on() -> None:
+    made, emitter = cell()
+    made.measure(FRAMEWORK, Operators(refuse="matmul", full="conv1d"), None, np.random.RandomState(0))
+    assert {(each["what"], each["reason"]) for each in emitter.of("left-out")} == {
+        ("matmul forward", "this framework has none"),
+        ("matmul gradient", "this framework has none"),
+        ("conv1d forward from 8x16x64", "it did not fit in the device's memory"),
+        ("conv1d gradient from 8x16x64", "it did not fit in the device's memory"),
+    }
+    assert {each["operation"] for each in emitter.of("operation")} == {"add", "sgd", "h2d"}
+
+
+def test_what_no_number_of_a_precision_can_hold_is_asked_of_nobody() -> None:
+    """Adam's second moment of small gradients is zero in fp16, and so is its epsilon."""
+    made, _ = cell("fp16")
+    assert {name for name, _ in ops.UNFIT} <= set(ops.OPTIMIZERS)
+    point = ops.Point("adam", ops.STEP, (1024,), 0.01, 1, 7 * 2048)
+    with pytest.raises(Unsupported, match="mixed precision are fp32"):
+        made.measure_point(FRAMEWORK, Operators(), point, np.random.RandomState(0))
+    with np.errstate(divide="ignore", invalid="ignore"):  # this adapter has no gradients of larger inputs
+        found = {result.tensor for result in operators.check(Operators(), "fp16")}
+    assert "adam step" not in found
+    assert "momentum step" in found
+
+
+@pytest.mark.usefixtures("small")
+def test_another_error_ends_the_cell() -> None:
+    made, _ = cell()
+    broken = Operators()
+    broken.runs = lambda *_: [lambda: 1 / 0]  # type: ignore[method-assign,assignment]
+    with pytest.raises(ZeroDivisionError):
+        made.measure(FRAMEWORK, broken, None, np.random.RandomState(0))
+
+
+def test_runs_take_turns_and_a_window_waits_for_the_device() -> None:
+    calls: list[str] = []
+    runs = [lambda name=name: calls.append(name) for name in "abc"]
+    turns = operators.Turns(lambda: calls.append("|"), runs)
+    turns.window(5)
+    assert "".join(calls) == "|abcab|"
+
+
+def test_several_devices_measure_their_all_reduce_and_say_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "REDUCE_SIZES", (4096, 16384, 1 << 28))
+    made, emitter = cell(devices=3)
+    made.measure(FRAMEWORK, Operators(), None, np.random.RandomState(0))
+    told = emitter.of("operation")
+    assert {(each["operation"], each["direction"]) for each in told} == {("all_reduce", "reduce")}
+    assert {each["bytes"] for each in told} == {4096, 16384}  # the third is more than preset quick's
+    (left_out,) = emitter.of("left-out")
+    assert "--devices 1" in left_out["reason"]
+
+
+def test_processes_run_as_often_as_the_first_of_them() -> None:
+    """This one's clock says a window took no time at all: by itself it would run without end."""
+    made, emitter = cell(devices=2)
+    made.group = SimpleNamespace(count=2, gather=lambda seconds: [0.004, seconds])  # type: ignore[assignment]
+    made.measure_point(FRAMEWORK, Operators(), ops.reductions(2)[0], np.random.RandomState(0))
+    told = emitter.of("operation")
+    assert {(each["seconds"], each["runs"]) for each in told} == {(0.004, 1)}
+    assert len(told) == 6
+
+
+def test_fp8_is_of_products_alone_and_what_it_leaves_out_is_told() -> None:
+    made, emitter = cell("fp8")
+    points = made.points()
+    assert {point.operation for point in points} == set(ops.PRODUCTS)
+    (left_out,) = emitter.of("left-out")
+    assert left_out["what"] == "all operations but products of matrices"
+    by_size = {(point.operation, point.direction, point.size): point for point in points}
+    assert by_size["matmul", "forward", (32, 32, 32)].bytes == 32 * 32 * (1 + 1 + 2)  # the result is bf16
+    with pytest.raises(Unsupported, match="factors of products"):
+        operators.refuse("add", "fp8")
+
+
+@pytest.mark.usefixtures("small")
+def test_no_larger_size_is_tried_where_a_run_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "LONG_RUN_SECONDS", 0.02)
+    slow = Operators()
+    quick = slow.runs
+    monkeypatch.setattr(
+        slow, "runs", lambda name, *rest: [lambda: time.sleep(0.04)] if name == "matmul" else quick(name, *rest)
+    )
+    made, emitter = cell()
+    made.measure(FRAMEWORK, slow, None, np.random.RandomState(0))
+    assert {each["size"] for each in emitter.of("operation") if each["operation"] == "matmul"} == {"32x32x32"}
+    told = {each["what"]: each["reason"] for each in emitter.of("left-out")}
+    assert "longer than a point should take" in told["matmul forward beyond 32x32x32"]
+    assert "matmul gradient beyond 32x32x32" in told
