@@ -128,6 +128,25 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
     assert min(ours) <= 1.15 * min(theirs), f"{ours} s around the phases, against {theirs} s"
 
 
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+def test_two_processes_over_mpi_train_together_in_a_container(
+    engine: DockerEngine, base_image: str, catalog: dict[str, Image], tmp_path: Path
+) -> None:
+    """MPICH starts them and carries their messages in a container that has no network, no capability and a read-only root."""
+    if os.environ.get("DLBENCH_DEVICES") != "all":
+        pytest.skip("it builds an image that no other test needs; DLBENCH_DEVICES=all checks it")
+    options = ["--images", "chainer-7.8.1-cpu", "--workloads", "cnn-mnist", "--devices", "2"]
+    subprocess.run(matrix_command("docker", tmp_path, *options), cwd=PROJECT, check=True)
+    cells = store.read([run_folder(tmp_path)], "cells").query("status != 'skipped'")
+    assert cells[["engine", "framework", "devices", "status"]].to_numpy().tolist() == [["docker", "chainer", 2, "ok"]]
+    assert cells.parity_passed.all()
+    assert cells.lock_sha256.item() == catalog["chainer-7.8.1-cpu"].lock_sha256
+    (events,) = (run_folder(tmp_path) / "events").glob("*.jsonl")
+    told = [json.loads(line) for line in events.read_bytes().splitlines()]
+    assert [each["device"]["count"] for each in told if each["event"] == "environment"] == [2]  # ChainerMN's own count
+
+
 def phase_seconds(events: bytes) -> float:
     """What the cell's own phases took together."""
     phases = (json.loads(line) for line in events.splitlines())

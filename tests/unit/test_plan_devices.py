@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from runner.catalog import load_catalog, read_pins
+from runner.frameworks import load_frameworks
 from runner.hardware import Machine, Refused
 from runner.plan import Cell, Plan, Request, plan
-from runner.workloads import load_workloads
+from runner.workloads import adapters, load_workloads
 from tests.fixtures.plans import (
     CPU,
     H200,
@@ -52,6 +56,23 @@ def test_a_cell_of_several_gpus_needs_so_many_of_one_model(folder: Path) -> None
         ("NVIDIA L4", 1),
     }
     assert reasons(found) == {"it takes 2 GPUs, and of NVIDIA L4 there is 1 to use"}
+
+
+@pytest.mark.parametrize(
+    "name", [image.name for image in load_catalog().values() if "chainer" in image.frameworks and not image.untested]
+)
+def test_every_image_of_a_framework_over_mpi_has_one_and_trains_on_two_devices(name: str) -> None:
+    image = load_catalog()[name]
+    assert load_frameworks()["chainer"].parallel == "mpi"
+    assert {"mpi4py", "mpich"} <= {pin.name for pin in read_pins(image.lock_path)}
+    one = replace(H200, model="NVIDIA A40", compute_capability="8.6")
+    machine = Machine(CPU, (one, replace(one, index=1, uuid="GPU-2", board="GPU-2")), None)
+    workloads = {name: each for name, each in load_workloads().items() if each.task == "train" and not each.one_device}
+    asked = Request(devices=(2,), precisions=("fp32",), preset="standard")
+    several = {framework for framework, found in load_frameworks().items() if found.parallel}
+    found = plan(asked, [image], workloads, adapters(), {"chainer": ("default",)}, machine, lambda _: None, several)
+    assert {cell.workload for cell in found.cells} >= {"cnn-cifar10", "gru-imdb", "cnn-mnist", "resnet50-imagenet"}
+    assert {(cell.devices, cell.device_kind) for cell in found.cells} == {(2, image.accelerator)}
 
 
 def test_a_cpu_cell_of_several_devices_is_processes_that_share_the_cpu(folder: Path) -> None:

@@ -90,11 +90,17 @@ def average(network):
 
 
 def average_persistent(network):
-    """Leave the mean of all devices' running statistics in the network's."""
-    if _communicator is not None:
-        import chainermn
+    """Leave the mean of all devices' running statistics in the network's.
 
-        chainermn.extensions.AllreducePersistent(network, _communicator)()
+    Through the host's memory: ChainerMN's AllreducePersistent hands a GPU's to MPI, and MPICH's wheel knows none.
+    """
+    if _communicator is None:
+        return
+    for link in network.links():
+        if isinstance(link, chainer.links.BatchNormalization):
+            for running in (link.avg_mean, link.avg_var):
+                (mean,) = to_device(_communicator.allreduce(to_host(running)) / _communicator.size)
+                running[...] = mean
 
 
 def versions():
