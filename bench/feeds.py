@@ -149,21 +149,22 @@ class PictureFeed(object):
 class PoolFeed(object):
     """Random tensors in memory, as the published synthetic run had them, from a pool that is gone through again and again.
 
-    A whole epoch of them is 52.6 GB; the pool is larger than any cache, and which of its mini-batches comes changes nothing.
+    A whole epoch of them is 52.6 GB; the pool is larger than any cache, and which of its mini-batches comes changes nothing. Of several
+    processes (`group`) each draws its own part of every mini-batch.
     """
 
     POOL = 8  # mini-batches: 308 MB for those of 64
 
-    def __init__(self, items, shape, classes, seed):
+    def __init__(self, items, shape, classes, seed, group):
         self.train_items, self.test_items, self.validated = items, 0, False
-        self.shape, self.classes, self.seed = shape, classes, seed
+        self.shape, self.classes, self.seed, self.group = shape, classes, seed, group
 
     def batches(self, training, size, random):
-        own = np.random.RandomState(self.seed)
+        own, part = np.random.RandomState(self.seed + self.group.rank), size // self.group.count
         pool = []
         for _ in range(min(self.POOL, max(1, self.train_items // size))):
-            x = own.random_sample((size,) + self.shape).astype(np.float32)
-            pool.append(training.inputs(x, own.random_sample((size, self.classes)).astype(np.float32)))
+            x = own.random_sample((part,) + self.shape).astype(np.float32)
+            pool.append(training.inputs(x, own.random_sample((part, self.classes)).astype(np.float32)))
         return itertools.cycle(pool)
 
     def held_out(self, training, size):

@@ -51,8 +51,6 @@ def check(framework, declared, devices):
         return  # the all-reduce
     if task != "train":
         raise Unsupported("only training and ops use several devices here, and this is of the task %r" % task)
-    if declared.get("one_device"):
-        raise Unsupported("%s is measured on one device: %s" % (declared["name"], declared["one_device"]))
     if batch % devices:
         raise Unsupported("%d devices cannot share a batch of %d evenly; ask for a divisor of it" % (devices, batch))
 

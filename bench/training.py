@@ -53,7 +53,7 @@ class TrainingCell(Cell):
         """A feed of bench.feeds."""
         name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
         if name == "random-images":
-            feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed)
+            feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed, self.group)
             self.waited = 0.0
             facts = (
                 name + " (a pool of %d batches)" % feed.POOL,

@@ -271,8 +271,6 @@ def _several_reason(
         return None
     if workload.task == "infer":
         return f"{workload.name} is measured on one device: only training and ops use several"
-    if workload.one_device:
-        return f"{workload.name} is measured on one device: {workload.one_device}"
     if framework not in parallel:
         return f"{framework} uses one device here; those that use several: {', '.join(sorted(parallel)) or 'none'}"
     if workload.task == "operators":

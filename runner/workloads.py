@@ -58,7 +58,6 @@ class Workload(_Frozen):
     title: str
     computes: str | None = None  # the workload whose specification, reference and adapters it uses; None: its own
     task: Literal["train", "infer", "operators"]
-    one_device: str | None = None  # why several devices cannot train it together
     data: str
     items: str
     batch: int = Field(gt=0)

@@ -10,6 +10,10 @@ Normalisation (epsilon 1e-5): in training with the mean and the biased variance 
 statistics a tenth of the way to the batch's. Whether the running variance takes the biased or the unbiased estimate is open, as the
 frameworks' own layers differ: parity accepts exactly these two. Evaluation normalises with the running statistics.
 Parameters have the names of the weight files that people have (torchvision's, timm's).
+
+Several devices: each normalises its own part of the batch (bench.batch_norm); gradients are averaged in every step, running statistics
+before an evaluation. The canonical batch has PARTS parts for the check of several devices: half of them take the first, the others the
+second.
 """
 
 import collections
@@ -30,12 +34,12 @@ LAYERS = (6, 12, 24, 16)  # of each dense block
 GROWTH = 32
 BOTTLENECK = 4 * GROWTH
 STEM = 64
-EPSILON, STEP = batch_norm.EPSILON, batch_norm.STEP
 LEARNING_RATE = 1e-4
 BETA1 = 0.9
 BETA2 = 0.999
 ADAM_EPSILON = 1e-8
 DROPOUT = False
+PARTS = 2
 # 970 tensors are compared: 128 sums of each tell a difference's norm to 6 % (bench.parity.sketch) and keep the file at 2 MB
 BUCKETS = 128
 
@@ -80,7 +84,8 @@ PARAMETERS = parameters()
 def draw_batch(random):
     """x (4, 3, 64, 64) float32 uniform on [0, 1), y (4, 14) float32, 0 or 1.
 
-    The network takes any side that 32 divides. Four small images prove what 64 whole ones would: every statistic is of 16 values or more.
+    The network takes any side that 32 divides. Four small images prove what 64 whole ones would: every statistic is of 16 values or more,
+    of 8 or more in each of the two parts.
     """
     x = random.uniform(0.0, 1.0, (4, 3, 64, 64)).astype("float32")
     return x, random.randint(0, 2, (4, CLASSES)).astype("float32")
@@ -90,13 +95,16 @@ def optimizer():
     return reference.Adam(LEARNING_RATE, BETA1, BETA2, ADAM_EPSILON)
 
 
-def loss_and_gradients(p, x, y, rounding, variant="", layers=LAYERS):
+def loss_and_gradients(p, x, y, rounding, variant="", parts=1, layers=LAYERS):
     """(logits, loss, name -> gradient) of a training step in float64; the running statistics in p move as the step moves them.
 
-    p: name -> array; x, y as draw_batch gives them. Beside each running variance, which takes the unbiased estimate, p holds what
-    the biased one would have made of it, its name ending in .biased (bench.parity.EITHER).
+    p: name -> array, which gains what bench.batch_norm says; x, y as draw_batch gives them; parts: devices that share the batch.
     """
-    logits, tape = _forward(p, x, rounding, batch_norm.in_training, layers)
+
+    def norm(p, name, x, rounding):
+        return batch_norm.in_training(p, name, x, rounding, parts)
+
+    logits, tape = _forward(p, x, rounding, norm, layers)
     loss, d = reference.sigmoid_cross_entropy(logits, y, rounding)
     return logits, loss, _backward(d, tape, rounding, layers)
 

@@ -31,8 +31,6 @@ DECAYED = (
     "fc.weight",
     "fc.bias",
 )  # checked one by one
-EPSILON, STEP = batch_norm.EPSILON, batch_norm.STEP  # of a normalisation: how far a step moves its running statistics
-STATISTICS = batch_norm.STATISTICS
 DROPOUT = False
 PARTS = 2
 # 693 tensors are compared: 128 sums of each tell a difference's norm to 6 % (bench.parity.sketch) and keep the file small

@@ -27,7 +27,7 @@ CASES = [
     for framework in image.frameworks
     if load_frameworks()[framework].parallel
     for workload in load_workloads().values()
-    if workload.task == "train" and not workload.one_device and (framework, workload.module) in adapters()
+    if workload.task == "train" and workload.computes is None and (framework, workload.module) in adapters()
 ]
 
 

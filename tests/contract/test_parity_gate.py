@@ -38,6 +38,9 @@ CAUGHT_IN_HALF = {
     "NotInHalf amp-bf16": ("error: amp-bf16 was asked for", 5),
 }
 
+# The same of what devices that share a batch tell each other.
+CAUGHT_BY_DEVICES = {"StatisticsKept": "parameter", "GradientsSummed": "gradient"}
+
 
 @pytest.fixture(scope="module")
 def verdicts(run_in: Callable[[str, str], str]) -> dict[str, dict[str, object]]:
@@ -74,3 +77,13 @@ def test_a_mistake_planted_in_mixed_precision_is_caught(verdicts: dict[str, dict
 @pytest.mark.timeout(900)
 def test_no_planted_mistake_is_left_out_here(verdicts: dict[str, dict[str, object]]) -> None:
     assert set(verdicts) == UNCHANGED | set(CAUGHT_BY) | set(CAUGHT_IN_HALF)
+
+
+@pytest.mark.timeout(900)
+def test_devices_that_do_not_share_what_they_must_are_caught(run_in: Callable[[str, str], str]) -> None:
+    found = json.loads(run_in("torch-2.13.0-cpu", "planted_devices.py"))
+    assert found.pop("Shared")["failed"] == []
+    assert set(found) == set(CAUGHT_BY_DEVICES)
+    for name, quantity in CAUGHT_BY_DEVICES.items():
+        assert any(entry.startswith(quantity) for entry in found[name]["failed"]), name
+        assert found[name]["worst"] > 10, name

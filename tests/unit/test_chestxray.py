@@ -203,13 +203,22 @@ def test_a_damaged_picture_fails_the_step_that_wanted_it(tmp_path: Path) -> None
 
 
 def test_the_synthetic_pool_is_gone_through_again_and_again() -> None:
-    batches = PoolFeed(4, (3, 8, 8), 14, 1).batches(AS_IT_IS, 2, np.random.RandomState(0))
+    batches = PoolFeed(4, (3, 8, 8), 14, 1, ALONE).batches(AS_IT_IS, 2, np.random.RandomState(0))
     first, second, third = (next(batches) for _ in range(3))
     assert first[0] is third[0]
     assert first[0] is not second[0]
     assert first[0].dtype == first[1].dtype == np.float32
     assert first[1].shape == (2, 14)
     assert 0 <= first[1].min() < first[1].max() < 1  # soft labels, as the published run had
+
+
+def test_of_several_processes_each_draws_its_own_part_of_the_synthetic_batches() -> None:
+    groups = [SimpleNamespace(rank=rank, count=2) for rank in range(2)]
+    drawn = [
+        next(PoolFeed(8, (3, 8, 8), 14, 1, group).batches(AS_IT_IS, 4, np.random.RandomState(0))) for group in groups
+    ]
+    assert [(len(x), len(y)) for x, y in drawn] == [(2, 2), (2, 2)]
+    assert not np.array_equal(drawn[0][0], drawn[1][0])
 
 
 def test_waiting_is_the_time_until_a_batch_is_there() -> None:

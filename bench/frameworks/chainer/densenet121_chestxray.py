@@ -1,9 +1,10 @@
 """DenseNet-121 in Chainer: Chains whose attributes have torchvision's names, loaded by Chainer's own deserializer.
 
 Idiomatic here: the configuration "train" decides which statistics a normalisation takes (D6), and a normalisation with decay 0.9 moves its
-running ones a tenth of the way, the variance unbiased; sigmoid_cross_entropy takes logits (A7). Four defaults are not the
-specification's: a pool covers the border (cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias, and labels are integers
-(with published, soft ones the loss is written out).
+running ones a tenth of the way, the variance unbiased; of several processes each keeps its own, which ChainerMN averages before an
+evaluation (its AllreducePersistent); sigmoid_cross_entropy takes logits (A7). Four defaults are not the specification's: a pool covers
+the border (cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias, and labels are integers (with published, soft ones
+the loss is written out).
 """
 
 import chainer
@@ -11,9 +12,7 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.framework import place
 from bench.frameworks.chainer.pictures import Trained
-from bench.frameworks.chainer.weights import fill
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -104,26 +103,21 @@ def cross_entropy(logits, labels):
     return F.mean(F.softplus(logits) - logits * labels)
 
 
-def own_name(name, dimensions):
-    """torchvision's features.norm0.weight -> features/norm0/gamma."""
-    layer, end = name.rsplit(".", 1)
-    if layer == "classifier":
-        end = {"weight": "W", "bias": "b"}[end]
-    else:
-        end = NORMALISATION[end] if dimensions == 1 else "W"
-    return "%s/%s" % (layer.replace(".", "/"), end)
-
-
 class Training(Trained):
     def __init__(self, setup):
-        self.network = Network()
-        self.optimizer, self.own = None, {}
+        super().__init__(Network())
 
-    def load(self, parameters):
-        self.own = {name: own_name(name, value.ndim) for name, value in parameters.items()}
-        values = {self.own[name]: value for name, value in parameters.items()}
-        self.network = place(fill(self.network, values))
-        self.optimizer = Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8).setup(self.network)
+    def fresh(self):
+        return Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8)
+
+    def own_name(self, name, value):
+        """torchvision's features.norm0.weight -> features/norm0/gamma."""
+        layer, end = name.rsplit(".", 1)
+        if layer == "classifier":
+            end = {"weight": "W", "bias": "b"}[end]
+        else:
+            end = NORMALISATION[end] if value.ndim == 1 else "W"
+        return "%s/%s" % (layer.replace(".", "/"), end)
 
     def loss(self, logits, y):
         return cross_entropy(logits, y)

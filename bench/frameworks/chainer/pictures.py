@@ -2,16 +2,30 @@
 
 import chainer
 
-from bench.frameworks.chainer.framework import average, to_device, to_host
-from bench.frameworks.chainer.weights import tensors
+from bench.frameworks.chainer.framework import average, average_persistent, place, set_up, to_device, to_host
+from bench.frameworks.chainer.weights import fill, tensors
 
 
 class Trained:
-    """A subclass gives network, optimizer and own (canonical name -> the Chain's), and loss(logits, y)."""
+    """A subclass gives fresh(), its optimiser at the start, own_name(name, value), the Chain's, and loss(logits, y).
+
+    Of several processes each normalises its own part of a batch.
+    """
+
+    def __init__(self, network):
+        self.network, self.optimizer, self.own = network, None, {}
+
+    def load(self, parameters):
+        self.own = {name: self.own_name(name, value) for name, value in parameters.items()}
+        self.network = place(fill(self.network, {self.own[name]: value for name, value in parameters.items()}))
+        self.optimizer = set_up(self.fresh(), self.network)
 
     def read(self):
         found = tensors(self.network)
         return {name: to_host(found[own]).copy() for name, own in self.own.items()}
+
+    def share_statistics(self):
+        average_persistent(self.network)
 
     def inputs(self, x, y):
         return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)

@@ -9,9 +9,7 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer import resnet50_features
-from bench.frameworks.chainer.framework import average_persistent, place, set_up
 from bench.frameworks.chainer.pictures import Trained
-from bench.frameworks.chainer.weights import fill
 
 
 class Network(resnet50_features.Network):
@@ -24,23 +22,16 @@ class Network(resnet50_features.Network):
         return self.fc(super().forward(x))
 
 
-def own_name(name, value):
-    """torchvision's fc.weight -> fc/W, and the features' names as they have them."""
-    if name.startswith("fc."):
-        return {"fc.weight": "fc/W", "fc.bias": "fc/b"}[name]
-    return resnet50_features.own_name(name, value)
-
-
 class Training(Trained):
     def __init__(self, setup):
-        self.network = Network()
-        self.optimizer, self.own = None, {}
+        super().__init__(Network())
+
+    def fresh(self):
+        # A10: v <- 0.9 v - rate (g + 1e-4 w), w <- w + v: the specification's, with v scaled by the rate, which set_rate() heeds
+        return chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9)
 
     def load(self, parameters):
-        self.own = {name: own_name(name, value) for name, value in parameters.items()}
-        self.network = place(fill(self.network, {self.own[name]: value for name, value in parameters.items()}))
-        # A10: v <- 0.9 v - rate (g + 1e-4 w), w <- w + v: the specification's, with v scaled by the rate, which set_rate() heeds
-        self.optimizer = set_up(chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9), self.network)
+        super().load(parameters)
         self.optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
 
     def set_rate(self, rate):
@@ -49,8 +40,11 @@ class Training(Trained):
             if parameter.update_rule.state:  # there is none before the first step
                 parameter.update_rule.state["v"] *= parameter.dtype.type(scale)
 
-    def share_statistics(self):
-        average_persistent(self.network)
+    def own_name(self, name, value):
+        """torchvision's fc.weight -> fc/W, and the features' names as they have them."""
+        if name.startswith("fc."):
+            return {"fc.weight": "fc/W", "fc.bias": "fc/b"}[name]
+        return resnet50_features.own_name(name, value)
 
     def loss(self, logits, y):
         return F.softmax_cross_entropy(logits, y)

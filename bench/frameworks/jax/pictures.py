@@ -1,11 +1,40 @@
-"""What the deep networks on pictures do with a module that is split into structure, parameters and running statistics: read, evaluate."""
+"""What the deep networks on pictures do with a module that is split into structure, parameters and running statistics: load, step, read."""
 
+import functools
+
+import jax
 import numpy as np
+import optax
 from flax import nnx
+
+from bench.frameworks.jax import parallel
+from bench.frameworks.jax.framework import donated, started
 
 
 class Trained:
-    """A subclass gives parameters, statistics, names (canonical name -> a variable's path) and logits(parameters, statistics, x)."""
+    """A subclass gives loss(logits, y) and own_path(name, dimensions), a variable's path.
+
+    Of several devices each computes its own part (shard_map), since jit alone would normalise over the whole batch.
+    """
+
+    def __init__(self, setup, network, optimizer, rate):
+        """network(running, rngs): a module that normalises with the running statistics, or with the batch's, which move them."""
+        self.devices, self.optimizer, self.rate = setup.devices, optimizer, rate
+        # Only the shapes: load() brings the values (Flax's guide to checkpoints).
+        self.network = nnx.eval_shape(lambda: network(False, nnx.Rngs(setup.seed)))
+        self.evaluating = nnx.graphdef(nnx.eval_shape(lambda: network(True, nnx.Rngs(setup.seed))))
+        self.structure = self.parameters = self.statistics = self.state = None
+        self.names = {}
+
+    def set_rate(self, rate):
+        self.rate = rate
+
+    def load(self, parameters):
+        self.names = {name: self.own_path(name, value.ndim) for name, value in parameters.items()}
+        for name, path in self.names.items():
+            functools.reduce(child, path, self.network).set_value(jax.numpy.array(to_flax(parameters[name])))
+        self.structure, self.parameters, self.statistics = nnx.split(self.network, nnx.Param, nnx.BatchStat)
+        self.state = self.optimizer.init(self.parameters)
 
     def read(self):
         return self.canonical(self.parameters, self.statistics)
@@ -13,6 +42,49 @@ class Trained:
     def inputs(self, x, y):
         # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
+
+    def forward(self, parameters, statistics, x, y):
+        # copies: Flax lets only the trace that made a variable move it
+        network = nnx.merge(self.structure, parameters, statistics, copy=True)
+        logits = network(x)
+        return self.loss(logits, y), (logits, nnx.state(network, nnx.BatchStat))
+
+    def part(self, parameters, statistics, x, y):
+        """One device's: its own loss, logits, statistics and gradients; the mean of all but the logits where there are several."""
+        backward = jax.value_and_grad(self.forward, has_aux=True)
+        (loss, (logits, moved)), gradients = backward(parameters, statistics, x, y)
+        if self.devices > 1:
+            loss, moved, gradients = jax.lax.pmean((loss, moved, gradients), "batch")
+        return loss, logits, moved, gradients
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(self, *arguments):
+        if self.devices == 1:
+            return self.part(*arguments)
+        of_each = parallel.of_each_part(
+            self.part, self.devices, (False, False, True, True), (False, True, False, False)
+        )
+        return of_each(*arguments)
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
+    def train_step(self, parameters, statistics, state, rate, x, y):
+        loss, _, statistics, gradients = self.gradients(parameters, statistics, x, y)
+        updates, state = self.optimizer.update(gradients, state, parameters)
+        updates = jax.tree.map(lambda v: -rate * v, updates)
+        return optax.apply_updates(parameters, updates), statistics, state, loss
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def logits(self, parameters, statistics, x):
+        return nnx.merge(self.evaluating, parameters, statistics)(x)
+
+    def probe(self, x, y):
+        loss, logits, _, gradients = self.gradients(self.parameters, self.statistics, x, y)
+        return np.asarray(logits), float(loss), self.canonical(gradients)
+
+    def step(self, x, y):
+        state = self.parameters, self.statistics, self.state
+        self.parameters, self.statistics, self.state, loss = self.train_step(*state, self.rate, x, y)
+        return started(loss)
 
     def value(self, loss):
         return float(loss)
@@ -27,6 +99,11 @@ class Trained:
             flat = dict(nnx.to_flat_state(tree))
             found.update((name, flat[path]) for name, path in self.names.items() if path in flat)
         return {name: from_flax(np.asarray(variable[...])) for name, variable in found.items()}
+
+
+def child(parent, part):
+    """What lies at one part of a path: an attribute, or an item of a list."""
+    return parent[part] if isinstance(part, int) else getattr(parent, part)
 
 
 def to_flax(value):

@@ -2,16 +2,15 @@
 
 Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); inside
 autograd.record() the normalisations take the batch's statistics and move the running ones a tenth of the way, outside they use the
-running ones (D6), and nothing is recorded (A21); SigmoidBinaryCrossEntropyLoss takes logits (A7). The model zoo's densenet121 is the
-same network with its dense layers written as nested concatenations and other names.
+running ones (D6), and nothing is recorded (A21); of several contexts each normalises its own part and keeps its own statistics;
+SigmoidBinaryCrossEntropyLoss takes logits (A7). The model zoo's densenet121 is the same network with its dense layers written as nested
+concatenations and other names.
 """
 
-import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import nn
 
 import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
-from bench.frameworks.mxnet.framework import context
 from bench.frameworks.mxnet_gluon.pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
@@ -94,27 +93,14 @@ class Network(gluon.HybridBlock):
         return self.classifier(self.features(x))
 
 
-def own_name(name):
-    """torchvision's name -> Gluon's: the vectors of a normalisation are called otherwise."""
-    layer, end = name.rsplit(".", 1)
-    return layer + "." + (NORMALISATION.get(end, end) if "norm" in layer.rsplit(".", 1)[-1] else end)
-
-
 class Training(Trained):
-    def __init__(self, setup):
-        mx.random.seed(setup.seed)
-        self.context = context(setup)
-        self.network = Network()
-        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
-        self.network.hybridize(static_alloc=True, static_shape=True)
-        self.loss = gluon.loss.SigmoidBinaryCrossEntropyLoss()  # of each image, the mean over its findings
-        self.loss.hybridize(static_alloc=True, static_shape=True)
-        self.parameters, self.trainer = {}, None
+    OPTIMIZER = "exactadam", {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
-    def load(self, parameters):
-        own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
-        self.parameters = {name: own[own_name(name)] for name in parameters}
-        for name, parameter in self.parameters.items():
-            parameter.set_data(parameters[name])
-        adam = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
-        self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=None)
+    def __init__(self, setup):
+        # of each image, the mean over its findings
+        super().__init__(setup, Network(), gluon.loss.SigmoidBinaryCrossEntropyLoss())
+
+    def own_name(self, name, value):
+        """torchvision's name -> Gluon's: the vectors of a normalisation are called otherwise."""
+        layer, end = name.rsplit(".", 1)
+        return layer + "." + (NORMALISATION.get(end, end) if "norm" in layer.rsplit(".", 1)[-1] else end)

@@ -1,11 +1,45 @@
 """What the deep networks on pictures do with a block whose normalisations keep statistics: step, read, evaluate."""
 
 import mxnet as mx
-from mxnet import autograd
+from mxnet import autograd, gluon, nd
+
+from bench.frameworks.mxnet.framework import contexts, kvstore
 
 
 class Trained:
-    """A subclass gives network, loss, context, trainer and parameters (canonical name -> Gluon's)."""
+    """A subclass gives OPTIMIZER, its name and options, and own_name(name, value), Gluon's name of a parameter.
+
+    Of several contexts each normalises its own part of a batch.
+    """
+
+    def __init__(self, setup, network, loss):
+        mx.random.seed(setup.seed)
+        self.contexts = contexts(setup)
+        self.context = self.contexts[0]
+        self.network, self.loss = network, loss
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)  # load() brings the real values
+        self.network.hybridize(static_alloc=True, static_shape=True)
+        self.loss.hybridize(static_alloc=True, static_shape=True)
+        self.parameters, self.trainer = {}, None
+
+    def load(self, parameters):
+        own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
+        self.parameters = {name: own[self.own_name(name, value)] for name, value in parameters.items()}
+        for name, parameter in self.parameters.items():
+            parameter.set_data(parameters[name])
+        # the optimiser's state is here, and not in the store, so that set_rate() can reach it
+        where = {"kvstore": kvstore(self.contexts), "update_on_kvstore": False}
+        self.trainer = gluon.Trainer(self.network.collect_params(), *self.OPTIMIZER, **where)
+        if len(self.contexts) > 1:
+            # A Trainer's first call hands the first context's parameters to all of them, running statistics too: not after a step
+            self.trainer.allreduce_grads()
+
+    def share_statistics(self):
+        for parameter in self.parameters.values():
+            if parameter.grad_req == "null" and len(self.contexts) > 1:
+                parameter.set_data(
+                    nd.add_n(*(each.as_in_context(self.context) for each in parameter.list_data())) / len(self.contexts)
+                )
 
     def read(self):
         return {name: parameter.data(self.context).asnumpy() for name, parameter in self.parameters.items()}

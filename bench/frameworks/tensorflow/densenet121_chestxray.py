@@ -1,18 +1,18 @@
 """DenseNet-121 in TensorFlow: tf.nn's operations on variables in a tf.Module, the training step as one tf.function.
 
 Idiomatic here: the step is traced once for a size of batch (B8); the normalisation is the fused operation, which in training returns the
-batch's mean and unbiased variance, and those move the running statistics by assignments in the same graph; the loss takes logits (A7).
-TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+batch's mean and unbiased variance, and those move the running statistics by assignments in the same graph, of several replicas each its
+own. Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy has it; the loss
+takes logits (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
 """
 
 import numpy as np
 import tensorflow as tf
 
+from bench.batch_norm import EPSILON
 from bench.frameworks.tensorflow.framework import channels_first
-from bench.frameworks.tensorflow.pictures import Trained, to_own
-from bench.workloads.densenet121_chestxray import EPSILON, LAYERS, PARAMETERS, STEP, dense_layers
-
-STATISTICS = ("mean", "variance")
+from bench.frameworks.tensorflow.pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
+from bench.workloads.densenet121_chestxray import LAYERS, PARAMETERS, dense_layers
 
 
 class Network(tf.Module):
@@ -20,12 +20,8 @@ class Network(tf.Module):
         """first: whether images are N, C, H, W."""
         super().__init__()
         self.order = "NCHW" if first else "NHWC"
-        self.p = {}
-        for spec in PARAMETERS:
-            zeros = to_own(np.zeros(spec.shape, np.float32))
-            self.p[spec.name] = tf.Variable(zeros, trainable=spec.kind not in STATISTICS)
-        # in the specification's order; tf.Module's own trainable_variables are sorted by name
-        self.trained = [spec.name for spec in PARAMETERS if spec.kind not in STATISTICS]
+        self.p = {spec.name: own_variable(spec) for spec in PARAMETERS}
+        self.trained = trained(PARAMETERS)
 
     def __call__(self, x, training):
         def unit(x, normalisation, convolution, pad=0):
@@ -50,16 +46,11 @@ class Network(tf.Module):
         return tf.nn.conv2d(x, self.p[name + ".weight"], stride, self.padding(pad), data_format=self.order)
 
     def normalised(self, x, name, training):
-        scale, offset, mean, variance = (
-            self.p["%s.%s" % (name, end)] for end in ("weight", "bias", "running_mean", "running_var")
-        )
-        normalise = tf.compat.v1.nn.fused_batch_norm
-        if not training:  # D6
-            return normalise(x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False)[0]
-        y, *batch = normalise(x, scale, offset, epsilon=EPSILON, data_format=self.order, is_training=True)
-        for running, now in zip((mean, variance), batch):
-            running.assign_sub(STEP * (running - now))
-        return y
+        own = [self.p["%s.%s" % (name, end)] for end in ("weight", "bias", "running_mean", "running_var")]
+        if training:
+            return normalised_in_training(x, *own, self.order)
+        # D6
+        return tf.compat.v1.nn.fused_batch_norm(x, *own, EPSILON, data_format=self.order, is_training=False)[0]
 
     def padding(self, size):
         """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
@@ -67,30 +58,28 @@ class Network(tf.Module):
         return none * 2 + image if self.order == "NCHW" else none + image + none
 
 
-class Adam(tf.Module):
-    """Algorithm 1 of the paper on a list of variables, as TensorFlow's guide to its core writes an optimiser."""
+class Adam(Optimizer):
+    """Algorithm 1 of the paper, as TensorFlow's guide to its core writes an optimiser."""
 
     def __init__(self, variables, rate, beta1, beta2, epsilon):
-        super().__init__()
-        self.rate, self.beta1, self.beta2, self.epsilon = rate, beta1, beta2, epsilon
-        self.variables_ = variables
-        self.step = tf.Variable(0.0)
-        self.m = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
-        self.v = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
+        super().__init__(variables, rate, 2)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.step = tf.Variable(0.0, False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)  # counted once
 
     def restart(self):
-        for variable in [self.step] + self.m + self.v:
-            variable.assign(tf.zeros_like(variable))
+        super().restart()
+        self.step.assign(0.0)
 
     def apply(self, gradients):
         self.step.assign_add(1.0)
         # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
-        correct1 = -tf.math.expm1(self.step * float(np.log(self.beta1)))
-        correct2 = -tf.math.expm1(self.step * float(np.log(self.beta2)))
-        for variable, m, v, gradient in zip(self.variables_, self.m, self.v, gradients):
-            m.assign(self.beta1 * m + (1 - self.beta1) * gradient)
-            v.assign(self.beta2 * v + (1 - self.beta2) * tf.square(gradient))
-            variable.assign_sub(self.rate * (m / correct1) / (tf.sqrt(v / correct2) + self.epsilon))
+        correct1, correct2 = (-tf.math.expm1(self.step * float(np.log(beta))) for beta in (self.beta1, self.beta2))
+        super().apply(gradients, correct1, correct2)
+
+    def update(self, variable, gradient, rate, m, v, correct1, correct2):
+        m.assign(self.beta1 * m + (1 - self.beta1) * gradient)
+        v.assign(self.beta2 * v + (1 - self.beta2) * tf.square(gradient))
+        variable.assign_sub(rate * (m / correct1) / (tf.sqrt(v / correct2) + self.epsilon))
 
 
 class Training(Trained):

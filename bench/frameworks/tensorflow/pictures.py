@@ -3,7 +3,15 @@
 import numpy as np
 import tensorflow as tf
 
+from bench import batch_norm
 from bench.frameworks.tensorflow.framework import function
+
+# Of several replicas each moves its own running statistics, and what is read outside is their mean.
+RUNNING = {
+    "trainable": False,
+    "synchronization": tf.VariableSynchronization.ON_READ,
+    "aggregation": tf.VariableAggregation.MEAN,
+}
 
 
 class Trained:
@@ -57,6 +65,50 @@ class Trained:
 
     def predict(self, x):
         return self.logits(tf.constant(x)).numpy()
+
+
+class Optimizer(tf.Module):
+    """Of a list of variables, each with some slots that begin at zero. A subclass gives update(variable, gradient, rate, *slots, *more)."""
+
+    def __init__(self, variables, rate, slots):
+        super().__init__()
+        self.rate, self.variables_ = tf.Variable(rate, False), variables
+        self.slots = [[tf.Variable(tf.zeros_like(variable), False) for _ in range(slots)] for variable in variables]
+
+    def restart(self):
+        for slots in self.slots:
+            for slot in slots:
+                slot.assign(tf.zeros_like(slot))
+
+    def apply(self, gradients, *more):
+        """Called by every replica with the gradients of its share of the loss; more: what update() takes beside them."""
+        tf.distribute.get_replica_context().merge_call(self._apply, args=(gradients,) + more)
+
+    def _apply(self, strategy, gradients, *more):
+        added = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, list(zip(gradients, self.variables_)))
+        for gradient, variable, slots in zip(added, self.variables_, self.slots):
+            strategy.extended.update(variable, self.update, args=(gradient, self.rate) + tuple(slots) + more)
+
+
+def own_variable(spec):
+    """The variable of a Parameter, with nothing in it yet."""
+    options = RUNNING if spec.kind in batch_norm.STATISTICS else {}
+    return tf.Variable(to_own(np.zeros(spec.shape, np.float32)), **options)
+
+
+def trained(parameters):
+    """The names of what has a gradient, in the specification's order; tf.Module's own trainable_variables are sorted by name."""
+    return [spec.name for spec in parameters if spec.kind not in batch_norm.STATISTICS]
+
+
+def normalised_in_training(x, scale, offset, mean, variance, order):
+    """By the batch's mean and variance, to which the running ones move."""
+    y, *batch = tf.compat.v1.nn.fused_batch_norm(
+        x, scale, offset, epsilon=batch_norm.EPSILON, data_format=order, is_training=True
+    )
+    for running, now in zip((mean, variance), batch):
+        running.assign_sub(batch_norm.STEP * (running - now))
+    return y
 
 
 def to_own(value):

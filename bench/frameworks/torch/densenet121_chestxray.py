@@ -1,8 +1,9 @@
 """DenseNet-121 in PyTorch: the modules of torchvision's network under the same names, with 14 findings to classify.
 
-Idiomatic here: BatchNorm2d's defaults are the specification's (epsilon 1e-5, a step of 0.1, the running variance unbiased); the fused
-loss takes logits (A7); channels-last tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's
-channels-last tutorial); pinned memory lets the copy to a GPU overlap the host's work.
+Idiomatic here: BatchNorm2d's defaults are the specification's (epsilon 1e-5, a step of 0.1, the running variance unbiased), and of several
+processes each keeps its own statistics, as DistributedDataParallel leaves them without broadcast_buffers; the fused loss takes logits
+(A7); channels-last tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's channels-last tutorial); pinned
+memory lets the copy to a GPU overlap the host's work.
 """
 
 from collections import OrderedDict
@@ -11,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.framework import compiled, torch_device
 from bench.frameworks.torch.pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
@@ -71,9 +71,7 @@ class Network(nn.Module):
 
 class Training(Trained):
     def __init__(self, setup):
-        self.device = torch_device(setup)
-        self.network = Network().to(self.device, memory_format=torch.channels_last)
-        self.compiled = compiled(setup, self.network)
+        super().__init__(setup, Network())
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
 
     def loss(self, logits, y):

@@ -1,12 +1,18 @@
 """What the deep networks on pictures do with a module whose normalisations keep statistics: load, step, read."""
 
 import torch
+from torch import distributed
 
-from bench.frameworks.torch.framework import to_device
+from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
 class Trained:
-    """A subclass gives device, network, compiled and optimizer, and loss(logits, y)."""
+    """A subclass gives optimizer, and loss(logits, y). Of several processes each normalises its own part of a batch."""
+
+    def __init__(self, setup, network):
+        self.device, self.devices = torch_device(setup), setup.devices
+        self.network = network.to(self.device, memory_format=torch.channels_last)
+        self.compiled = compiled(setup, self.network, broadcast_buffers=False)
 
     def load(self, parameters):
         state = {name: torch.from_numpy(value) for name, value in parameters.items()}
@@ -17,6 +23,14 @@ class Trained:
 
     def read(self):
         return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
+
+    def share_statistics(self):
+        if self.devices == 1:
+            return
+        for name, buffer in self.network.named_buffers():
+            if not name.endswith("num_batches_tracked"):
+                distributed.all_reduce(buffer)
+                buffer /= self.devices
 
     def inputs(self, x, y):
         """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""

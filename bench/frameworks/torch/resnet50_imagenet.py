@@ -8,10 +8,9 @@ tutorial); pinned memory lets the copy to a GPU overlap the host's work.
 
 import torch
 import torch.nn.functional as F
-from torch import distributed, nn
+from torch import nn
 
 from bench.frameworks.torch import resnet50_features
-from bench.frameworks.torch.framework import compiled, torch_device
 from bench.frameworks.torch.pictures import Trained
 
 
@@ -26,23 +25,13 @@ class Network(resnet50_features.Network):
 
 class Training(Trained):
     def __init__(self, setup):
-        self.device, self.devices = torch_device(setup), setup.devices
-        self.network = Network().to(self.device, memory_format=torch.channels_last)
-        self.compiled = compiled(setup, self.network, broadcast_buffers=False)
+        super().__init__(setup, Network())
         # A10: v <- 0.9 v + (g + 1e-4 w), w <- w - lr v: dampening and Nesterov are off, and the rate is outside v
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.0125, momentum=0.9, weight_decay=1e-4)
 
     def set_rate(self, rate):
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-
-    def share_statistics(self):
-        if self.devices == 1:
-            return
-        for name, buffer in self.network.named_buffers():
-            if not name.endswith("num_batches_tracked"):
-                distributed.all_reduce(buffer)
-                buffer /= self.devices
 
     def inputs(self, x, y):
         x, y = super().inputs(x, y)
