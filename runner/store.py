@@ -184,6 +184,40 @@ TABLES: dict[str, list[tuple[str, str]]] = {
 }
 
 
+# Beside the keys: the columns that are never null, of those tables whose every row is one event of the protocol.
+_NEVER_NULL = {
+    "samples": "all",
+    "operations": "all",
+    "profile": "all",
+    "metrics": ("name", "split", "step", "train_seconds"),
+}
+
+# Beyond it nothing is a measurement, and arithmetic on it overflows. A loss that diverges, and the error of a wrong network, may be.
+_MOST = 1e18
+_UNBOUNDED = {("metrics", "value"), ("parity", "error"), ("parity", "bound")}
+
+# What readers need of run.json, of its `host`, of each cell of its `plan` and of what a resumed run took over.
+_MANIFEST = {
+    "run_id": str,
+    "created": str,
+    "argv": list,
+    "seed": int,
+    "repeats": int,
+    "engine": str,
+    "host": dict,
+    "plan": list,
+    "bench_sha256": str,
+    "runner_version": str,
+}
+_HOST = {"cpu_model": str, "cpu_count": int, "memory_bytes": int, "kernel": str}
+_PLANNED = {
+    **dict.fromkeys(("id", "image", "framework", "workload", "precision", "preset"), str),
+    **dict.fromkeys(("devices", "batch"), int),
+}
+_REUSED = {"cell_id": str, "repeat": int}
+_WORDS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+
+
 class StoreError(Exception):
     """A stored file that cannot be used; the message names it and says what to do."""
 
@@ -242,14 +276,18 @@ class RunStore:
         path = self.folder / "run.json"
         try:
             manifest = json.loads(path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise StoreError(
                 f"{self.folder} is not a run: it has no run.json; name a folder that `runner matrix` made"
             ) from None
-        except ValueError as error:
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read ({error.strerror}); restore it, or leave this run out") from None
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
+        if wrong := _misfit(manifest):
+            raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
         return manifest
 
     def write_repeat(self, cell_id: str, repeat: int, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -280,12 +318,17 @@ class RunStore:
         write_bytes(self.folder / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def finished(self) -> dict[tuple[str, int], str]:
-        """(cell id, repeat) -> status, of every repeat that has ended."""
+        """(cell id, repeat) -> status, of every repeat that has ended. Raises StoreError."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         ended: dict[tuple[str, int], str] = {}
         for path in sorted((self.folder / "cells").glob("*.r*.parquet")):
-            for row in pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist():
+            try:
+                rows = pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise StoreError(f"{path} cannot be read as a cells table ({error}); remove or restore it") from None
+            for row in rows:
                 ended[(row["cell_id"], row["repeat"])] = row["status"]
         return ended
 
@@ -295,19 +338,69 @@ class RunStore:
             path.unlink(missing_ok=True)
 
 
+def _misfit(manifest: Mapping[str, Any]) -> str:
+    """The first field of run.json that no reader could use, in words; empty where all is well."""
+    if wrong := _misfits(manifest, _MANIFEST, "") or _misfits(manifest["host"], _HOST, "host."):
+        return wrong
+    if not all(isinstance(word, str) for word in manifest["argv"]):
+        return "argv is not a list of texts"
+    for name, fields in (("plan", _PLANNED), ("reused", _REUSED)):
+        entries = manifest.get(name) or []
+        if not isinstance(entries, list):
+            return f"{name} is not a list"
+        for at, entry in enumerate(entries):
+            if wrong := _misfits(entry, fields, f"{name}[{at}]."):
+                return wrong
+    return ""
+
+
+def _misfits(value: Any, fields: Mapping[str, type], where: str) -> str:
+    if not isinstance(value, dict):
+        return f"{where.removesuffix('.')} is not an object"
+    for name, kind in fields.items():
+        if name not in value:
+            return f"{where}{name} is missing"
+        if not isinstance(value[name], kind):
+            return f"{where}{name} is not {_WORDS[kind]}"
+    return ""
+
+
 def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
-    """One table of some runs as a data frame with the columns of TABLES; no rows where there are none."""
+    """One table of some runs as a data frame with the columns of TABLES; no rows where there are none.
+
+    Raises StoreError where a file is no such table, or holds what no run writes.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
-    parts = [schema.empty_table()]
+    parts: dict[Path, pa.Table] = {}
     for folder in folders:
         for path in sorted((folder / table).glob("*.parquet")):
             try:
-                part = pq.read_table(path, schema=schema)
+                parts[path] = pq.read_table(path, schema=schema)
             except (pa.ArrowException, OSError) as error:
                 raise StoreError(f"{path} cannot be read as a {table} table ({error}); remove or restore it") from None
-            parts.append(part)
-    frame: pd.DataFrame = pa.concat_tables(parts).to_pandas()
+    whole = pa.concat_tables([schema.empty_table(), *parts.values()])
+    if _fault(whole, table):  # looked for in each file only where there is one: a run may have thousands
+        found = ((path, _fault(part, table)) for path, part in parts.items())
+        raise StoreError("{}: {}; remove or restore it".format(*next(each for each in found if each[1])))
+    frame: pd.DataFrame = whole.to_pandas()
     return frame
+
+
+def _fault(found: pa.Table, table: str) -> str:
+    """What is in a table that no run writes, in words; empty where nothing is."""
+    import pyarrow.compute as pc
+
+    never = _NEVER_NULL.get(table, ())
+    keys = {name for name, _ in _KEYS}
+    for name, kind in TABLES[table]:
+        column = found[name]
+        if column.null_count and (name in keys or never == "all" or name in never):
+            return f"{name} is missing in {column.null_count} of {len(column)} rows"
+        if kind == "double" and (table, name) not in _UNBOUNDED:
+            most = pc.max(pc.abs(column)).as_py()
+            if most is not None and most > _MOST:
+                return f"{name} is {most:g}, and nothing above {_MOST:g} was measured"
+    return ""
