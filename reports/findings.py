@@ -12,6 +12,8 @@ from reports.across import Across, Effect
 from reports.model import Cell, Group, Ranked, Tables, Workload
 from reports.text import between, duration, framework_name, listing, number, plural
 
+_ENDS = {"failed": "failed", "missing": "did not end"}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -38,6 +40,8 @@ def title(tables: Tables) -> str:
     devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
     if not frameworks:
         return "A run without cells"
+    if len(devices) > 2:  # counts of one model are no other devices
+        devices = list(dict.fromkeys(cell.key.device_model for cell in tables.cells))
     where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
     return listing(frameworks) + where
 
@@ -170,8 +174,10 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     hot = [called[cell.anchor] for cell in cells if cell.throttled]
     if hot:
         caveats.append(f"Throttled: the device slowed itself down under {listing(hot)}.")
-    if cells and min(len(cell.repeats) for cell in cells) == 1:
-        caveats.append("One repeat each: the intervals do not say how much another run would differ.")
+    single = [called[cell.anchor] for cell in cells if len(cell.repeats) == 1]
+    if single:
+        of = "each" if len(single) == len(cells) else f"of {listing(single)}"
+        caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
     if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
         caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
     if any(cell.short for cell in cells):
@@ -181,9 +187,19 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     if group.key.data_source == "generated":
         caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
-        why = [cell.status if cell.status != "ok" else cell.unranked for cell in group.others]
+        why = [_ENDS.get(cell.status, cell.unranked) for cell in group.others]
         parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]
         caveats.append(f"Not ranked: {listing(parts)}.")
+    beside = [
+        f"{called[cell.anchor]} ({number(cell.score.value)})"
+        for cell in cells
+        if cell.score and workload.outside_band(cell)
+    ]
+    if beside and workload.band:
+        low, high = workload.band
+        caveats.append(
+            f"Outside what a correct full run reaches ({workload.metric} {low} to {high}): {listing(beside)}."
+        )
     below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
     if below:
         caveats.append(f"{listing(below)} learned nothing: the accuracy is that of chance.")

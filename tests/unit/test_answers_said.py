@@ -1,0 +1,87 @@
+"""What the answers say of cells that did not end, learned too little, or were measured once; and what speed-ups say of unsteady ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports import findings, scaling, tables
+from reports.model import Tables
+from reports.render import page
+from runner.store import arrow_schema
+from tests.fixtures import synthetic
+
+FULL = {"data_source": "files", "short": False}
+
+
+def caveats(data: Tables, device: str) -> str:
+    found = (one for one in findings.findings(data) if one.group.key.device == device)
+    return " ".join(words for one in found for words in one.caveats)
+
+
+def full_run(folder: Path, accuracy: float) -> Tables:
+    """One GPU's cell of a whole run on real data, and two more that are not."""
+    synthetic.make_run(folder, windows=6)
+    synthetic.add_scaling(folder, {1: 0.1}, preset="full", accuracy={1: accuracy})
+    for path in (folder / "cells").glob("*.r1.parquet"):
+        rows = pq.read_table(path).to_pylist()
+        if rows[0]["preset"] == "full":
+            pq.write_table(pa.Table.from_pylist([{**rows[0], **FULL}], schema=arrow_schema("cells")), path)
+    return tables.load([folder])
+
+
+def test_a_full_run_that_ends_outside_its_band_is_said_beside_its_speed(tmp_path: Path) -> None:
+    low = full_run(tmp_path / "low", 0.62)
+    said = "Outside what a correct full run reaches (accuracy 0.75 to 0.8): PyTorch 2.13.0 (0.620)."
+    assert said in caveats(low, "Synthetic GPU")
+    assert "outside the band" in page(low)
+    assert said not in caveats(low, synthetic.CPU), "a quick run on generated data is held against no band"
+    right = full_run(tmp_path / "right", 0.77)
+    assert "Outside" not in caveats(right, "Synthetic GPU")
+    assert "outside the band" not in page(right)
+
+
+def test_a_cell_that_did_not_end_is_called_so(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"repeats": 2})
+    said = caveats(tables.load([folder]), synthetic.CPU)
+    assert "PyTorch 2.13.0 (did not end)" in said
+    assert "missing" not in said
+
+
+def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=6, manifest={"repeats": 1})
+    one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
+    for path in folder.glob(f"*/{one}.r2.parquet"):
+        path.unlink()
+    said = caveats(tables.load([folder]), synthetic.CPU)
+    assert "One repeat of PyTorch 2.13.0: the intervals do not say" in said
+    assert "One repeat each" not in said
+
+
+def test_counts_of_one_model_are_not_counted_as_devices(tmp_path: Path) -> None:
+    folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.105, 4: 0.11})
+    title = findings.title(tables.load([folder]))
+    assert title == f"JAX, PyTorch and TensorFlow 2 on {synthetic.CPU} and Synthetic GPU"
+
+
+def slowed(row: dict[str, Any]) -> dict[str, Any]:
+    """A window of the second half takes a third longer."""
+    return {**row, "seconds": row["seconds"] * (4 / 3 if row["index"] >= 24 else 1)}
+
+
+def test_the_speed_up_of_an_unsteady_cell_spans_its_levels(tmp_path: Path) -> None:
+    folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.1})
+    path = folder / "samples" / f"{synthetic.scaled_cell(2)['id']}.r1.parquet"
+    rows = [slowed(row) for row in pq.read_table(path).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema("samples")), path)
+    (found,) = scaling.scalings(tables.load([folder]))
+    two = found.points[1]
+    assert two.cells[0].shifts
+    for estimate, before in ((two.speed_up, 2.0), (two.rate, 1280.0)):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < 0.77 * before
+        assert estimate.high > 0.98 * before
