@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner import faults
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -184,40 +186,6 @@ TABLES: dict[str, list[tuple[str, str]]] = {
 }
 
 
-# Beside the keys: the columns that are never null, of those tables whose every row is one event of the protocol.
-_NEVER_NULL = {
-    "samples": "all",
-    "operations": "all",
-    "profile": "all",
-    "metrics": ("name", "split", "step", "train_seconds"),
-}
-
-# Beyond it nothing is a measurement, and arithmetic on it overflows. A loss that diverges, and the error of a wrong network, may be.
-_MOST = 1e18
-_UNBOUNDED = {("metrics", "value"), ("parity", "error"), ("parity", "bound")}
-
-# What readers need of run.json, of its `host`, of each cell of its `plan` and of what a resumed run took over.
-_MANIFEST = {
-    "run_id": str,
-    "created": str,
-    "argv": list,
-    "seed": int,
-    "repeats": int,
-    "engine": str,
-    "host": dict,
-    "plan": list,
-    "bench_sha256": str,
-    "runner_version": str,
-}
-_HOST = {"cpu_model": str, "cpu_count": int, "memory_bytes": int, "kernel": str}
-_PLANNED = {
-    **dict.fromkeys(("id", "image", "framework", "workload", "precision", "preset"), str),
-    **dict.fromkeys(("devices", "batch"), int),
-}
-_REUSED = {"cell_id": str, "repeat": int}
-_WORDS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
-
-
 class StoreError(Exception):
     """A stored file that cannot be used; the message names it and says what to do."""
 
@@ -286,7 +254,7 @@ class RunStore:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
-        if wrong := _misfit(manifest):
+        if wrong := faults.of_manifest(manifest):
             raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
         return manifest
 
@@ -338,33 +306,6 @@ class RunStore:
             path.unlink(missing_ok=True)
 
 
-def _misfit(manifest: Mapping[str, Any]) -> str:
-    """The first field of run.json that no reader could use, in words; empty where all is well."""
-    if wrong := _misfits(manifest, _MANIFEST, "") or _misfits(manifest["host"], _HOST, "host."):
-        return wrong
-    if not all(isinstance(word, str) for word in manifest["argv"]):
-        return "argv is not a list of texts"
-    for name, fields in (("plan", _PLANNED), ("reused", _REUSED)):
-        entries = manifest.get(name) or []
-        if not isinstance(entries, list):
-            return f"{name} is not a list"
-        for at, entry in enumerate(entries):
-            if wrong := _misfits(entry, fields, f"{name}[{at}]."):
-                return wrong
-    return ""
-
-
-def _misfits(value: Any, fields: Mapping[str, type], where: str) -> str:
-    if not isinstance(value, dict):
-        return f"{where.removesuffix('.')} is not an object"
-    for name, kind in fields.items():
-        if name not in value:
-            return f"{where}{name} is missing"
-        if not isinstance(value[name], kind):
-            return f"{where}{name} is not {_WORDS[kind]}"
-    return ""
-
-
 def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
     """One table of some runs as a data frame with the columns of TABLES; no rows where there are none.
 
@@ -382,25 +323,9 @@ def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
             except (pa.ArrowException, OSError) as error:
                 raise StoreError(f"{path} cannot be read as a {table} table ({error}); remove or restore it") from None
     whole = pa.concat_tables([schema.empty_table(), *parts.values()])
-    if _fault(whole, table):  # looked for in each file only where there is one: a run may have thousands
-        found = ((path, _fault(part, table)) for path, part in parts.items())
+    # Looked for in each file only where there is a fault: a run may have thousands.
+    if faults.of_table(whole, table, TABLES[table]):
+        found = ((path, faults.of_table(part, table, TABLES[table])) for path, part in parts.items())
         raise StoreError("{}: {}; remove or restore it".format(*next(each for each in found if each[1])))
     frame: pd.DataFrame = whole.to_pandas()
     return frame
-
-
-def _fault(found: pa.Table, table: str) -> str:
-    """What is in a table that no run writes, in words; empty where nothing is."""
-    import pyarrow.compute as pc
-
-    never = _NEVER_NULL.get(table, ())
-    keys = {name for name, _ in _KEYS}
-    for name, kind in TABLES[table]:
-        column = found[name]
-        if column.null_count and (name in keys or never == "all" or name in never):
-            return f"{name} is missing in {column.null_count} of {len(column)} rows"
-        if kind == "double" and (table, name) not in _UNBOUNDED:
-            most = pc.max(pc.abs(column)).as_py()
-            if most is not None and most > _MOST:
-                return f"{name} is {most:g}, and nothing above {_MOST:g} was measured"
-    return ""
