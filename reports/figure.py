@@ -15,12 +15,19 @@ from reports.text import visible
 
 Figure = dict[str, Any]
 
+TICK = 36  # characters of a label beside an axis
 MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
 
 
 def text(value: str, longest: int = 60) -> str:
     """A text that Plotly shows as it is."""
     return html.escape(visible(value, longest))
+
+
+def tick(label: str) -> str:
+    """A label beside an axis. A cut one is only marked as such: the whole name stands in the table, and the plot needs the room."""
+    shown = visible(label)
+    return html.escape(shown if len(shown) <= TICK else shown[: TICK - 1] + "…")
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> slice:

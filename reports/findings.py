@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from reports import competitors
+from reports import across, competitors
 from reports.across import Across, Effect
+from reports.contrast import Contrast
 from reports.model import Cell, Group, Ranked, Tables, Workload
-from reports.text import between, duration, framework_name, listing, number, plural
+from reports.text import between, duration, framework_name, listing, number, percent, plural
 
 _ENDS = {"failed": "failed", "missing": "did not end"}
 
@@ -89,7 +90,8 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
 
 
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
-    """What a version alone changed, in sentences: only where it is real, and told apart from every other change."""
+    """What a version alone changed, in sentences: only where it is real, and told apart from every other change; then what another
+    precision or device did to all cells that have both."""
     said = []
     for workload in tables.ranked:
         for group in workload.groups:
@@ -97,8 +99,30 @@ def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
             effects = [
                 one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
             ]
-            said += [f"{workload.title}, {group.key.device}: {_change(effect)}" for effect in effects]
+            where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
+            said += [f"{where}: {_change(effect)}" for effect in effects]
+        for table in (*across.precisions(workload), *across.devices(workload)):
+            said += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
     return tuple(said)
+
+
+def _together(table: Across) -> Iterator[str]:
+    """What each change of a table did to all cells that it is a change of: the range of those medians' ratios that are real."""
+    kinds: dict[str, list[Contrast]] = {}
+    for effect in table.effects:
+        kinds.setdefault(effect.of, []).append(effect.contrast)
+    for of, rows in kinds.items():
+        found = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
+        parts = []
+        for direction, shares in (
+            ("less time", sorted(1 - ratio for ratio in found if ratio < 1)),
+            ("longer", sorted(ratio - 1 for ratio in found if ratio > 1)),
+        ):
+            if shares:
+                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
+                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
+        if parts:
+            yield f"{of}: the median step takes {listing(parts)}."
 
 
 def _change(effect: Effect) -> str:

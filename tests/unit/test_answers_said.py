@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports import findings, scaling, tables
+from reports import across, figure, findings, scaling, summary, tables
 from reports.model import Tables
 from reports.render import page
 from runner.store import arrow_schema
@@ -85,3 +86,27 @@ def test_the_speed_up_of_an_unsteady_cell_spans_its_levels(tmp_path: Path) -> No
         assert estimate.high is not None
         assert estimate.low < 0.77 * before
         assert estimate.high > 0.98 * before
+
+
+def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) -> None:
+    half = dict.fromkeys(synthetic.LEVELS, 0.5)
+    folders = [
+        synthetic.make_run(tmp_path / "a", repeats=3, windows=20),
+        synthetic.make_run(tmp_path / "b", repeats=3, windows=20, slower=half, everywhere={"device_model": "Zippy"}),
+        synthetic.make_run(tmp_path / "c", repeats=3, windows=20, slower=half, everywhere={"precision": "amp-bf16"}),
+    ]
+    data = tables.load(folders)
+    said = "\n".join(findings.changes(data, across.ladders(data)))
+    gru = "GRU on IMDB reviews, training"
+    share = r"[45]\d\.\d\u00a0%( to [45]\d\.\d\u00a0%)? less time in 2 of 2 cells\."
+    assert re.search(f"^{gru}, fp32, preset quick: {synthetic.CPU} → Zippy: the median step takes {share}$", said, re.M)
+    assert re.search(
+        f"^{gru}, {synthetic.CPU}, preset quick: fp32 → amp-bf16: the median step takes {share}$", said, re.M
+    )
+    assert "less time in 2 of 2 cells." in summary.markdown(data)
+
+
+def test_a_long_name_beside_an_axis_is_cut_without_a_note_that_takes_the_plots_room() -> None:
+    assert figure.tick("short") == "short"
+    assert figure.tick("x" * 100) == "x" * 35 + "…"
+    assert figure.tick("<b>") == "&lt;b&gt;"
