@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from bench import weights
+from bench.data.files import MARKER, vouch
+from bench.errors import DataError
 from bench.protocol import ProtocolError, check
 from reports import render
 from reports.render import moment
@@ -115,6 +119,18 @@ def test_a_manifest_of_a_thousand_brackets_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[" * 100_000)
     with pytest.raises(StoreError, match="is not JSON"):
         RunStore(tmp_path).manifest()
+
+
+def test_a_weight_file_and_a_list_of_sums_of_a_thousand_brackets_are_damaged_data(tmp_path: Path) -> None:
+    nested = b"[" * 100_000
+    weight_file, marker = tmp_path / "net.safetensors", tmp_path / MARKER
+    weight_file.write_bytes(struct.pack("<Q", len(nested)) + nested)
+    marker.write_bytes(nested)
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(DataError, match="is no readable safetensors file"):
+        weights.read(str(weight_file), [])
+    with pytest.raises(DataError, match="is damaged"):
+        vouch(str(tmp_path), {"a": ""}, "md5", "the archive")
 
 
 def test_a_damaged_file_is_named_when_a_run_is_resumed(tmp_path: Path) -> None:
