@@ -15,7 +15,7 @@ from reports.text import visible
 
 Figure = dict[str, Any]
 
-TICK = 36  # characters of a label beside an axis
+TICK = 28  # characters on a line of a label beside an axis
 MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
 
 
@@ -25,9 +25,14 @@ def text(value: str, longest: int = 60) -> str:
 
 
 def tick(label: str) -> str:
-    """A label beside an axis. A cut one is only marked as such: the whole name stands in the table, and the plot needs the room."""
-    shown = visible(label)
-    return html.escape(shown if len(shown) <= TICK else shown[: TICK - 1] + "…")
+    """A cell's label beside an axis, its image on one line and the rest below. A cut one is only marked as such: the whole name stands in
+    the table, and the plot needs the room, on a phone most."""
+    image, _, rest = visible(label).partition(" · ")
+    return "<br>".join(html.escape(_brief(part)) for part in (image, rest) if part)
+
+
+def _brief(part: str) -> str:
+    return part if len(part) <= TICK else part[: TICK - 1] + "…"
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> slice:

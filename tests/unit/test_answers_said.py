@@ -108,5 +108,5 @@ def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) ->
 
 def test_a_long_name_beside_an_axis_is_cut_without_a_note_that_takes_the_plots_room() -> None:
     assert figure.tick("short") == "short"
-    assert figure.tick("x" * 100) == "x" * 35 + "…"
+    assert figure.tick("x" * 100 + " · eager · monday") == "x" * 27 + "…<br>eager · monday"
     assert figure.tick("<b>") == "&lt;b&gt;"
