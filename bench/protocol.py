@@ -16,6 +16,9 @@ VERSION = 1
 MAX_LINE_BYTES = 256 * 1024
 MAX_STRING = 16 * 1024
 MAX_ITEMS = 512
+# Of any time, the wall clock's included: three centuries. Of anything else that is measured: arithmetic on it must not overflow.
+MOST_SECONDS = 1e10
+MOST = 1e15
 
 PHASES = ("import", "data", "build", "compile", "warm-up", "parity", "train", "evaluate", "profile")
 ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
@@ -40,6 +43,14 @@ def _number(value):
 
 def _non_negative(value):
     return _number(value) and value >= 0
+
+
+def _amount(value):
+    return _number(value) and 0 <= value <= MOST
+
+
+def _seconds(value):
+    return _number(value) and 0 <= value <= MOST_SECONDS
 
 
 def _count(value):
@@ -104,7 +115,7 @@ EVENTS = {
         # what was switched: tf32, cudnn_benchmark, layout, threads, ...
         "settings": _setting_map,
         "bench_sha256": _text,
-        "clock": _fields(name=_text, resolution_seconds=_non_negative, unix_at_zero=_non_negative),
+        "clock": _fields(name=_text, resolution_seconds=_seconds, unix_at_zero=_seconds),
     },
     "data": {
         "name": _text,
@@ -113,19 +124,19 @@ EVENTS = {
         "train_items": _count,
         "test_items": _count,
     },
-    "phase": {"name": _one_of(*PHASES), "state": _one_of("begin", "end"), "seconds": _optional(_non_negative)},
+    "phase": {"name": _one_of(*PHASES), "state": _one_of("begin", "end"), "seconds": _optional(_seconds)},
     "plan": {
         "windows": _count,  # the most windows to come
         "steps_per_window": _count,
         "items_per_step": _count,
-        "seconds": _non_negative,  # the most time they may take together
+        "seconds": _seconds,  # the most time they may take together
         "short": _flag,  # true: shorter than the specification's run, so its total is not the published total
     },
     "sample": {
         "index": _count,
         "stage": _one_of(*STAGES),  # first: the step that compiles; only steady windows are summarised
-        "begin": _non_negative,  # on the clock of `t`
-        "seconds": _non_negative,
+        "begin": _seconds,  # on the clock of `t`
+        "seconds": _seconds,
         "steps": _count,
         "items": _count,
     },
@@ -134,12 +145,12 @@ EVENTS = {
         "operation": _text,
         "direction": _one_of("forward", "gradient", "step", "copy", "reduce"),
         "size": _text,  # its numbers as the workload orders them, joined by x
-        "mop": _non_negative,  # million floating-point operations in one run
+        "mop": _amount,  # million floating-point operations in one run
         "bytes": _count,  # the least that one run reads and writes
         "buffers": _count,  # so many sets of inputs took turns
         "index": _count,
-        "begin": _non_negative,  # on the clock of `t`
-        "seconds": _non_negative,
+        "begin": _seconds,  # on the clock of `t`
+        "seconds": _seconds,
         "runs": _count,
     },
     # one operation of a step, as the framework's profiler saw it in a few steps after the measured ones
@@ -147,16 +158,16 @@ EVENTS = {
         "name": _text,
         "on": _one_of("cpu", "cuda"),
         "calls": _count,  # in all the profiled steps together
-        "seconds": _non_negative,  # its own, without what it calls, of all its calls together
+        "seconds": _seconds,  # its own, without what it calls, of all its calls together
         "steps": _count,  # so many were profiled
-        "step_seconds": _non_negative,  # of one of them, by the clock: a profiler slows what it watches
+        "step_seconds": _seconds,  # of one of them, by the clock: a profiler slows what it watches
     },
     "left-out": {"what": _text, "reason": _text},
     "metric": {
         "name": _text,
         "split": _one_of("train", "validation", "test"),
         "step": _count,
-        "seconds": _non_negative,  # training time so far: first step and warm-up inside, evaluation outside
+        "seconds": _seconds,  # training time so far: first step and warm-up inside, evaluation outside
         "value": _optional(_number),  # null: it was not finite
     },
     "parity": {
@@ -172,7 +183,7 @@ EVENTS = {
     "end": {
         "status": _one_of("ok", "failed"),
         "stop": _one_of(*STOP_REASONS),
-        "noise": _optional(_non_negative),  # half width of the 95 % interval of the median step time, relative to it
+        "noise": _optional(_amount),  # half width of the 95 % interval of the median step time, relative to it
         "steps": _count,
     },
 }
@@ -203,7 +214,7 @@ def check(event, line=b""):
         raise ProtocolError("unknown event %r" % (kind,), line)
     if event.get("v") != VERSION:
         raise ProtocolError("protocol version %r, this host speaks %d" % (event.get("v"), VERSION), line)
-    fields = dict(EVENTS[kind], t=_non_negative, v=_count, event=_text)
+    fields = dict(EVENTS[kind], t=_seconds, v=_count, event=_text)
     for name in event:
         if name not in fields:
             raise ProtocolError("%s has an unknown field %r" % (kind, name[:50]), line)

@@ -70,5 +70,5 @@ def _safetensors(path):
                 flat = np.frombuffer(values[begin:end], dtype=_DTYPES[entry["dtype"]])
                 found[name] = flat.reshape([int(n) for n in entry["shape"]])
         return found
-    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise DataError("%s: is no readable safetensors file (%s); write it again" % (path, error))

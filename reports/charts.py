@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from reports.curves import of_class
-from reports.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned
+from reports.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned, tick
 from reports.model import Cell, Curve, Group, Workload
 from reports.scaling import Scaling
 from reports.specifications import titles
@@ -77,7 +77,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
             traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
         # A cell that hardly held still may have an interval many times its median: it may leave the axis, not own it.
         reach = max(reach, min(max(float(np.quantile(times, 0.97)), 1e3 * _upper(cell)), 3 * float(np.median(times))))
-    labels = [text(cell.label, 34) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
+    labels = [tick(cell.label) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
     yaxis = {
         "tickvals": list(range(len(cells))),
         "ticktext": labels,
@@ -215,7 +215,7 @@ def phases(group: Group) -> Figure | None:
     ]
     yaxis = {
         "tickvals": list(range(len(cells))),
-        "ticktext": [text(cell.label, 34) for cell in cells],
+        "ticktext": [tick(cell.label) for cell in cells],
         "range": [len(cells) - 0.5, -0.5],
         "title": {"text": ""},
         "showgrid": False,

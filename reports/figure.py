@@ -15,12 +15,24 @@ from reports.text import visible
 
 Figure = dict[str, Any]
 
+TICK = 28  # characters on a line of a label beside an axis
 MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
 
 
 def text(value: str, longest: int = 60) -> str:
     """A text that Plotly shows as it is."""
     return html.escape(visible(value, longest))
+
+
+def tick(label: str) -> str:
+    """A cell's label beside an axis, its image on one line and the rest below. A cut one is only marked as such: the whole name stands in
+    the table, and the plot needs the room, on a phone most."""
+    image, _, rest = visible(label).partition(" · ")
+    return "<br>".join(html.escape(_brief(part)) for part in (image, rest) if part)
+
+
+def _brief(part: str) -> str:
+    return part if len(part) <= TICK else part[: TICK - 1] + "…"
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> slice:

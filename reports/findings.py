@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from reports import competitors
+from reports import across, competitors
 from reports.across import Across, Effect
+from reports.contrast import Contrast
 from reports.model import Cell, Group, Ranked, Tables, Workload
-from reports.text import between, duration, framework_name, listing, number, plural
+from reports.text import between, duration, framework_name, listing, number, percent, plural
+
+_ENDS = {"failed": "failed", "missing": "did not end"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ def title(tables: Tables) -> str:
     devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
     if not frameworks:
         return "A run without cells"
+    if len(devices) > 2:  # counts of one model are no other devices
+        devices = list(dict.fromkeys(cell.key.device_model for cell in tables.cells))
     where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
     return listing(frameworks) + where
 
@@ -85,7 +90,8 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
 
 
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
-    """What a version alone changed, in sentences: only where it is real, and told apart from every other change."""
+    """What a version alone changed, in sentences: only where it is real, and told apart from every other change; then what another
+    precision or device did to all cells that have both."""
     said = []
     for workload in tables.ranked:
         for group in workload.groups:
@@ -93,8 +99,30 @@ def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
             effects = [
                 one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
             ]
-            said += [f"{workload.title}, {group.key.device}: {_change(effect)}" for effect in effects]
+            where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
+            said += [f"{where}: {_change(effect)}" for effect in effects]
+        for table in (*across.precisions(workload), *across.devices(workload)):
+            said += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
     return tuple(said)
+
+
+def _together(table: Across) -> Iterator[str]:
+    """What each change of a table did to all cells that it is a change of: the range of those medians' ratios that are real."""
+    kinds: dict[str, list[Contrast]] = {}
+    for effect in table.effects:
+        kinds.setdefault(effect.of, []).append(effect.contrast)
+    for of, rows in kinds.items():
+        found = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
+        parts = []
+        for direction, shares in (
+            ("less time", sorted(1 - ratio for ratio in found if ratio < 1)),
+            ("longer", sorted(ratio - 1 for ratio in found if ratio > 1)),
+        ):
+            if shares:
+                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
+                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
+        if parts:
+            yield f"{of}: the median step takes {listing(parts)}."
 
 
 def _change(effect: Effect) -> str:
@@ -170,8 +198,10 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     hot = [called[cell.anchor] for cell in cells if cell.throttled]
     if hot:
         caveats.append(f"Throttled: the device slowed itself down under {listing(hot)}.")
-    if cells and min(len(cell.repeats) for cell in cells) == 1:
-        caveats.append("One repeat each: the intervals do not say how much another run would differ.")
+    single = [called[cell.anchor] for cell in cells if len(cell.repeats) == 1]
+    if single:
+        of = "each" if len(single) == len(cells) else f"of {listing(single)}"
+        caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
     if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
         caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
     if any(cell.short for cell in cells):
@@ -181,9 +211,19 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     if group.key.data_source == "generated":
         caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
     if group.others:
-        why = [cell.status if cell.status != "ok" else cell.unranked for cell in group.others]
+        why = [_ENDS.get(cell.status, cell.unranked) for cell in group.others]
         parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]
         caveats.append(f"Not ranked: {listing(parts)}.")
+    beside = [
+        f"{called[cell.anchor]} ({number(cell.score.value)})"
+        for cell in cells
+        if cell.score and workload.outside_band(cell)
+    ]
+    if beside and workload.band:
+        low, high = workload.band
+        caveats.append(
+            f"Outside what a correct full run reaches ({workload.metric} {low} to {high}): {listing(beside)}."
+        )
     below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
     if below:
         caveats.append(f"{listing(below)} learned nothing: the accuracy is that of chance.")

@@ -244,6 +244,13 @@ class Workload:
     learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
 
+    def outside_band(self, cell: Cell) -> bool:
+        """Whether a whole run on the band's data came to a metric that no correct one does. Where the band needs more, it is not judged."""
+        if self.band is None or self.band_needs or cell.score is None:
+            return False
+        whole = cell.key.preset == "full" and cell.key.data_source == self.band_data
+        return whole and not self.band[0] <= cell.score.value <= self.band[1]
+
 
 @dataclass(frozen=True)
 class Rate:

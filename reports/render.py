@@ -201,8 +201,11 @@ def _policy(digests: Iterable[str]) -> str:
 
 
 def moment(unix: float | None) -> str:
-    """A time on the wall clock, in UTC."""
-    return "–" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S}"
+    """A time on the wall clock, in UTC; of a clock that tells no year at all, nothing."""
+    try:
+        return "–" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return "–"
 
 
 def _listed_limit(data: Tables) -> int:

@@ -118,7 +118,9 @@ def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
     pooled = np.concatenate(list(repeats))
     found = median_estimate(repeats)
     if found is not None and found.error and found.freedom:
-        return np.asarray(found.value * np.exp(found.error * rng.standard_t(found.freedom, DRAWS)))
+        # One degree of freedom draws factors that are no number any more; 1e21 is as far from a step time as they need be.
+        factors = np.exp(np.clip(found.error * rng.standard_t(found.freedom, DRAWS), -50.0, 50.0))
+        return np.asarray(found.value * factors)
     if len(pooled) < fewest_windows():
         raise ModelError(
             f"a point has {len(pooled)} windows: fewer than the {fewest_windows()} that say how sure it is"

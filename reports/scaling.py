@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reports import statistics
+from reports.groups import levels
 from reports.model import Cell, Key, Tables, Workload
 from reports.scale_model import Model, ModelError, model
 from reports.statistics import Estimate
@@ -121,6 +122,9 @@ def _point(count: int, cells: tuple[Cell, ...], one: tuple[Cell, ...], workload:
     items, items_alone = cells[0].items_per_step, one[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:
         raise ValueError("a ranked cell has a step time and items")
+    step = statistics.widened(step, [shift for cell in cells for _, shift in cell.shifts])
+    if any(cell.shifts for cell in (*one, *cells)):
+        ratio = statistics.spanning(ratio, levels(one), levels(cells))
     low, high = (None if end is None else items / end for end in (step.high, step.low))
     rate = replace(step, value=items / step.value, low=low, high=high)
     speed_up = _times(ratio, items / items_alone)

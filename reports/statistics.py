@@ -28,6 +28,9 @@ LEVEL = 0.95
 DRAWS = 4000  # the end of a percentile interval is then known to about 0.2 percentage points of coverage
 DRAWS_OF_ERROR = 500  # a standard error is then known to 3 %
 SEED = 20201
+FARTHEST = (
+    600.0  # the largest logarithm of a factor by which an interval reaches: e^600 times any time is still a number
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
     if len(groups) == 1 or value <= 0 or any(np.median(group) <= 0 for group in groups):
         return _window_estimate(pooled, value, level)
     error = max(_cluster_error(groups), _window_error(pooled))
-    reach = math.exp(student_quantile((1 + level) / 2, len(groups) - 1) * error)
+    reach = _reach(error, len(groups) - 1, level)
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
     method = "cluster bootstrap over repeats, Student's t"
     return Estimate(value, value / reach, value * reach, len(pooled), len(groups), method, note, error, len(groups) - 1)
@@ -142,6 +145,12 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     draws = median_draws(values, np.random.default_rng(SEED))
     low, high = np.quantile(draws, _percentiles(n, level))
     return Estimate(value, float(low), float(high), n, 1, "expanded-percentile bootstrap over windows", "one repeat")
+
+
+def _reach(error: float, freedom: float, level: float) -> float:
+    """The factor by which an interval reaches to both sides. It ends where floating-point numbers would: two repeats a decade apart, asked
+    about together with fifty others, are known to no number that a person reads."""
+    return math.exp(min(FARTHEST, student_quantile((1 + level) / 2, freedom) * error))
 
 
 def _too_few(windows: int, level: float) -> str:
@@ -225,7 +234,7 @@ def ratio_estimate(
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
     error, freedom = (_student if alike else _welch)(*groups)
-    reach = math.exp(student_quantile((1 + level) / 2, freedom) * error)
+    reach = _reach(error, freedom, level)
     method = f"cluster bootstrap over repeats, {'Student' if alike else 'Welch'}'s t"
     note = ""
     if repeats == 1:

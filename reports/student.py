@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from statistics import NormalDist
 
 
+@functools.lru_cache(4096)
 def student_quantile(probability: float, freedom: float) -> float:
-    """Quantile of Student's t for probability in (0.5, 1) (Hill, Algorithm 396, CACM 13, 1970); good to five digits."""
-    tail = 2 * (1 - probability)
+    """Quantile of Student's t for probability in (0.5, 1) and freedom from 1, whole or not; good to nine digits.
+
+    By bisection of the tail: Hill's expansion (CACM 13, 1970), which is one step, is 17 % off just above one degree of
+    freedom, and Welch's degrees of two repeats lie there.
+    """
     if freedom >= 1e6:
         return float(NormalDist().inv_cdf(probability))
-    if abs(freedom - 2) < 1e-9:
-        return math.sqrt(2 / (tail * (2 - tail)) - 2)
-    if abs(freedom - 1) < 1e-9:
-        return 1 / math.tan(tail * math.pi / 2)
-    a = 1 / (freedom - 0.5)
-    b = 48 / a**2
-    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
-    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * freedom
-    x = d * tail
-    y = x ** (2 / freedom)
-    if y > 0.05 + a:
-        x = NormalDist().inv_cdf(tail / 2)
-        y = x * x
-        if freedom < 5:
-            c += 0.3 * (freedom - 4.5) * (x + 0.6)
-        c = (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b + c
-        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
-        y = math.expm1(a * y * y)
-    else:
-        y = (
-            (1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3) + 0.5 / (freedom + 4)) * y
-            - 1
-        ) * (freedom + 1) / (freedom + 2) + 1 / y
-    return math.sqrt(freedom * y)
+    tails = 2 * (1 - probability)
+    low, high = 0.0, 1.0
+    while student_tail(high, freedom) > tails:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if student_tail(middle, freedom) > tails:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def student_tail(t: float, freedom: float) -> float:

@@ -111,8 +111,8 @@ def _windows(frame: pd.DataFrame | None) -> Windows:
         _column(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
     )
     stage = np.array(frame["stage"].tolist(), dtype=object)
-    # A window without steps or with a clock that stood still carries no step time.
-    kept = np.flatnonzero((steps > 0) & (seconds > 0))
+    # A window without steps or with a clock that stood still carries no step time. No clock tells less than a nanosecond.
+    kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
     kept = kept[np.argsort(index[kept], kind="stable")]
     return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
 
@@ -280,7 +280,7 @@ def _environment(row: Row) -> Mapping[str, Any]:
     text = row.get("environment_json")
     try:
         found = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"unreadable environment event": str(text)}
     return found if isinstance(found, dict) else {}
 

@@ -249,6 +249,10 @@ def report(
             typer.echo(str(output))
     except StoreError as error:
         could_not_start(error)
+    except OSError as error:
+        could_not_start(
+            StoreError(f"--output {output} cannot be written ({error.strerror}); name a file in a folder of yours")
+        )
 
 
 @app.command()

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner import faults
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -242,14 +244,18 @@ class RunStore:
         path = self.folder / "run.json"
         try:
             manifest = json.loads(path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise StoreError(
                 f"{self.folder} is not a run: it has no run.json; name a folder that `runner matrix` made"
             ) from None
-        except ValueError as error:
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read ({error.strerror}); restore it, or leave this run out") from None
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
+        if wrong := faults.of_manifest(manifest):
+            raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
         return manifest
 
     def write_repeat(self, cell_id: str, repeat: int, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -280,12 +286,17 @@ class RunStore:
         write_bytes(self.folder / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def finished(self) -> dict[tuple[str, int], str]:
-        """(cell id, repeat) -> status, of every repeat that has ended."""
+        """(cell id, repeat) -> status, of every repeat that has ended. Raises StoreError."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         ended: dict[tuple[str, int], str] = {}
         for path in sorted((self.folder / "cells").glob("*.r*.parquet")):
-            for row in pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist():
+            try:
+                rows = pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise StoreError(f"{path} cannot be read as a cells table ({error}); remove or restore it") from None
+            for row in rows:
                 ended[(row["cell_id"], row["repeat"])] = row["status"]
         return ended
 
@@ -296,18 +307,25 @@ class RunStore:
 
 
 def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
-    """One table of some runs as a data frame with the columns of TABLES; no rows where there are none."""
+    """One table of some runs as a data frame with the columns of TABLES; no rows where there are none.
+
+    Raises StoreError where a file is no such table, or holds what no run writes.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = arrow_schema(table)
-    parts = [schema.empty_table()]
+    parts: dict[Path, pa.Table] = {}
     for folder in folders:
         for path in sorted((folder / table).glob("*.parquet")):
             try:
-                part = pq.read_table(path, schema=schema)
+                parts[path] = pq.read_table(path, schema=schema)
             except (pa.ArrowException, OSError) as error:
                 raise StoreError(f"{path} cannot be read as a {table} table ({error}); remove or restore it") from None
-            parts.append(part)
-    frame: pd.DataFrame = pa.concat_tables(parts).to_pandas()
+    whole = pa.concat_tables([schema.empty_table(), *parts.values()])
+    # Looked for in each file only where there is a fault: a run may have thousands.
+    if faults.of_table(whole, table, TABLES[table]):
+        found = ((path, faults.of_table(part, table, TABLES[table])) for path, part in parts.items())
+        raise StoreError("{}: {}; remove or restore it".format(*next(each for each in found if each[1])))
+    frame: pd.DataFrame = whole.to_pandas()
     return frame

@@ -80,7 +80,7 @@ def _marker_sums(path):
         with io.open(path, encoding="utf-8") as file:
             sums = json.load(file)["files"]
         return {str(name): str(value) for name, value in sums.items()}
-    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError("%s is damaged (%s): remove its folder, and it is generated again" % (path, error))
 
 

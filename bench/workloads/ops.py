@@ -17,9 +17,6 @@ import numpy as np
 
 from bench import arithmetic, reference
 
-# dl_bench's classes, by million operations in one run; it states MEDIUM only, the other bounds are ours.
-CLASSES = (("SMALL", 0), ("MEDIUM", 20), ("LARGE", 1000), ("VERY_LARGE", 100000))
-
 ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 FORWARD, GRADIENT, STEP, COPY, REDUCE = "forward", "gradient", "step", "copy", "reduce"

@@ -72,7 +72,7 @@ def test_a_sentence_is_said_only_of_what_is_real_and_told_apart(tmp_path: Path) 
     data = tables.load([ladder(tmp_path / "run")])
     (said,) = findings.changes(data, across.ladders(data))
     assert said.startswith(
-        "CNN on CIFAR-10, training, NVIDIA H200: CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1"
+        "CNN on CIFAR-10, training, NVIDIA H200, fp32, quick: CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1"
     )
     assert "less time" in said
 
@@ -132,7 +132,12 @@ def test_a_single_lucky_batch_is_no_level_reached() -> None:
 def test_the_page_shows_the_ladder_costs_and_times(tmp_path: Path) -> None:
     reports.render([ladder(tmp_path / "run")], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
-    for words in ("Across versions on this device", "What a version changed", "Host memory", "Time to training loss"):
+    for words in (
+        "Across versions on this device",
+        "What versions, precisions and devices changed",
+        "Host memory",
+        "Time to training loss",
+    ):
         assert words in page, words
     assert "Joules" not in page
     assert 'id="history"' not in page
@@ -163,7 +168,7 @@ def test_the_summary_in_markdown_has_the_answers_and_a_table_for_each_group(tmp_
     text = summary.markdown(tables.load([ladder(tmp_path / "run")]))
     assert "**PyTorch 2.13.0 is fastest.**" in text or "cannot be told apart" in text
     assert "| torch-2.9.1-cu128 |" in text
-    assert "- CNN on CIFAR-10, training, NVIDIA H200: CUDA 12.6 → 12.8" in text
+    assert "- CNN on CIFAR-10, training, NVIDIA H200, fp32, quick: CUDA 12.6 → 12.8" in text
     assert "Not ranked: tensorflow-2.21.0-cpu (failed)." in text
 
 

@@ -274,6 +274,9 @@ def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> No
     cell = next(one.cell for one in read_runs([run]) if one.repeats)
     seconds = [6.0 + at / 10 for at in range(400)]
     columns = {
+        "run_id": [cell.run_id] * 400,
+        "cell_id": [cell.cell_id] * 400,
+        "repeat": [1] * 400,
         "device": ["GPU-1"] * 400,
         "seconds": seconds,
         "sm_megahertz": [1980.0] * 400,

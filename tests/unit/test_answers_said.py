@@ -1,0 +1,112 @@
+"""What the answers say of cells that did not end, learned too little, or were measured once; and what speed-ups say of unsteady ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports import across, figure, findings, scaling, summary, tables
+from reports.model import Tables
+from reports.render import page
+from runner.store import arrow_schema
+from tests.fixtures import synthetic
+
+FULL = {"data_source": "files", "short": False}
+
+
+def caveats(data: Tables, device: str) -> str:
+    found = (one for one in findings.findings(data) if one.group.key.device == device)
+    return " ".join(words for one in found for words in one.caveats)
+
+
+def full_run(folder: Path, accuracy: float) -> Tables:
+    """One GPU's cell of a whole run on real data, and two more that are not."""
+    synthetic.make_run(folder, windows=6)
+    synthetic.add_scaling(folder, {1: 0.1}, preset="full", accuracy={1: accuracy})
+    for path in (folder / "cells").glob("*.r1.parquet"):
+        rows = pq.read_table(path).to_pylist()
+        if rows[0]["preset"] == "full":
+            pq.write_table(pa.Table.from_pylist([{**rows[0], **FULL}], schema=arrow_schema("cells")), path)
+    return tables.load([folder])
+
+
+def test_a_full_run_that_ends_outside_its_band_is_said_beside_its_speed(tmp_path: Path) -> None:
+    low = full_run(tmp_path / "low", 0.62)
+    said = "Outside what a correct full run reaches (accuracy 0.75 to 0.8): PyTorch 2.13.0 (0.620)."
+    assert said in caveats(low, "Synthetic GPU")
+    assert "outside the band" in page(low)
+    assert said not in caveats(low, synthetic.CPU), "a quick run on generated data is held against no band"
+    right = full_run(tmp_path / "right", 0.77)
+    assert "Outside" not in caveats(right, "Synthetic GPU")
+    assert "outside the band" not in page(right)
+
+
+def test_a_cell_that_did_not_end_is_called_so(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"repeats": 2})
+    said = caveats(tables.load([folder]), synthetic.CPU)
+    assert "PyTorch 2.13.0 (did not end)" in said
+    assert "missing" not in said
+
+
+def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=6, manifest={"repeats": 1})
+    one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
+    for path in folder.glob(f"*/{one}.r2.parquet"):
+        path.unlink()
+    said = caveats(tables.load([folder]), synthetic.CPU)
+    assert "One repeat of PyTorch 2.13.0: the intervals do not say" in said
+    assert "One repeat each" not in said
+
+
+def test_counts_of_one_model_are_not_counted_as_devices(tmp_path: Path) -> None:
+    folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.105, 4: 0.11})
+    title = findings.title(tables.load([folder]))
+    assert title == f"JAX, PyTorch and TensorFlow 2 on {synthetic.CPU} and Synthetic GPU"
+
+
+def slowed(row: dict[str, Any]) -> dict[str, Any]:
+    """A window of the second half takes a third longer."""
+    return {**row, "seconds": row["seconds"] * (4 / 3 if row["index"] >= 24 else 1)}
+
+
+def test_the_speed_up_of_an_unsteady_cell_spans_its_levels(tmp_path: Path) -> None:
+    folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.1})
+    path = folder / "samples" / f"{synthetic.scaled_cell(2)['id']}.r1.parquet"
+    rows = [slowed(row) for row in pq.read_table(path).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema("samples")), path)
+    (found,) = scaling.scalings(tables.load([folder]))
+    two = found.points[1]
+    assert two.cells[0].shifts
+    for estimate, before in ((two.speed_up, 2.0), (two.rate, 1280.0)):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < 0.77 * before
+        assert estimate.high > 0.98 * before
+
+
+def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) -> None:
+    half = dict.fromkeys(synthetic.LEVELS, 0.5)
+    folders = [
+        synthetic.make_run(tmp_path / "a", repeats=3, windows=20),
+        synthetic.make_run(tmp_path / "b", repeats=3, windows=20, slower=half, everywhere={"device_model": "Zippy"}),
+        synthetic.make_run(tmp_path / "c", repeats=3, windows=20, slower=half, everywhere={"precision": "amp-bf16"}),
+    ]
+    data = tables.load(folders)
+    said = "\n".join(findings.changes(data, across.ladders(data)))
+    gru = "GRU on IMDB reviews, training"
+    share = r"[45]\d\.\d\u00a0%( to [45]\d\.\d\u00a0%)? less time in 2 of 2 cells\."
+    assert re.search(f"^{gru}, fp32, preset quick: {synthetic.CPU} → Zippy: the median step takes {share}$", said, re.M)
+    assert re.search(
+        f"^{gru}, {synthetic.CPU}, preset quick: fp32 → amp-bf16: the median step takes {share}$", said, re.M
+    )
+    assert "less time in 2 of 2 cells." in summary.markdown(data)
+
+
+def test_a_long_name_beside_an_axis_is_cut_without_a_note_that_takes_the_plots_room() -> None:
+    assert figure.tick("short") == "short"
+    assert figure.tick("x" * 100 + " · eager · monday") == "x" * 27 + "…<br>eager · monday"
+    assert figure.tick("<b>") == "&lt;b&gt;"

@@ -1,0 +1,173 @@
+"""What no run writes: a stored run with it is refused in a sentence that names file and field, and one cell's nonsense spoils no report."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from bench import weights
+from bench.data.files import MARKER, vouch
+from bench.errors import DataError
+from bench.protocol import ProtocolError, check
+from reports import render
+from reports.render import moment
+from reports.tables import load
+from runner.cli import app
+from runner.store import RunStore, StoreError, arrow_schema
+from tests.fixtures import synthetic
+
+ENTRY = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.make_run(tmp_path_factory.mktemp("faults") / "run", windows=20)
+
+
+def changed(folder: Path, table: str, column: str, value: Any) -> tuple[Path, bytes]:
+    """Write `value` into every row of a cell's table; the file's path and what it held."""
+    path = folder / table / f"{ENTRY['id']}.r1.parquet"
+    kept = path.read_bytes()
+    rows = [{**row, column: value} for row in pq.read_table(path).to_pylist()]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(table)), path)
+    return path, kept
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "said"),
+    [
+        ("cells", "repeat", None, "repeat is missing in 1 of 1 rows"),
+        ("samples", "index", None, "index is missing"),
+        ("samples", "items", None, "items is missing"),
+        ("samples", "seconds", math.inf, "seconds is inf"),
+        ("samples", "seconds", 1e308, r"seconds is 1e\+308"),
+        ("metrics", "step", None, "step is missing"),
+        ("telemetry", "power_watts", -math.inf, "power_watts is inf"),
+    ],
+)
+def test_a_file_with_what_no_run_writes_is_named_with_its_column(
+    made: Path, table: str, column: str, value: Any, said: str
+) -> None:
+    path, kept = changed(made, table, column, value)
+    try:
+        with pytest.raises(StoreError, match=f"{path.name}: {said}.*; remove or restore it"):
+            load([made])
+    finally:
+        path.write_bytes(kept)
+
+
+def test_a_file_of_other_columns_is_no_table_of_a_run(made: Path) -> None:
+    path = made / "samples" / "other.parquet"
+    pq.write_table(pa.table({"colour": ["red"]}), path)
+    try:
+        with pytest.raises(StoreError, match="other.parquet: run_id is missing"):
+            load([made])
+    finally:
+        path.unlink()
+
+
+def test_a_loss_that_diverged_is_a_result_and_no_fault(made: Path) -> None:
+    path, kept = changed(made, "metrics", "value", 1e30)
+    try:
+        assert max(load([made]).cells[0].repeats[0].curves[0].values) == 1e30
+    finally:
+        path.write_bytes(kept)
+
+
+def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(made: Path) -> None:
+    path, kept = changed(made, "samples", "seconds", 5e-324)
+    try:
+        cell = next(cell for cell in load([made]).cells if cell.cell_id == ENTRY["id"])
+        assert cell.step is None
+        assert cell.unranked == "no steady window"
+    finally:
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"plan": None}, "plan is not a list"),
+        ({"plan": ["a"]}, r"plan\[0\] is not an object"),
+        ({"plan": [{**ENTRY, "id": 5}]}, r"plan\[0\]\.id is not a text"),
+        ({"plan": [{**ENTRY, "devices": "x"}]}, r"plan\[0\]\.devices is not a whole number"),
+        ({"host": {}}, r"host\.cpu_model is missing"),
+        ({"host": 5}, "host is not an object"),
+        ({"host": {**synthetic.HOST, "memory_bytes": "much"}}, r"host\.memory_bytes is not a whole number"),
+        ({"argv": [5]}, "argv is not a list of texts"),
+        ({"repeats": "three"}, "repeats is not a whole number"),
+        ({"created": 5}, "created is not a text"),
+        ({"reused": [{"cell_id": []}]}, r"reused\[0\]\.cell_id is not a text"),
+        ({"reused": 5}, "reused is not a list"),
+    ],
+)
+def test_a_manifest_that_no_reader_could_use_is_refused_by_field(tmp_path: Path, change: Any, said: str) -> None:
+    store = RunStore(synthetic.make_run(tmp_path / "run", windows=1))
+    store.write_manifest({**store.manifest(), **change})
+    with pytest.raises(StoreError, match=f"run.json: {said}; restore it"):
+        load([tmp_path / "run"])
+
+
+def test_a_manifest_of_a_thousand_brackets_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(StoreError, match="is not JSON"):
+        RunStore(tmp_path).manifest()
+
+
+def test_a_weight_file_and_a_list_of_sums_of_a_thousand_brackets_are_damaged_data(tmp_path: Path) -> None:
+    nested = b"[" * 100_000
+    weight_file, marker = tmp_path / "net.safetensors", tmp_path / MARKER
+    weight_file.write_bytes(struct.pack("<Q", len(nested)) + nested)
+    marker.write_bytes(nested)
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(DataError, match="is no readable safetensors file"):
+        weights.read(str(weight_file), [])
+    with pytest.raises(DataError, match="is damaged"):
+        vouch(str(tmp_path), {"a": ""}, "md5", "the archive")
+
+
+def test_a_damaged_file_is_named_when_a_run_is_resumed(tmp_path: Path) -> None:
+    store = RunStore(synthetic.make_run(tmp_path / "run", windows=1))
+    path = store.folder / "cells" / f"{ENTRY['id']}.r1.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(StoreError, match=path.name):
+        store.finished()
+
+
+@pytest.mark.parametrize(("field", "value"), [("seconds", 1e308), ("begin", 2e10)])
+def test_a_cell_that_tells_centuries_breaks_the_protocol(field: str, value: float) -> None:
+    sample = {"event": "sample", "t": 1.0, "v": 1, "index": 0, "stage": "steady"}
+    sample |= {"begin": 0.5, "seconds": 0.1, "steps": 1, "items": 64}
+    check(sample)
+    with pytest.raises(ProtocolError, match=f"sample.{field}"):
+        check({**sample, field: value})
+
+
+def test_a_clock_that_tells_no_year_spoils_no_report(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"started_unix": 1e17})
+    render([folder], tmp_path / "report.html")
+    assert moment(1e17) == moment(None) == "–"
+    assert moment(0.0) == "1970-01-01 00:00:00"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"settings": [], "versions": 5}'])
+def test_an_environment_that_is_none_is_shown_as_text_or_left_out(tmp_path: Path, text: str) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"environment_json": text})
+    render([folder], tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("output", ["", "file/report.html"])
+def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, output: str) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    (tmp_path / "file").write_text("")
+    ended = CliRunner().invoke(app, ["report", str(folder), "--output", str(tmp_path / output)])
+    assert ended.exit_code == 2
+    assert "cannot be written" in ended.output
+    assert isinstance(ended.exception, SystemExit)
