@@ -34,7 +34,7 @@ def words(values: list[str] | None) -> tuple[str, ...]:
 
 def counts(text: str) -> tuple[int, ...]:
     """Numbers of devices between commas, each once."""
-    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
+    if not all(word.strip().isdecimal() and 0 < int(word) < 10_000 for word in text.split(",")):
         could_not_start(
             ValueError(f"--devices: {text!r} is not a number of devices, or several between commas like 1,2,4")
         )
@@ -108,7 +108,9 @@ def matrix(
     ] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full.")] = "quick",
     engine: Annotated[str, typer.Option(help="auto, docker, venv or host (the interpreter it is in).")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
+    ] = 1,
     repeats: Annotated[int, typer.Option(help="How often each cell is run, in shuffled blocks.", min=1)] = 1,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
@@ -140,6 +142,10 @@ def matrix(
 
     from runner import matrix as command
 
+    if resume is not None and dry_run:
+        could_not_start(
+            ValueError("--resume and --dry-run: give one of them; a run goes on with the plan that it began with")
+        )
     if preset not in ("quick", "standard", "full"):
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     if scaling not in ("weak", "strong"):
@@ -173,10 +179,10 @@ def matrix(
             from runner.plan_output import print_plan
 
             return print_plan(command.look_ahead(options), as_json)
-        begin = command.resume(resume, out) if resume else command.start(options, sys.argv)
+        begin = command.resume(resume, out) if resume is not None else command.start(options, sys.argv)
         prospect, run, manifest = begin
         command.say_where(prospect)
-        code = command.execute(prospect, run)
+        code = command.execute(prospect, run, resumed=resume is not None)
         if as_json:
             typer.echo(json.dumps(command.summary(run, manifest), indent=2))
     except command.USER_ERRORS as error:

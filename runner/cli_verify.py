@@ -75,7 +75,9 @@ def verify(
         float | None,
         typer.Option(help="What counts as equal, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
+    ] = 1,
     timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
     base_image: Annotated[
         str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")

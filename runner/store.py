@@ -184,6 +184,18 @@ TABLES: dict[str, list[tuple[str, str]]] = {
 }
 
 
+# What every reader of run.json relies on, beside schema_version.
+_MANIFEST: dict[str, type] = {
+    "run_id": str,
+    "created": str,
+    "preset": str,
+    "repeats": int,
+    "engine": str,
+    "plan": list,
+    "bench_sha256": str,
+}
+
+
 class StoreError(Exception):
     """A stored file that cannot be used; the message names it and says what to do."""
 
@@ -250,6 +262,13 @@ class RunStore:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
         if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
+        for name, kind in _MANIFEST.items():
+            if not isinstance(manifest.get(name), kind):
+                raise StoreError(
+                    f"{path}: {name}: it is missing or is no {kind.__name__}; restore the file, or leave this run out"
+                )
+        if not all(isinstance(cell, dict) and isinstance(cell.get("id"), str) for cell in manifest["plan"]):
+            raise StoreError(f"{path}: plan: a cell has no id; restore the file, or leave this run out")
         return manifest
 
     def write_repeat(self, cell_id: str, repeat: int, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -280,12 +299,20 @@ class RunStore:
         write_bytes(self.folder / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
     def finished(self) -> dict[tuple[str, int], str]:
-        """(cell id, repeat) -> status, of every repeat that has ended."""
+        """(cell id, repeat) -> status, of every repeat that has ended. Raises StoreError."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         ended: dict[tuple[str, int], str] = {}
         for path in sorted((self.folder / "cells").glob("*.r*.parquet")):
-            for row in pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist():
+            try:
+                rows = pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                why = f"it cannot be read as a cells table ({error})"
+                raise StoreError(
+                    f"{path}: {why}; restore it, or remove it and --resume measures that cell again"
+                ) from None
+            for row in rows:
                 ended[(row["cell_id"], row["repeat"])] = row["status"]
         return ended
 
