@@ -180,7 +180,13 @@ def matrix(
 
             return print_plan(command.look_ahead(options), as_json)
         begin = command.resume(resume, out) if resume is not None else command.start(options, sys.argv)
-        prospect, run, manifest = begin
+    except (*command.USER_ERRORS, OSError) as error:
+        could_not_start(error)
+    except KeyboardInterrupt:
+        typer.echo("runner: interrupted before a cell was started", err=True)
+        raise typer.Exit(1) from None
+    prospect, run, manifest = begin
+    try:
         command.say_where(prospect)
         code = command.execute(prospect, run, resumed=resume is not None)
         if as_json:
@@ -191,7 +197,7 @@ def matrix(
         typer.echo(f"runner: {error}; what had ended before is kept, and --resume goes on from there", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        typer.echo("runner: interrupted before a cell was started", err=True)
+        typer.echo(f"runner: interrupted; go on with: runner matrix --resume {run.run_id}", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(code)
 
@@ -255,7 +261,7 @@ def report(
         else:
             render(folders, output, source_digest(BENCH))
             typer.echo(str(output))
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         could_not_start(error)
 
 

@@ -114,6 +114,8 @@ class DockerEngine:
         try:
             digest = build.build(image, self._base_image, say, client=self._client)
             digest = registry.identity(self._client, image, digest)
+        except build.EngineLostError as error:
+            raise EngineGoneError(str(error)) from error
         except build.BuildError as error:
             raise EngineError(str(error)) from error
         return Prepared(image, digest, ("python", "-m", "bench"))

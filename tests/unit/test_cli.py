@@ -385,6 +385,8 @@ def test_a_report_is_made_of_the_newest_run_or_of_those_named(
     run()
     out, page = ["--out", str(tmp_path / "results")], tmp_path / "page.html"
     assert runner("report", "-o", str(page), *out).returncode == 0
+    nowhere = runner("report", "-o", "/proc/nowhere/page.html", *out)
+    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (2, False)
     assert folder_of(tmp_path).name in page.read_text()
     ended = runner("report", "nowhere", "-o", str(page), *out)
     assert ended.returncode == 2

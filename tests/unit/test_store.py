@@ -150,3 +150,18 @@ def test_a_damaged_file_is_named(run: RunStore) -> None:
         run.finished()
     with pytest.raises(StoreError, match=str(damaged)):
         store.read([run.folder], "cells")
+
+
+def test_a_device_a_pipe_or_a_link_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """As root, `-o /dev/null` would else put a file in its place."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    store.write_bytes(pipe, b"read me")
+    assert os.read(reader, 100) == b"read me"
+    os.close(reader)
+    assert pipe.is_fifo()
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    store.write_bytes(link, b"new")
+    assert (link.is_symlink(), file.read_bytes()) == (True, b"new")
