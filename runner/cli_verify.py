@@ -28,13 +28,17 @@ reference_app = typer.Typer(
 )
 
 
-def shelf(folder: Path | None) -> Shelf:
-    """The user's references, then those that ship with the package."""
+def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
+    """The user's references, then those that ship with the package. Raises SavedError for a folder that is none."""
     import os
 
-    from runner.references.saved import SHIPPED, Shelf
+    from runner.references.saved import SHIPPED, SavedError, Shelf
 
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    if folder and folder.exists() and not folder.is_dir():
+        raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
+    if folder and not folder.exists() and not to_write:
+        typer.echo(f"--references: {folder} is not there, so there are only the references that ship", err=True)
     return Shelf([folder or home / "dlbench" / "references", SHIPPED])
 
 
@@ -165,7 +169,7 @@ def reference_save(
 
     with _user_errors():
         made = reference_of(run_folder(run, out), name, runner_version())
-        path = shelf(references).put(made, replace)
+        path = shelf(references, to_write=True).put(made, replace)
         typer.echo(f"{path} {len(made.cells)} cells sha256:{made.sha256}")
 
 
@@ -244,7 +248,7 @@ def reference_import(
 
     with _user_errors():
         found = read(file)
-        typer.echo(f"{shelf(references).put(found, replace)} sha256:{found.sha256}")
+        typer.echo(f"{shelf(references, to_write=True).put(found, replace)} sha256:{found.sha256}")
 
 
 @contextlib.contextmanager

@@ -208,8 +208,8 @@ def execute(prospect: Prospect, run: store.RunStore, resumed: bool = False) -> i
         if resumed:
             _take_up(run, ended)
         jobs = [job for job in prospect.jobs if (job.cell.id, job.repeat) not in ended]
-        boards = [gpu.board for gpu in prospect.machine.gpus] if _needs_gpus(jobs) else []
-        stack.enter_context(lease.hold(boards, run.run_id, _say, options.wait))
+        boards = [gpu.board for gpu in prospect.machine.gpus] if needs_gpus(jobs) else []
+        stack.enter_context(lease.hold(boards, run.run_id, say, options.wait))
         site = Site(
             engine=prospect.engine,
             run=run,
@@ -247,15 +247,17 @@ def _profiled(prospect: Prospect) -> frozenset[str]:
     can = frameworks.with_profiler()
     planned = {cell.framework for cell in prospect.plan.cells}
     if planned - can:
-        _say(f"no profile of {', '.join(sorted(planned - can))}: the bench reads no profiler of theirs")
+        say(f"no profile of {', '.join(sorted(planned - can))}: the bench reads no profiler of theirs")
     return can
 
 
-def _needs_gpus(jobs: Sequence[Job]) -> bool:
+def needs_gpus(jobs: Sequence[Job]) -> bool:
+    """Whether any of these jobs takes a GPU."""
     return any(job.cell.device_kind == "cuda" for job in jobs)
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
+    """Tell the user, beside what a script reads."""
     print(sentence, file=sys.stderr, flush=True)
 
 
@@ -299,16 +301,15 @@ def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
     report = run.folder / "report.html"
     if ended:
         render([run.folder], report, source_digest(workloads.BENCH))
-    say = sys.stderr
     print(f"{len(ended) - failed} ok, {failed} failed, {len(missing)} not run, "
-          f"{len(prospect.plan.skips)} left out as planned", file=say)  # fmt: skip
-    print(f"results  {run.folder}", file=say)
+          f"{len(prospect.plan.skips)} left out as planned", file=sys.stderr)  # fmt: skip
+    print(f"results  {run.folder}", file=sys.stderr)
     if ended:
-        print(f"report   {report}", file=say)
+        print(f"report   {report}", file=sys.stderr)
     if missing:
         how = "interrupted" if interrupted else "not all was run"
         print(f"{how}; what had ended is kept. Go on with: runner matrix --resume {run.run_id}"
-              + ("" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"), file=say)  # fmt: skip
+              + ("" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"), file=sys.stderr)  # fmt: skip
     return SOME_FAILED if failed or missing else OK
 
 
@@ -331,7 +332,7 @@ def summary(run: store.RunStore, manifest: Mapping[str, Any]) -> dict[str, Any]:
 def _observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[schedule.Observer]:
     from rich.console import Console
 
-    lanes = max(1, len({gpu.board for gpu in prospect.machine.gpus})) if _needs_gpus(jobs) else 1
+    lanes = max(1, len({gpu.board for gpu in prospect.machine.gpus})) if needs_gpus(jobs) else 1
     expected = prospect.expected_seconds(jobs) * lanes / max(1, len(jobs))
     remaining = progress.Remaining(len(jobs), expected, lanes)
     console = Console(stderr=True)
