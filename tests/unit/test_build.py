@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import tarfile
 import threading
@@ -14,7 +15,8 @@ import pytest
 
 from bench.protocol import source_digest
 from runner import build
-from runner.catalog import Image, load_catalog
+from runner.catalog import PROJECT, Image, load_catalog
+from runner.engines.venv import OLD_PIP
 
 
 @pytest.fixture
@@ -146,3 +148,8 @@ def test_an_engine_that_is_killed_while_it_builds_is_told_as_that(
         ):
             build.build(image, logs=tmp_path / "logs")
         server.shutdown()
+
+
+def test_old_pythons_get_the_same_pip_by_its_hash_in_containers_and_in_environments() -> None:
+    assert f'echo "{OLD_PIP}"' in (PROJECT / "Dockerfile.base").read_text()
+    assert re.fullmatch(r"pip==\S+ --hash=sha256:[0-9a-f]{64}", OLD_PIP)
