@@ -20,7 +20,6 @@ app = typer.Typer(
 app.add_typer(cli_images.app, name="images")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
-Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
 
 Margin = Annotated[
     float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
@@ -68,8 +67,13 @@ def stored_runs(out: Path) -> list[Path]:
 
 
 def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
-    """The folders of runs given by id or folder; the newest run where none is given."""
-    return [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else stored_runs(out)[-1:]
+    """The folders of runs given by id or folder, each once; the newest run where none is given."""
+    if not runs:
+        return stored_runs(out)[-1:]
+    found = [out / run if (out / run).is_dir() else Path(run) for run in runs]
+    return [
+        folder for at, folder in enumerate(found) if folder.resolve() not in {each.resolve() for each in found[:at]}
+    ]
 
 
 @app.command()
@@ -99,9 +103,9 @@ def matrix(
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
-    frameworks: Words = None,
-    workloads: Words = None,
-    precision: Words = None,
+    frameworks: Annotated[list[str] | None, typer.Option(help="Names between commas; default: all.")] = None,
+    workloads: Annotated[list[str] | None, typer.Option(help="Names between commas; default: all.")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="Names between commas; default: fp32.")] = None,
     modes: Annotated[
         list[str] | None,
         typer.Option(help="How frameworks compile: default, or e.g. default,compile; all: each that they declare."),
@@ -112,9 +116,18 @@ def matrix(
         int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
     ] = 1,
     repeats: Annotated[int, typer.Option(help="How often each cell is run, in shuffled blocks.", min=1)] = 1,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which a cell is taken to hang; default: 900 (quick), 3600 (standard), 172800 (full).",
+            min=1,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that was interrupted.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Go on with a run that was interrupted, with the options that it began with."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; start nothing.")] = False,
     data: Annotated[
         Path | None,
@@ -137,7 +150,10 @@ def matrix(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run every image, framework and workload on the devices of this machine, and write results and a report."""
+    """Run every image, framework and workload on the devices of this machine, and write results and a report.
+
+    Exit code 0: all cells are ok; 1: some failed or were not run; 2: it could not start.
+    """
     import json
 
     from runner import matrix as command

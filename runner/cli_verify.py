@@ -82,7 +82,13 @@ def verify(
     seed: Annotated[
         int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
     ] = 1,
-    timeout: Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which a cell is taken to hang; default: 900 (quick), 3600 (standard), 172800 (full).",
+            min=1,
+        ),
+    ] = None,
     base_image: Annotated[
         str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
     ] = None,
@@ -97,7 +103,7 @@ def verify(
     """
     from runner import matrix
     from runner import verify as command
-    from runner.cli import could_not_start, words
+    from runner.cli import chosen_runs, could_not_start, words
     from runner.references.saved import SavedError
     from runner.store import StoreError
 
@@ -122,7 +128,7 @@ def verify(
     try:
         there = shelf(references)
         known = [there.find(name) for name in reference] if reference else there.all()
-        folders = [run_folder(name, out) for name in run] if run else command.measure_here(options, sys.argv, each_gpu)
+        folders = chosen_runs(run, out) if run else command.measure_here(options, sys.argv, each_gpu)
         found = command.assess(folders, known, margin / 100 if margin else None)
         found = command.with_fleets(found) if each_gpu else found
         if not found.findings:
@@ -195,12 +201,12 @@ def reference_show(
     as_json: Json = False,
 ) -> None:
     """Show a reference's cells; or the published numbers, with a machine of yours beside K80, P100 and V100."""
-    from runner.cli import words
+    from runner.cli import chosen_runs, words
     from runner.references import show
 
     with _user_errors():
         if name == "published":
-            folders = [run_folder(each, out) for each in run or ()]
+            folders = chosen_runs(run, out) if run else []
             show.print_published(workload, words(gpu) or show.GPUS, folders, as_json)
         else:
             show.print_reference(shelf(references).find(name), workload, as_json)

@@ -19,9 +19,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner import store
+from runner import cli, store
 from runner.catalog import PROJECT, load_catalog
 from runner.workloads import adapters, load_workloads
+from tests.fixtures.synthetic import make_run
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -394,6 +395,13 @@ def test_a_report_is_made_of_the_newest_run_or_of_those_named(
 
 
 # --- starting
+
+
+def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", repeats=2)
+    make_run(tmp_path / "b", repeats=2)
+    out = cli.chosen_runs([str(tmp_path / "a"), "b", "a", "./a/"], tmp_path)
+    assert [folder.resolve().name for folder in out] == ["a", "b"]
 
 
 def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -> None:
