@@ -19,6 +19,9 @@ from runner.record import Recorder, judge, wrong_device
 # Between the signal that asks a hanging cell for its stack and the one that ends it.
 _DUMP_SECONDS = 3.0
 
+# An engine that did not answer when a cell was to be ended is asked again after so long.
+_KILL_AGAIN_SECONDS = 30.0
+
 # How a cell ends whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
 _SHUTDOWN_SECONDS = 2.0
@@ -98,17 +101,22 @@ class Attempt:
             recorder.close()
             raise
         recording = site.monitor.begin(self.boards, running, self.slot.cpus)
-        with self._lock:
-            self._running, self._recording = running, recording
-            if self.stopped:
-                running.stop()
         try:
+            with self._lock:
+                self._running, self._recording = running, recording
+                if self.stopped:
+                    running.stop()
             ended = self._follow(running, recorder)
+        except BaseException as error:
+            if not isinstance(error, EngineError):  # a full disk: nobody reads the cell any more, and it must not go on
+                _try(running.stop)
+                _try(running.wait)
+            raise
         finally:
-            recorder.close()
             site.monitor.end(recording)
             with self._lock:
                 self._running = None
+            recorder.close()
         self.lost = self.lost or recording.lost or (telemetry.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
@@ -126,11 +134,10 @@ class Attempt:
         if running is None or recording is None:
             return
         if recording.lost and self.lost is None:
-            self.lost = recording.lost
-            _try(running.stop)
-        elif self._kill_at is not None:
+            self.lost, self._kill_at = recording.lost, now
+        if self._kill_at is not None:
             if now >= self._kill_at:
-                self._kill_at = float("inf")
+                self._kill_at = now + _KILL_AGAIN_SECONDS
                 _try(running.stop)
         elif hang := self._hang(now):
             self._ended_by, self._kill_at = hang, now + _DUMP_SECONDS
@@ -192,7 +199,7 @@ class Attempt:
             exit_code=ended.code,
             wall_seconds=wall,
             hint=advice if status != "ok" or recording.xids else None,
-            **telemetry.summary(rows, recorder.samples),
+            **telemetry.summary(rows, recorder.samples, recording.step),
         )
         tables["telemetry"] = rows
         name = store.file_name(cell.id, self.job.repeat)
@@ -213,7 +220,7 @@ def _told(xids: Sequence[tuple[str, int]]) -> str:
     return "the NVIDIA driver reported " + ", ".join(f"Xid {n} ({hints.xid(n)[0]})" for _, n in dict.fromkeys(xids))
 
 
-def _try(action: Callable[[], None]) -> None:
+def _try(action: Callable[[], object]) -> None:
     """An engine that does not answer cannot end a cell; what it left is swept when it does."""
     with contextlib.suppress(EngineError):
         action()

@@ -42,6 +42,10 @@ class BuildError(Exception):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
 
 
+class EngineLostError(BuildError):
+    """The connection to the engine broke; what was being made may be made again when it is back."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """All that a build depends on, and the names that follow from it."""
@@ -178,6 +182,8 @@ def build(
     """
     import docker
     from docker.errors import DockerException
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
 
     wanted = recipe(image, base_image)
     say = say or (lambda _: None)
@@ -193,6 +199,8 @@ def build(
         return digest
     except DockerException as error:
         raise BuildError(f"building {image.name}: the Docker Engine answers: {error}") from error
+    except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
+        raise EngineLostError(f"building {image.name}: the connection to the Docker Engine broke: {error}") from error
 
 
 def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> str:

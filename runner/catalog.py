@@ -270,11 +270,6 @@ def read_pins(path: Path) -> list[Pin]:
     return pins
 
 
-def read_lock(path: Path) -> dict[str, str]:
-    """A lock's requirements, name -> version. Raises CatalogError for a line that is not a pin with a sha256."""
-    return {pin.name: pin.version for pin in read_pins(path)}
-
-
 def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     path = folder / "image.toml"
     if not NAME.fullmatch(folder.name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -86,6 +87,11 @@ def measure(
                 running.stop()
                 break
         ended = running.wait()
+    except BaseException:  # Ctrl-C: the probe must not stay behind
+        with contextlib.suppress(EngineError):
+            running.stop()
+            running.wait()
+        raise
     finally:
         timer.cancel()
     if ended.code != 0 or len(printed) > _MAX_BYTES:

@@ -20,7 +20,6 @@ app = typer.Typer(
 )
 app.add_typer(cli_images.app, name="images")
 
-Words = Annotated[list[str] | None, typer.Option(help="Names between commas; may be given more than once.")]
 
 Margin = Annotated[
     float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
@@ -34,7 +33,7 @@ def words(values: list[str] | None) -> tuple[str, ...]:
 
 def counts(text: str) -> tuple[int, ...]:
     """Numbers of devices between commas, each once."""
-    if not all(word.strip().isdigit() and int(word) > 0 for word in text.split(",")):
+    if not all(word.strip().isdecimal() and 0 < int(word) < 10_000 for word in text.split(",")):
         could_not_start(
             ValueError(f"--devices: {text!r} is not a number of devices, or several between commas like 1,2,4")
         )
@@ -68,8 +67,13 @@ def stored_runs(out: Path) -> list[Path]:
 
 
 def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
-    """The folders of runs given by id or folder; the newest run where none is given."""
-    return [out / run if (out / run).is_dir() else Path(run) for run in runs] if runs else stored_runs(out)[-1:]
+    """The folders of runs given by id or folder, each once; the newest run where none is given."""
+    if not runs:
+        return stored_runs(out)[-1:]
+    found = [out / run if (out / run).is_dir() else Path(run) for run in runs]
+    return [
+        folder for at, folder in enumerate(found) if folder.resolve() not in {each.resolve() for each in found[:at]}
+    ]
 
 
 @app.command()
@@ -99,9 +103,9 @@ def matrix(
     images: Annotated[
         list[str] | None, typer.Option(help="Image names or patterns like 'torch-*'; default: all.")
     ] = None,
-    frameworks: Words = None,
-    workloads: Words = None,
-    precision: Words = None,
+    frameworks: Annotated[list[str] | None, typer.Option(help="Names between commas; default: all.")] = None,
+    workloads: Annotated[list[str] | None, typer.Option(help="Names between commas; default: all.")] = None,
+    precision: Annotated[list[str] | None, typer.Option(help="Names between commas; default: fp32.")] = None,
     modes: Annotated[
         list[str] | None,
         typer.Option(help="How frameworks compile: default, or e.g. default,compile; all: each that they declare."),
@@ -112,7 +116,10 @@ def matrix(
     repeats: Annotated[int, typer.Option(help="How often each cell is run, in shuffled blocks.", min=1)] = 1,
     timeout: Timeout = None,
     out: Out = Path("results"),
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that was interrupted.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Go on with a run that was interrupted, with the options that it began with."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; start nothing.")] = False,
     data: Annotated[
         Path | None,
@@ -135,11 +142,18 @@ def matrix(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run every image, framework and workload on the devices of this machine, and write results and a report."""
+    """Run every image, framework and workload on the devices of this machine, and write results and a report.
+
+    Exit code 0: all cells are ok; 1: some failed or were not run; 2: it could not start.
+    """
     import json
 
     from runner import matrix as command
 
+    if resume is not None and dry_run:
+        could_not_start(
+            ValueError("--resume and --dry-run: give one of them; a run goes on with the plan that it began with")
+        )
     if preset not in ("quick", "standard", "full"):
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     if scaling not in ("weak", "strong"):
@@ -173,10 +187,16 @@ def matrix(
             from runner.plan_output import print_plan
 
             return print_plan(command.look_ahead(options), as_json)
-        begin = command.resume(resume, out) if resume else command.start(options, sys.argv)
-        prospect, run, manifest = begin
+        begin = command.resume(resume, out) if resume is not None else command.start(options, sys.argv)
+    except (*command.USER_ERRORS, OSError) as error:
+        could_not_start(error)
+    except KeyboardInterrupt:
+        typer.echo("runner: interrupted before a cell was started", err=True)
+        raise typer.Exit(1) from None
+    prospect, run, manifest = begin
+    try:
         command.say_where(prospect)
-        code = command.execute(prospect, run)
+        code = command.execute(prospect, run, resumed=resume is not None)
         if as_json:
             typer.echo(json.dumps(command.summary(run, manifest), indent=2))
     except command.USER_ERRORS as error:
@@ -185,7 +205,7 @@ def matrix(
         typer.echo(f"runner: {error}; what had ended before is kept, and --resume goes on from there", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        typer.echo("runner: interrupted before a cell was started", err=True)
+        typer.echo(f"runner: interrupted; go on with: runner matrix --resume {run.run_id}", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(code)
 

@@ -53,14 +53,14 @@ def _chosen(names: list[str] | None, locks: bool = True) -> list[Image]:
 
 
 def _client() -> DockerClient:
-    import docker
-
     from runner.build import BuildError
+    from runner.engines.base import EngineError
+    from runner.engines.docker import connect
 
     try:
-        return docker.from_env(version="auto")
-    except docker.errors.DockerException as error:
-        raise BuildError(f"no Docker Engine answers: {error}") from None
+        return connect()
+    except EngineError as error:
+        raise BuildError(str(error)) from None
 
 
 @app.command("list")
@@ -225,7 +225,10 @@ def lock(
     from runner.lock import make_lock
 
     with _told():
-        day = datetime.date.fromisoformat(date) if date else datetime.date.today()
+        try:
+            day = datetime.date.fromisoformat(date) if date else datetime.date.today()
+        except ValueError:
+            _stop(f"--date: {date!r} is no day; write it like 2026-11-20")
         for image in _chosen(names, locks=False):
             typer.echo(str(make_lock(image, day, _say)))
 

@@ -12,5 +12,13 @@ Out = Annotated[Path, typer.Option(help="Folder of the results.")]
 BaseImage = Annotated[
     str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
 ]
-Seed = Annotated[int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0)]
-Timeout = Annotated[float | None, typer.Option(help="Seconds after which a cell is taken to hang.", min=1)]
+Seed = Annotated[
+    int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which a cell is taken to hang; default: 900 (quick), 3600 (standard), 172800 (full).",
+        min=1,
+    ),
+]

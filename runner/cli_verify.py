@@ -28,13 +28,17 @@ reference_app = typer.Typer(
 )
 
 
-def shelf(folder: Path | None) -> Shelf:
-    """The user's references, then those that ship with the package."""
+def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
+    """The user's references, then those that ship with the package. Raises SavedError for a folder that is none."""
     import os
 
-    from runner.references.saved import SHIPPED, Shelf
+    from runner.references.saved import SHIPPED, SavedError, Shelf
 
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    if folder and folder.exists() and not folder.is_dir():
+        raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
+    if folder and not folder.exists() and not to_write:
+        typer.echo(f"--references: {folder} is not there, so there are only the references that ship", err=True)
     return Shelf([folder or home / "dlbench" / "references", SHIPPED])
 
 
@@ -89,7 +93,7 @@ def verify(
     """
     from runner import matrix
     from runner import verify as command
-    from runner.cli import could_not_start, words
+    from runner.cli import chosen_runs, could_not_start, words
     from runner.references.saved import SavedError
     from runner.store import StoreError
 
@@ -114,7 +118,7 @@ def verify(
     try:
         there = shelf(references)
         known = [there.find(name) for name in reference] if reference else there.all()
-        folders = [run_folder(name, out) for name in run] if run else command.measure_here(options, sys.argv, each_gpu)
+        folders = chosen_runs(run, out) if run else command.measure_here(options, sys.argv, each_gpu)
         found = command.assess(folders, known, margin / 100 if margin else None)
         found = command.with_fleets(found) if each_gpu else found
         if not found.findings:
@@ -161,7 +165,7 @@ def reference_save(
 
     with _user_errors():
         made = reference_of(run_folder(run, out), name, runner_version())
-        path = shelf(references).put(made, replace)
+        path = shelf(references, to_write=True).put(made, replace)
         typer.echo(f"{path} {len(made.cells)} cells sha256:{made.sha256}")
 
 
@@ -187,12 +191,12 @@ def reference_show(
     as_json: Json = False,
 ) -> None:
     """Show a reference's cells; or the published numbers, with a machine of yours beside K80, P100 and V100."""
-    from runner.cli import words
+    from runner.cli import chosen_runs, words
     from runner.references import show
 
     with _user_errors():
         if name == "published":
-            folders = [run_folder(each, out) for each in run or ()]
+            folders = chosen_runs(run, out) if run else []
             show.print_published(workload, words(gpu) or show.GPUS, folders, as_json)
         else:
             show.print_reference(shelf(references).find(name), workload, as_json)
@@ -240,7 +244,7 @@ def reference_import(
 
     with _user_errors():
         found = read(file)
-        typer.echo(f"{shelf(references).put(found, replace)} sha256:{found.sha256}")
+        typer.echo(f"{shelf(references, to_write=True).put(found, replace)} sha256:{found.sha256}")
 
 
 @contextlib.contextmanager

@@ -142,6 +142,8 @@ def _out_of_step(images: list[Image]) -> dict[Path, str]:
 
 def changed_images(images: Iterable[Image], since: str) -> list[Image]:
     """The images that a build since a git revision would make anew. Raises CatalogError for a revision that git does not know."""
+    if since.startswith("-"):
+        raise CatalogError(f"--changed-since {since}: it is no commit; name one that is fetched")
     ended = subprocess.run(
         ["git", "-C", str(PROJECT), "diff", "--name-only", since, "--"], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Who may use which GPU: a locked file for each, by UUID, so that two runners never measure on one GPU at a time.
+"""Who may use which GPU: a locked file for each, by UUID, so that two runners never measure on one GPU at a time. And who works on a run.
 
 The kernel ends the lock with the process that holds it, whatever ends that; the file that a killed runner leaves is taken over, and
 removed, by the next. What stands in it is for people: it names the holder to whoever waits.
@@ -21,7 +21,7 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseError(Exception):
-    """A GPU is held by another runner; the message says by whom."""
+    """A GPU or a run is held by another runner; the message says by whom."""
 
 
 @contextlib.contextmanager
@@ -37,6 +37,20 @@ def hold(boards: Sequence[str], run: str, say: Callable[[str], None], wait: bool
 
 
 @contextlib.contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Hold a run's folder while the block runs: two runners on one run would repeat each other's cells. Raises LeaseError.
+
+    The lock is on a file: on NFS a folder cannot be locked.
+    """
+    path = run / ".lease"
+    lock = _try(path)
+    if lock is None:
+        raise LeaseError(f"another runner is working on {run}: {holder(path)}; wait for it, or stop it")
+    with _signed(path, lock, run.name):
+        yield
+
+
+@contextlib.contextmanager
 def _held(board: str, run: str, say: Callable[[str], None], wait: bool) -> Iterator[None]:
     path = folder() / f"{board.replace('/', '_')}.lease"
     told = ""
@@ -48,15 +62,23 @@ def _held(board: str, run: str, say: Callable[[str], None], wait: bool) -> Itera
             say(f"{sentence}; waiting in line (Ctrl-C ends the waiting)")
             told = sentence
         time.sleep(_POLL_SECONDS)
+    with _signed(path, lock, run):
+        yield
+
+
+@contextlib.contextmanager
+def _signed(path: Path, lock: int, run: str) -> Iterator[None]:
+    """A locked file with its holder's name in it, removed at the end."""
     try:
         about = {"pid": os.getpid(), "run": run, "user": os.environ.get("USER", ""), "since": time.time()}
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(about).encode(), 0)
         yield
     finally:
-        path.unlink(
-            missing_ok=True
-        )  # before the lock ends: whoever opened it meanwhile sees that it is not the file any more
+        # Before the lock ends: whoever opened it meanwhile sees that it is not the file any more. In a folder for all nobody removes
+        # what another user's killed runner left; it stays, unlocked.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         os.close(lock)
 
 

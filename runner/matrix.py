@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -25,43 +23,14 @@ from runner.dispatch import Job
 from runner.engines import choose
 from runner.engines.base import Engine, EngineError
 from runner.engines.host import HostEngine
+from runner.engines.local import cache_folder
 from runner.expect import Expectation
-from runner.plan import Plan, PlanError, Request, plan
+from runner.options import Options, UsageError, of_run, plain
+from runner.plan import Plan, PlanError, Request
+from runner.plan import plan as make_plan
 from runner.room import Room
 
 OK, SOME_FAILED, COULD_NOT_START = 0, 1, 2
-
-
-class UsageError(Exception):
-    """What was asked cannot be done; the message says which option, and what to say instead."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of `runner matrix`, as given."""
-
-    gpus: str = "all"
-    share: bool = False
-    each_gpu: bool = False
-    devices: tuple[int, ...] = (1,)
-    scaling: str = "weak"
-    cool_down: bool = False
-    wait: bool = True
-    images: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ("fp32",)
-    modes: tuple[str, ...] = ("default",)
-    preset: str = "quick"
-    engine: str = "auto"
-    seed: int = 1
-    repeats: int = 1
-    timeout: float | None = None
-    out: Path = Path("results")
-    data: Path | None = None
-    base_image: str | None = None
-    python: Path | None = None
-    profile: bool = False
 
 
 # A cell that is still running after this long is taken to hang. Far above what the preset needs on a slow machine.
@@ -127,13 +96,17 @@ def look_ahead(options: Options) -> Prospect:
     parallel = {name for name, each in declared.items() if each.parallel}
     unfit = Room(engine).unfit
     amp = {name: each.amp for name, each in declared.items()}
-    made = plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel, amp)
+    made = make_plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel, amp)
     expectation = Expectation(known, expect.seen(options.out))
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 
 
 def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, dict[str, Image]]:
     """The engine, why it is that one, and the images there are for it."""
+    if options.python and options.engine != "host":
+        raise UsageError(
+            f"--python: engine {options.engine} does not measure an interpreter; say --engine host as well"
+        )
     if options.engine == "host":
         engine, why = choose("host", [], python=options.python)
         assert isinstance(engine, HostEngine)
@@ -149,17 +122,17 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
     """Plan a new run and make its folder. Raises UsageError when nothing can be run."""
     prospect = look_ahead(options)
     if not prospect.plan.cells:
-        reasons = "\n".join(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips)
+        reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
         raise UsageError(f"nothing of what was asked can run here:\n{reasons or '  no image was chosen'}")
     now = datetime.now(UTC)
     cpu = prospect.machine.cpu
-    run = store.RunStore(options.out / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
+    run = _new_run(options.out, now)
     manifest = {
         "schema_version": store.SCHEMA_VERSION,
         "run_id": run.run_id,
         "created": now.isoformat(timespec="seconds"),
         "argv": list(argv),
-        "options": _plain(options),
+        "options": plain(options),
         "seed": options.seed,
         "preset": options.preset,
         "repeats": options.repeats,
@@ -185,6 +158,21 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
     return prospect, run, manifest
 
 
+def _new_run(out: Path, now: datetime) -> store.RunStore:
+    """A folder of its own, whoever else starts a run into a shared folder in the same second. Raises UsageError."""
+    while True:
+        folder = out / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if not out.is_dir():
+                raise UsageError(f"--out: {out} is not a folder; name another") from None
+        except OSError as error:
+            raise UsageError(f"--out: no run can be stored in {out} ({error.strerror}); name another folder") from None
+        else:
+            return store.RunStore(folder)
+
+
 def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore, dict[str, Any]]:
     """Take up a run that was interrupted, with the options it had. Raises UsageError when it is not the same matrix any more."""
     folder = out / name if (out / name).is_dir() else Path(name)
@@ -195,31 +183,33 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore, dict[str, An
             f"--resume {name}: the bench has changed since that run began, so its results could not stand beside new ones; "
             "start a new run, or check out the bench it began with"
         )
-    prospect = look_ahead(_options(manifest["options"]))
+    options = of_run(manifest.get("options"))
+    if options.data and not options.data.is_dir():
+        raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
+    prospect = look_ahead(options)
     planned = {cell["id"] for cell in manifest["plan"]}
     if planned != {cell.id for cell in prospect.plan.cells}:
         raise UsageError(
             f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
         )
-    run.remove_parts()
     print(f"going on with {run.run_id} and the options it began with; other options are not read", file=sys.stderr)
-    manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
-    manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]
-    run.write_manifest(manifest)
     return prospect, run, manifest
 
 
-def execute(prospect: Prospect, run: store.RunStore) -> int:
-    """Run what is left of a run; store, report, and return the exit code."""
-    ended = run.finished()
-    jobs = [job for job in prospect.jobs if (job.cell.id, job.repeat) not in ended]
+def execute(prospect: Prospect, run: store.RunStore, resumed: bool = False) -> int:
+    """Run what is left of a run; store, report, and return the exit code. `resumed`: it was begun before."""
     options = prospect.options
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlbench" / "data"
+    cache = cache_folder() / "data"
     cache.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_only_runner(run))
-        boards = [gpu.board for gpu in prospect.machine.gpus] if _needs_gpus(jobs) else []
-        stack.enter_context(lease.hold(boards, run.run_id, _say, options.wait))
+        stack.enter_context(interruptible())
+        stack.enter_context(lease.alone(run.folder))  # before anything is looked at: its runner may still be at work
+        ended = run.finished()
+        if resumed:
+            _take_up(run, ended)
+        jobs = [job for job in prospect.jobs if (job.cell.id, job.repeat) not in ended]
+        boards = [gpu.board for gpu in prospect.machine.gpus] if needs_gpus(jobs) else []
+        stack.enter_context(lease.hold(boards, run.run_id, say, options.wait))
         site = Site(
             engine=prospect.engine,
             run=run,
@@ -235,10 +225,19 @@ def execute(prospect: Prospect, run: store.RunStore) -> int:
         observer = stack.enter_context(_observer(prospect, jobs))
         matrix = schedule.Matrix(site, prospect.machine, observer, prospect.expectation.seconds, cool)
         interrupted = _run(matrix, prospect, jobs)
-    if matrix.lost:
-        manifest = run.manifest()
-        run.write_manifest(manifest | {"devices_lost": sorted({*manifest.get("devices_lost", []), *matrix.lost})})
+        if matrix.lost:
+            manifest = run.manifest()
+            run.write_manifest(manifest | {"devices_lost": sorted({*manifest.get("devices_lost", []), *matrix.lost})})
     return _finish(prospect, run, interrupted)
+
+
+def _take_up(run: store.RunStore, ended: Collection[tuple[str, int]]) -> None:
+    """Clear up what a killed runner left in a run, and write down what of it is kept."""
+    run.remove_parts()
+    manifest = run.manifest()
+    manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(ended)]
+    manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]
+    run.write_manifest(manifest)
 
 
 def _profiled(prospect: Prospect) -> frozenset[str]:
@@ -248,21 +247,22 @@ def _profiled(prospect: Prospect) -> frozenset[str]:
     can = frameworks.with_profiler()
     planned = {cell.framework for cell in prospect.plan.cells}
     if planned - can:
-        _say(f"no profile of {', '.join(sorted(planned - can))}: the bench reads no profiler of theirs")
+        say(f"no profile of {', '.join(sorted(planned - can))}: the bench reads no profiler of theirs")
     return can
 
 
-def _needs_gpus(jobs: Sequence[Job]) -> bool:
+def needs_gpus(jobs: Sequence[Job]) -> bool:
+    """Whether any of these jobs takes a GPU."""
     return any(job.cell.device_kind == "cuda" for job in jobs)
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
+    """Tell the user, beside what a script reads."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[Job]) -> bool:
     """Prepare the images and run the jobs; True when it was interrupted."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         prospect.engine.sweep()
         needed = sorted({job.cell.image for job in jobs})
@@ -275,10 +275,21 @@ def _run(matrix: schedule.Matrix, prospect: Prospect, jobs: Sequence[Job]) -> bo
         matrix.stop()
         return True
     finally:
-        signal.signal(signal.SIGTERM, previous)
         with contextlib.suppress(EngineError):
             prospect.engine.sweep()
     return False
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Within the block a signal that asks the runner to end, or tells that its terminal is gone, does what Ctrl-C does."""
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, signal.default_int_handler) for number in numbers}  # nohup's is kept
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
@@ -290,16 +301,15 @@ def _finish(prospect: Prospect, run: store.RunStore, interrupted: bool) -> int:
     report = run.folder / "report.html"
     if ended:
         render([run.folder], report, source_digest(workloads.BENCH))
-    say = sys.stderr
     print(f"{len(ended) - failed} ok, {failed} failed, {len(missing)} not run, "
-          f"{len(prospect.plan.skips)} left out as planned", file=say)  # fmt: skip
-    print(f"results  {run.folder}", file=say)
+          f"{len(prospect.plan.skips)} left out as planned", file=sys.stderr)  # fmt: skip
+    print(f"results  {run.folder}", file=sys.stderr)
     if ended:
-        print(f"report   {report}", file=say)
+        print(f"report   {report}", file=sys.stderr)
     if missing:
         how = "interrupted" if interrupted else "not all was run"
         print(f"{how}; what had ended is kept. Go on with: runner matrix --resume {run.run_id}"
-              + ("" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"), file=say)  # fmt: skip
+              + ("" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"), file=sys.stderr)  # fmt: skip
     return SOME_FAILED if failed or missing else OK
 
 
@@ -319,24 +329,10 @@ def summary(run: store.RunStore, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _only_runner(run: store.RunStore) -> Iterator[None]:
-    """Hold the run's folder: two runners on one run would repeat each other's cells. The kernel frees it if we are killed."""
-    folder = os.open(run.folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another runner is working on {run.folder}; wait for it, or stop it") from None
-        yield
-    finally:
-        os.close(folder)
-
-
-@contextlib.contextmanager
 def _observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[schedule.Observer]:
     from rich.console import Console
 
-    lanes = max(1, len({gpu.board for gpu in prospect.machine.gpus})) if _needs_gpus(jobs) else 1
+    lanes = max(1, len({gpu.board for gpu in prospect.machine.gpus})) if needs_gpus(jobs) else 1
     expected = prospect.expected_seconds(jobs) * lanes / max(1, len(jobs))
     remaining = progress.Remaining(len(jobs), expected, lanes)
     console = Console(stderr=True)
@@ -353,18 +349,6 @@ def runner_version() -> str:
         return version("dlbench-matrix")
     except PackageNotFoundError:
         return "not installed"
-
-
-def _plain(options: Options) -> dict[str, Any]:
-    return {
-        k: str(v) if isinstance(v, Path) else list(v) if isinstance(v, tuple) else v for k, v in asdict(options).items()
-    }
-
-
-def _options(stored: Mapping[str, Any]) -> Options:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
-    values |= {k: Path(values[k]) for k in ("out", "data", "python") if values.get(k) is not None}
-    return Options(**values)
 
 
 # What a user can cause, told as a sentence and not as a traceback.
@@ -394,4 +378,4 @@ def say_where(prospect: Prospect) -> None:
           f"[{time.strftime('%H:%M:%S')}]", file=sys.stderr)  # fmt: skip
 
 
-__all__ = ["Options", "execute", "look_ahead", "resume", "say_where", "start", "summary"]
+__all__ = ["Options", "UsageError", "execute", "look_ahead", "resume", "say_where", "start", "summary"]

@@ -69,17 +69,6 @@ class Cell:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"id": self.id}
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Cell:
-        """A cell from a manifest. Raises PlanError when its content does not give its id."""
-        try:
-            cell = cls(**{name: value for name, value in fields.items() if name != "id"})
-        except TypeError as error:
-            raise PlanError(f"a planned cell has other fields than this release writes ({error})") from None
-        if cell.id != fields.get("id"):
-            raise PlanError(f"the cell {fields.get('id')} does not have the content that its id says")
-        return cell
-
 
 @dataclass(frozen=True)
 class Skip:

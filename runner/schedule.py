@@ -107,17 +107,26 @@ class Matrix:
     _broken: BaseException | None = None
 
     def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
-        """Make the images ready, before anything is measured; (ready ones, the others' reasons)."""
+        """Make the images ready, before anything is measured; (ready ones, the others' reasons).
+
+        Raises EngineError where the engine went down and stays away.
+        """
         ready: dict[str, Prepared] = {}
         failed: dict[str, str] = {}
         for image in images:
             if self._stopped.is_set():
                 break
-            try:
-                ready[image.name] = self.site.engine.prepare(image, partial(self.observer.preparing, image.name))
-            except EngineError as error:
-                failed[image.name] = str(error)
-        return ready, failed
+            for _ in range(_ATTEMPTS):
+                try:
+                    ready[image.name] = self.site.engine.prepare(image, partial(self.observer.preparing, image.name))
+                    break
+                except EngineGoneError as error:
+                    gone = failed[image.name] = str(error)
+                except EngineError as error:
+                    failed[image.name] = str(error)
+                    break
+                self._wait_for_engine(gone)  # where it stays away the run ends, and --resume makes the image
+        return ready, {name: why for name, why in failed.items() if name not in ready}
 
     def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
         """Run the jobs; returns when all have ended or stop() was called. Raises what broke the store."""

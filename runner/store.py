@@ -213,6 +213,11 @@ def file_name(cell_id: str, repeat: int) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file aside, sync it, and rename it into place: a reader sees all of it or none."""
+    if path.is_symlink() or (
+        path.exists() and not path.is_file()
+    ):  # /dev/stdout, /dev/null: they must stay what they are
+        path.write_bytes(data)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -295,7 +300,10 @@ class RunStore:
             try:
                 rows = pq.read_table(path, columns=["cell_id", "repeat", "status"]).to_pylist()
             except (pa.ArrowException, OSError) as error:
-                raise StoreError(f"{path} cannot be read as a cells table ({error}); remove or restore it") from None
+                why = f"it cannot be read as a cells table ({error})"
+                raise StoreError(
+                    f"{path}: {why}; restore it, or remove it and --resume measures that cell again"
+                ) from None
             for row in rows:
                 ended[(row["cell_id"], row["repeat"])] = row["status"]
         return ended

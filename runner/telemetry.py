@@ -18,6 +18,9 @@ from runner.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler, Row
 
 HERTZ = 10
 
+# So many rows of a device are kept, an hour and a half of them; of a longer cell every second one goes, and again, and fewer come.
+_MOST_ROWS = 50_000
+
 # NVML's clocks-event reasons that take speed away (nvml.h). Idle, and clocks that somebody set, do not.
 REASONS = {
     0x4: "power cap",
@@ -46,6 +49,8 @@ class Recording:
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
         self.lost: str | None = None  # the board that answers no more
+        self.step = 1 / HERTZ  # seconds between the rows of a device
+        self._last: dict[str, Row] = {}  # of each device
         self._process = ProcessSampler(running.pid, CpuClock(cpus))
 
     def sample_cpu(self, now: float, joules: float | None) -> None:
@@ -54,7 +59,33 @@ class Recording:
         if joules is not None and not self.boards:
             row = (row or {"device": "cpu", "unix": now}) | {"energy_joules": joules}
         if row:
-            self.rows.append(row)
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Keep a row; of a cell of days, whose rows would fill the host's memory, those that are a step apart or tell more."""
+        last = self._last.get(row["device"])
+        if (
+            self.step > 1 / HERTZ
+            and last
+            and len(row) <= len(last)
+            and abs(row["unix"] - last["unix"]) < 0.9 * self.step
+        ):
+            return
+        self._last[row["device"]] = row
+        self.rows.append(row)
+        if len(self.rows) > _MOST_ROWS * (1 + len(self.boards)):
+            self.step *= 2
+            self.rows = thinned(self.rows, self.step)
+
+
+def thinned(rows: Iterable[Row], step: float) -> list[Row]:
+    """One row of each device in every `step` seconds: the first of those that tell most."""
+    kept: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        place = row["device"], int(row["unix"] // step)
+        if place not in kept or len(row) > len(kept[place]):
+            kept[place] = row
+    return list(kept.values())
 
 
 class Monitor:
@@ -120,7 +151,7 @@ class Monitor:
                     recording.lost = board
                     continue
                 if row:
-                    recording.rows.append(row)
+                    recording.add(row)
         for board, number in gpus.xids():
             for recording in recordings:
                 if board in recording.boards:
@@ -256,10 +287,11 @@ def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
     return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
 
 
-def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
+def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
     """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, throttling.
 
-    `rows` and `samples` are on the same clock. Every value is None where the devices did not say.
+    `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.
+    Every value is None where the devices did not say.
     """
     steady = [sample for sample in samples if sample["stage"] == "steady"]
     devices: dict[str, list[Row]] = {}
@@ -272,7 +304,7 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
     begin = min(sample["begin_seconds"] for sample in steady)
     end = max(sample["begin_seconds"] + sample["seconds"] for sample in steady)
     items = sum(sample["items"] for sample in steady)
-    spent = [energy(of_gpu, begin, end) for of_gpu in gpus.values()]
+    spent = [energy(of_gpu, begin, end, step) for of_gpu in gpus.values()]
     joules = sum(each for each, _ in spent if each is not None) if all(each is not None for each, _ in spent) else None
     inside = [row for of_gpu in gpus.values() for row in of_gpu if begin <= row["seconds"] <= end]
     seen = 0
@@ -291,14 +323,14 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]]) -> Row:
     }
 
 
-def energy(rows: Sequence[Row], begin: float, end: float) -> tuple[float | None, str]:
+def energy(rows: Sequence[Row], begin: float, end: float, step: float = 1 / HERTZ) -> tuple[float | None, str]:
     """(joules that one device took between two times, "counter" or "power"): of its counter, else the integral of its power.
 
     None where the rows do not reach from one end to the other, within two sampling steps.
     """
     for column, source in (("energy_joules", "counter"), ("power_watts", "power")):
         told = [(row["seconds"], row[column]) for row in rows if row.get(column) is not None]
-        if len(told) < 2 or told[0][0] > begin + 2 / HERTZ or told[-1][0] < end - 2 / HERTZ:
+        if len(told) < 2 or told[0][0] > begin + 2 * step or told[-1][0] < end - 2 * step:
             continue
         if source == "counter":
             return value_at(told, end) - value_at(told, begin), source

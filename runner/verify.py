@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.statistics import Estimate, median_estimate
-from runner import matrix
+from runner import lease, matrix
 from runner.causes import Case, Cause, causes, per_cent
 from runner.ceilings import CeilingsError, best, measure
 from runner.engines.base import Slot
@@ -88,14 +88,19 @@ def measure_here(options: matrix.Options, argv: Sequence[str], each_gpu: bool = 
     gpus = matrix.look_ahead(options).machine.gpus
     if len(gpus) < 2:
         raise matrix.UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
-    return [_measure(replace(options, gpus=gpu.uuid), argv) for gpu in gpus]
+    return [_measure(replace(options, gpus=gpu.uuid), argv, whole=True) for gpu in gpus]
 
 
-def _measure(options: matrix.Options, argv: Sequence[str]) -> Path:
+def _measure(options: matrix.Options, argv: Sequence[str], whole: bool = False) -> Path:
+    """One run, with the ceilings before its cells. `whole`: raises UsageError where it was cut off."""
     prospect, run, _ = matrix.start(options, argv)
     matrix.say_where(prospect)
-    _measure_ceilings(prospect, run)
+    boards = [gpu.board for gpu in prospect.machine.gpus] if matrix.needs_gpus(prospect.jobs) else []
+    with matrix.interruptible(), lease.hold(boards, run.run_id, matrix.say, options.wait):
+        _measure_ceilings(prospect, run)
     matrix.execute(prospect, run)
+    if whole and len(run.finished()) < len(prospect.jobs):
+        raise matrix.UsageError(f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured")
     return run.folder
 
 

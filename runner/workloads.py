@@ -11,8 +11,6 @@ from runner.catalog import PROJECT
 
 BENCH = PROJECT / "bench"
 
-PRESETS = ("quick", "standard", "full")
-
 
 class WorkloadError(Exception):
     """A workload's file that cannot be used; the message names file, field and fix."""

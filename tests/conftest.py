@@ -21,6 +21,9 @@ def pytest_configure() -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that on: runners would not be interrupted.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # nohup ignores the other one: a handler that does nothing is not handed on, and this process outlives its terminal all the same
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:

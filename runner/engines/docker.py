@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,9 @@ class DockerEngine:
         self._base_image = base_image
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
-        self._left: list[str] = []  # containers that could not be removed, since the engine did not answer
+        self._left: list[
+            str
+        ] = []  # containers, by id or name, that could not be removed, since the engine did not answer
 
     @functools.cached_property
     def _client(self) -> DockerClient:
@@ -114,6 +117,8 @@ class DockerEngine:
         try:
             digest = build.build(image, self._base_image, say, client=self._client)
             digest = registry.identity(self._client, image, digest)
+        except build.EngineLostError as error:
+            raise EngineGoneError(str(error)) from error
         except build.BuildError as error:
             raise EngineError(str(error)) from error
         return Prepared(image, digest, ("python", "-m", "bench"))
@@ -135,11 +140,13 @@ class DockerEngine:
         user = prepare_cache(cache, shared=rootless)
         options = container_options(prepared, arguments, slot, data, cache, user, cdi.devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
-        client = connect(self._client.api.api_version)  # its own connections: stop() comes from another thread
+        # Its own connections: stop() comes from another thread. And a name: an engine may make a container and answer too late.
+        client = connect(self._client.api.api_version)
+        name = f"dlbench-{secrets.token_hex(8)}"
         container = None
         doing = "made"
         try:
-            container = client.containers.create(labels=labels, **options)
+            container = client.containers.create(name=name, labels=labels, **options)
             doing = "started"
             # attached before it starts: no line is missed, and the engine keeps no second copy of the output
             stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
@@ -148,6 +155,8 @@ class DockerEngine:
         except BaseException as error:  # Ctrl-C as well must leave nothing behind
             if container is not None:
                 remove(container, self._left)
+            else:
+                self._left.append(name)  # it may be there all the same; the next sweep looks
             client.close()
             if isinstance(error, DockerException | RequestException):
                 raise _failed(f"{prepared.image.name}: the container could not be {doing}", error) from error
@@ -169,10 +178,15 @@ class DockerEngine:
     def _sweep(self, not_found: type[Exception]) -> int:
         removed = 0
         while self._left:
-            with contextlib.suppress(not_found):
-                self._client.api.remove_container(self._left[-1], force=True, v=True)
+            name = self._left.pop()  # first of all: cells that end meanwhile add to them
+            try:
+                self._client.api.remove_container(name, force=True, v=True)
                 removed += 1
-            self._left.pop()
+            except not_found:
+                pass
+            except BaseException:
+                self._left.append(name)
+                raise
         for container in self._client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
             if not is_dead(container.labels.get(OWNER_LABEL, "")):
                 continue

@@ -25,8 +25,8 @@ from runner.engines.local import LocalRunning, cache_folder, start_process, swee
 if TYPE_CHECKING:
     from runner.catalog import Image
 
-# The last pip for Python 3.6; the one that ensurepip has there knows no manylinux_2_x wheel.
-OLD_PIP = "pip==21.3.1"
+# The last pip for Python 3.6, as Dockerfile.base has it; the one that ensurepip has there knows no manylinux_2_x wheel.
+OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
 _COMPLETE = ".complete"
@@ -154,7 +154,9 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
     steps.must_succeed([str(interpreter.path), "-I", "-m", "venv", str(folder)], "the environment could not be made")
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--no-input", "--disable-pip-version-check"]
     if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
-        steps.must_succeed([*pip, "install", "--upgrade", OLD_PIP], f"{OLD_PIP} could not be installed")
+        lock = folder / "pip.lock"
+        lock.write_text(f"{OLD_PIP}\n")
+        steps.must_succeed([*pip, "install", "--require-hashes", "-r", str(lock)], f"{OLD_PIP} could not be installed")
     install = [*pip, "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(image.lock_path)]
     if not steps.succeeds(install):
         if image.extra_index is None or not steps.said(_NOT_FOUND):

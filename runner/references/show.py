@@ -17,6 +17,7 @@ from runner.references.measured import Measured, read_runs
 from runner.references.published import (
     PUBLISHED,
     Published,
+    PublishedError,
     devices_of,
     items_per_second,
     load_published,
@@ -116,14 +117,23 @@ def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence
 
     Where a workload has none on these GPUs, the devices that it has are shown: Knet and Flux did not say their GPU's model.
     """
+    published = load_published()
+    known_names = sorted({*WORKLOADS, *(row.workload for row in published)}) if as_json else list(WORKLOADS)
+    if workload not in (None, *known_names):
+        raise PublishedError(
+            f"--workload: {workload!r} has no published numbers to show; there are {', '.join(known_names)}"
+        )
+    known_gpus = sorted({row.gpu for row in published if row.gpu})
+    if wrong := [gpu for gpu in gpus if gpu not in known_gpus]:
+        raise PublishedError(f"--gpu: nothing was published of {wrong[0]!r}; there are {', '.join(known_gpus)}")
     here = read_runs(folders)
     chosen = [workload] if workload else list(WORKLOADS)
     if as_json:
-        rows = [row.model_dump() for row in load_published() if workload in (None, row.workload)]
+        rows = [row.model_dump() for row in published if workload in (None, row.workload)]
         print(json.dumps({"published": rows, "runs": [_rate_of(one) for one in here]}, indent=2, allow_nan=False))
         return
     for name in chosen:
-        known = devices_of(load_published(), name)
+        known = devices_of(published, name)
         _print(_beside(name, gpus if set(gpus) & set(known) else known, here), False, _TITLE.format(name=name))
 
 

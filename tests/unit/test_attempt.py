@@ -310,3 +310,84 @@ def test_a_cell_whose_gpu_falls_off_the_bus_has_no_row_and_says_which_gpu(
     assert time.monotonic() - begin < 50
     assert attempt.lost == uuid_of(1)
     assert store.read([tmp_path / "run"], "cells").empty
+
+
+def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_running(
+    site: Callable[..., Site], tmp_path: Path
+) -> None:
+    here = site("import sys, time; sys.stdout.write(open(sys.argv[1]).read()); sys.stdout.flush(); time.sleep(60)")
+    started: list[LocalRunning] = []
+    start = here.engine.start
+
+    def remembered(*arguments: Any) -> LocalRunning:
+        started.append(start(*arguments))  # type: ignore[arg-type]
+        return started[-1]
+
+    here.engine.start = remembered  # type: ignore[method-assign]
+
+    def full(event: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), full)
+    with pytest.raises(OSError, match="No space left"):
+        attempt.run(here.engine.prepare(None, print))  # type: ignore[arg-type]
+    assert started[0].pid() is None, "the cell goes on, and nobody reads it"
+
+
+def test_an_engine_that_did_not_answer_is_asked_again_to_end_a_cell_that_hangs(
+    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.attempt._KILL_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr("runner.attempt._DUMP_SECONDS", 0.2)
+    here = site(HANG, Limits(1, 60))
+    stop, asked = LocalRunning.stop, []
+
+    def deaf_once(running: LocalRunning) -> None:
+        asked.append(running)
+        if len(asked) == 1:
+            raise EngineGoneError("the Docker Engine does not answer")
+        stop(running)
+
+    monkeypatch.setattr(LocalRunning, "dump", lambda running: None)
+    monkeypatch.setattr(LocalRunning, "stop", deaf_once)
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    begin = time.monotonic()
+    assert watched(attempt, here.engine.prepare(None, print))[0] == "failed"  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 20
+    assert len(asked) == 2
+
+
+def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_image_made(
+    site: Callable[..., Site],
+) -> None:
+    here = site(REPLAY)
+    engine: Any = here.engine
+    prepare, tries = engine.prepare, []
+
+    def goes_down_once(image: Any, say: Callable[[str], None]) -> Prepared:
+        tries.append(image)
+        if len(tries) == 1:
+            engine.gone_for = 1
+            raise EngineGoneError("building it: the connection was aborted")
+        made: Prepared = prepare(image, say)
+        return made
+
+    engine.prepare = goes_down_once
+    ready, failed = matrix(here).prepare([load_catalog()[CELL.image]])
+    assert (list(ready), failed, len(tries)) == ([CELL.image], {}, 2)
+
+
+def test_an_engine_that_stays_away_while_images_are_made_ends_the_run_and_fails_no_cell(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.schedule._ENGINE_SECONDS", 0.5)
+    here = site(REPLAY)
+    engine: Any = here.engine
+
+    def goes_down(image: Any, say: Callable[[str], None]) -> Prepared:
+        engine.gone_for = 10**6
+        raise EngineGoneError("building it: the connection was aborted")
+
+    engine.prepare = goes_down
+    with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
+        matrix(here).prepare([load_catalog()[CELL.image]])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+import socket
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 
 import pytest
 
 from bench.protocol import source_digest
 from runner import build
-from runner.catalog import Image, load_catalog
+from runner.catalog import PROJECT, Image, load_catalog
+from runner.engines.venv import OLD_PIP
 
 
 @pytest.fixture
@@ -86,3 +93,63 @@ def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(tmp_path: Pa
     with tarfile.open(fileobj=build._archive((path, str(path.relative_to(bench))) for path in files)) as archive:
         archive.extractall(inside, filter="data")
     assert source_digest(str(inside)) == source_digest(str(bench))
+
+
+class DyingEngine(BaseHTTPRequestHandler):
+    """A Docker Engine that has every base image and is killed while it builds."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self, status: int, body: dict[str, str]) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        if "/version" in self.path:
+            self._answer(200, {"ApiVersion": "1.41"})
+        elif "python%3A" in self.path or "python:" in self.path:
+            self._answer(200, {"Id": "sha256:" + "b" * 64})
+        else:
+            self._answer(404, {"message": "No such image"})
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        line = b'{"stream": "Step 1/7 : ARG BASE"}\r\n'
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class Listening(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        return super().get_request()[0], ("local", 0)
+
+
+def test_an_engine_that_is_killed_while_it_builds_is_told_as_that(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Listening(str(tmp_path / "engine.sock"), DyingEngine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'engine.sock'}")
+        with pytest.raises(
+            build.EngineLostError, match="building torch-2.13.0-cpu: the connection to the Docker Engine"
+        ):
+            build.build(image, logs=tmp_path / "logs")
+        server.shutdown()
+
+
+def test_old_pythons_get_the_same_pip_by_its_hash_in_containers_and_in_environments() -> None:
+    assert f'echo "{OLD_PIP}"' in (PROJECT / "Dockerfile.base").read_text()
+    assert re.fullmatch(r"pip==\S+ --hash=sha256:[0-9a-f]{64}", OLD_PIP)

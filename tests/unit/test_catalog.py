@@ -12,8 +12,13 @@ import pytest
 import yaml
 
 from runner import lock
-from runner.catalog import PROJECT, CatalogError, Image, load_catalog, read_lock, select_images
+from runner.catalog import PROJECT, CatalogError, Image, load_catalog, read_pins, select_images
 from runner.engines import container
+
+
+def versions(lock: Path) -> dict[str, str]:
+    return {pin.name: pin.version for pin in read_pins(lock)}
+
 
 FRAMEWORKS = ("jax", "tensorflow", "torch")
 
@@ -81,9 +86,9 @@ def test_every_gpu_image_has_a_cpu_twin_so_that_all_but_the_gpu_is_tested_everyw
 
 def test_every_lock_pins_the_framework_and_every_requirement_has_a_hash(catalog: dict[str, Image]) -> None:
     for image in catalog.values():
-        pins = read_lock(image.lock_path)
+        pins = versions(image.lock_path)
         if image.source_builds:
-            pins |= read_lock(image.sources_path)
+            pins |= versions(image.sources_path)
         if image.julia:
             pins |= {name: pin.removeprefix("=") for name, pin in julia_project(image)["compat"].items()}
         assert any(version.split("+")[0] == image.framework_version for version in pins.values()), image.name
@@ -134,7 +139,7 @@ def test_a_lock_says_how_it_is_made_again_on_the_day_that_the_image_says(catalog
 
 def test_a_lock_pins_every_package_that_its_requirements_name(catalog: dict[str, Image]) -> None:
     for image in catalog.values():
-        found = read_lock(image.lock_path) | (read_lock(image.sources_path) if image.source_builds else {})
+        found = versions(image.lock_path) | (versions(image.sources_path) if image.source_builds else {})
         pins = {name.lower().replace("_", "-"): version for name, version in found.items()}
         for line in (image.folder / "requirements.in").read_text().splitlines():
             if match := re.match(r"([\w-]+)(?:\[[^]]*\])?==(\S+)$", line):
@@ -301,14 +306,14 @@ def test_a_lock_line_that_is_no_pin_with_a_hash_is_refused(tmp_path: Path, line:
     path.parent.mkdir()
     path.write_text(f"numpy==2.4.6 --hash=sha256:{'1' * 64}\n{line}\n")
     with pytest.raises(CatalogError, match="runner images lock small-cpu"):
-        read_lock(path)
+        versions(path)
 
 
 def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "requirements.lock"
     path.write_text("# nothing\n")
     with pytest.raises(CatalogError, match="holds no requirement"):
-        read_lock(path)
+        versions(path)
 
 
 def test_what_is_of_the_machine_that_resolved_is_not_in_the_lock(catalog: dict[str, Image]) -> None:

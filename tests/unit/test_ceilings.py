@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from runner.catalog import PROJECT
 from runner.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
 from runner.engines.base import Prepared, Slot
 from runner.engines.host import HostEngine, HostImage
+from runner.engines.local import LocalRunning
 from tests.unit.test_causes import ceilings as some
 
 # A probe that knows no framework, so that it runs where none is installed.
@@ -90,3 +92,20 @@ def test_rates_that_no_machine_has_are_refused(wrong: object) -> None:
     stored["numpy"]["copy_bytes"] = [1.0, 1.0, wrong]
     with pytest.raises(CeilingsError, match="copy_bytes"):
         parse(json.dumps(stored))
+
+
+def test_a_probe_that_is_interrupted_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_script(tmp_path, monkeypatch, "import time; time.sleep(60)")
+    started: list[LocalRunning] = []
+
+    def interrupted(running: LocalRunning) -> Iterator[bytes]:
+        started.append(running)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+        yield from events(running)
+
+    events = LocalRunning.events
+    monkeypatch.setattr(LocalRunning, "events", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        probe(tmp_path)
+    assert started[0].pid() is None, "the probe goes on"

@@ -19,9 +19,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner import store
+from runner import cli, store
 from runner.catalog import PROJECT, load_catalog
 from runner.workloads import adapters, load_workloads
+from tests.fixtures.synthetic import make_run
 from tests.fixtures.waiting import wait_for
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -210,7 +211,7 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     assert not list((tmp_path / "cache" / "dlbench" / "scratch").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -254,9 +255,16 @@ def test_two_runners_do_not_work_on_one_run(
 ) -> None:
     process = start(seconds=3)
     wait_for(lambda: list((tmp_path / "results").glob("*/events/*")))
-    second = run("--resume", folder_of(tmp_path).name)
+    folder = folder_of(tmp_path)
+    part = folder / "cells" / ".x.parquet.1.part"  # what the first one is writing
+    part.parent.mkdir(exist_ok=True)
+    part.touch()
+    manifest = (folder / "run.json").read_bytes()
+    second = run("--resume", folder.name)
     assert second.returncode == 2
     assert "another runner is working on" in second.stderr
+    assert part.exists(), "the second runner removed a file of the first"
+    assert (folder / "run.json").read_bytes() == manifest
     process.kill()
 
 
@@ -337,6 +345,10 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--engine", "podman"], "there is no engine 'podman'"),
         (["--resume", "nowhere"], "is not a run"),
         (["--gpus", "77"], "77"),
+        (["--devices", "²"], "'²' is not a number of devices"),
+        (["--seed", "9999999999"], "--seed"),
+        (["--python", sys.executable], "say --engine host as well"),
+        (["--resume", "nowhere", "--dry-run"], "give one of them"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, options: list[str], words: str) -> None:
@@ -345,6 +357,15 @@ def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, o
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    (tmp_path / "results").write_text("a file")
+    ended = run()
+    assert (ended.returncode, started.read_text()) == (2, "")
+    assert f"--out: no run can be stored in {tmp_path / 'results'}" in ended.stderr
 
 
 def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
@@ -359,6 +380,8 @@ def test_a_report_is_made_of_the_newest_run_or_of_those_named(
     run()
     out, page = ["--out", str(tmp_path / "results")], tmp_path / "page.html"
     assert runner("report", "-o", str(page), *out).returncode == 0
+    nowhere = runner("report", "-o", "/proc/nowhere/page.html", *out)
+    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (2, False)
     assert folder_of(tmp_path).name in page.read_text()
     ended = runner("report", "nowhere", "-o", str(page), *out)
     assert ended.returncode == 2
@@ -366,6 +389,13 @@ def test_a_report_is_made_of_the_newest_run_or_of_those_named(
 
 
 # --- starting
+
+
+def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", repeats=2)
+    make_run(tmp_path / "b", repeats=2)
+    out = cli.chosen_runs([str(tmp_path / "a"), "b", "a", "./a/"], tmp_path)
+    assert [folder.resolve().name for folder in out] == ["a", "b"]
 
 
 def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -> None:

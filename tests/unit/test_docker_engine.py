@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from requests import exceptions
 
 from runner.catalog import Image, load_catalog
 from runner.engines import container, ownership
 from runner.engines import docker as docker_engine
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import EngineGoneError, Prepared, Slot
 from runner.engines.docker import DockerEngine
 
 
@@ -100,3 +103,35 @@ def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatc
 def test_an_engine_that_one_may_not_use_is_told_with_what_to_do() -> None:
     error = OSError("('Connection aborted.', PermissionError(13, 'Permission denied'))")
     assert "join the group `docker`" in docker_engine._why_no_engine(error)
+
+
+def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    removed: list[str] = []
+
+    def create(name: str, **_: Any) -> None:
+        made.append(name)
+        raise exceptions.ReadTimeout("Read timed out. (read timeout=60)")
+
+    def remove_container(name: str, **_: Any) -> None:
+        if not removed:
+            removed.append("no answer")
+            raise exceptions.ConnectionError("Connection refused")
+        removed.append(name)
+
+    slow: Any = SimpleNamespace(containers=SimpleNamespace(create=create), close=lambda: None)
+    api = SimpleNamespace(api_version="1.41", remove_container=remove_container)
+    engine = DockerEngine()
+    engine.__dict__ |= {
+        "_client": SimpleNamespace(api=api, containers=SimpleNamespace(list=lambda **_: [])),
+        "_info": {},
+    }
+    monkeypatch.setattr(docker_engine, "connect", lambda version: slow)
+    with pytest.raises(EngineGoneError, match="could not be made"):
+        engine.start(prepared, [], Slot("cpu", (), (), None), "run", None, tmp_path / "cache")
+    with pytest.raises(EngineGoneError, match="does not answer"):
+        engine.sweep()
+    assert engine.sweep() == 1
+    assert removed == ["no answer", *made]

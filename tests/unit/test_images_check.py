@@ -244,6 +244,17 @@ def test_a_commit_that_is_not_there_is_told() -> None:
     assert "name a commit that is fetched" in ended.output
 
 
+def test_an_option_of_git_is_no_commit(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(app, ["images", "matrix", f"--changed-since=--output={tmp_path / 'written'}"])
+    assert (ended.exit_code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_a_day_that_is_none_is_told_with_its_option() -> None:
+    ended = CliRunner().invoke(app, ["images", "lock", "torch-2.13.0-cpu", "--date", "yesterday"])
+    assert ended.exit_code == 2
+    assert "--date: 'yesterday' is no day; write it like" in ended.output
+
+
 def test_the_bill_of_materials_names_every_pin_once_and_is_the_same_bytes_again() -> None:
     image = load_catalog()["chainer-7.8.1-cpu"]
     document = json.loads(images_files.sbom(image))

@@ -113,3 +113,31 @@ def test_what_others_wrote_into_a_lease_is_shown_without_its_control_characters(
     assert lease.holder(path).startswith("another runner (process 7, user 31mme, run r.., for ")
     path.write_text("nonsense")
     assert lease.holder(path) == "another runner"
+
+
+def test_a_run_has_one_runner_at_a_time_who_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with lease.alone(run):
+        said = pytest.raises(lease.LeaseError, match=rf"another runner is working on {run}: .*process {os.getpid()}")
+        with said, lease.alone(run):
+            pass
+    assert list(run.iterdir()) == []
+
+
+def test_what_another_users_killed_runner_left_is_taken_over_and_no_error_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a folder for all nobody removes another user's file; that must not end a run that was measured."""
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        with lease.hold(["GPU-a"], "mine", print, wait=False):
+            pass
+    assert (lease.folder() / "GPU-a.lease").exists()
+    with lease.hold(["GPU-a"], "next", print, wait=False):
+        pass
+    assert list(lease.folder().iterdir()) == []

@@ -23,10 +23,22 @@ def tables(status: str = "ok", windows: int = 3) -> dict[str, list[dict[str, Any
     }
 
 
+MANIFEST = {
+    "schema_version": store.SCHEMA_VERSION,
+    "run_id": "20261121-000000-abcd",
+    "created": "2026-11-21T00:00:00+00:00",
+    "preset": "quick",
+    "repeats": 2,
+    "engine": "docker",
+    "plan": [{"id": "aaaa"}],
+    "bench_sha256": "0" * 64,
+}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunStore:
     run = RunStore(tmp_path / "20261121-000000-abcd")
-    run.write_manifest({"schema_version": store.SCHEMA_VERSION})
+    run.write_manifest(MANIFEST)
     run.write_repeat("aaaa", 1, tables())
     run.write_repeat("aaaa", 2, tables("failed", windows=0))
     run.write_skipped([{"cell_id": "s-0", "image": "torch-1-cu128", "reason": "no GPU"}])
@@ -122,8 +134,34 @@ def test_a_folder_that_is_no_run_and_a_file_of_another_release_are_refused_in_a_
         RunStore(tmp_path).manifest()
 
 
+@pytest.mark.parametrize("field", [field for field in MANIFEST if field != "schema_version"])
+def test_a_manifest_that_lacks_what_is_read_of_it_is_refused_by_file_and_field(run: RunStore, field: str) -> None:
+    assert run.manifest()["repeats"] == 2
+    for broken in ({name: value for name, value in MANIFEST.items() if name != field}, MANIFEST | {field: [0]}):
+        run.write_manifest(broken)
+        with pytest.raises(StoreError, match=rf"run\.json: {field}: "):
+            run.manifest()
+
+
 def test_a_damaged_file_is_named(run: RunStore) -> None:
     damaged = run.folder / "cells" / "aaaa.r1.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=rf"{damaged}.*--resume measures that cell again"):
+        run.finished()
     with pytest.raises(StoreError, match=str(damaged)):
         store.read([run.folder], "cells")
+
+
+def test_a_device_a_pipe_or_a_link_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """As root, `-o /dev/null` would else put a file in its place."""
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    store.write_bytes(pipe, b"read me")
+    assert os.read(reader, 100) == b"read me"
+    os.close(reader)
+    assert pipe.is_fifo()
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    store.write_bytes(link, b"new")
+    assert (link.is_symlink(), file.read_bytes()) == (True, b"new")

@@ -222,3 +222,27 @@ def test_a_gpu_that_does_not_tell_of_throttling_is_not_said_to_have_kept_its_clo
     found = telemetry.summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
     assert (found["throttled"], found["throttled_by"]) == (None, None)
     assert not math.isnan(found["energy_joules"])
+
+
+def test_a_cell_of_two_days_keeps_few_rows_its_energy_and_its_clock() -> None:
+    """Ten rows a second of each device for two days would take gigabytes of the runner."""
+    recording = telemetry.Recording(["GPU-0"], Cell(), ())
+    most, begin, power = telemetry._MOST_ROWS, 1.7e9, 300.0
+    telemetry._MOST_ROWS = 500
+    try:
+        for tick in range(20_000):
+            now = begin + tick / telemetry.HERTZ
+            energy = power * (now - begin)
+            recording.add({"device": "GPU-0", "unix": now, "energy_joules": energy, "throttle_reasons": 0})
+            if tick % 5 == 0:
+                row = {"device": "cpu", "unix": now, "cpu_seconds": now - begin}
+                recording.add(row | ({"cpu_megahertz": 3000.0} if tick % 10 == 0 else {}))
+    finally:
+        telemetry._MOST_ROWS = most
+    assert len(recording.rows) <= 1001
+    rows = telemetry.on_the_cells_clock(recording.rows, begin)
+    assert sum("cpu_megahertz" in row for row in rows) > 100
+    gpu = [row["seconds"] for row in rows if row["device"] == "GPU-0"]
+    assert max(b - a for a, b in itertools.pairwise(gpu)) <= 2 * recording.step
+    found = telemetry.summary(rows, samples(10.0, 1985.0), recording.step)
+    assert found["energy_joules"] == pytest.approx(power * 1985.0, rel=1e-6)

@@ -8,16 +8,19 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from runner import verify_output
+from runner import lease, verify, verify_output
 from runner.catalog import PROJECT
 from runner.cli import app
+from runner.hardware import Gpu
 from runner.references.measured import ceilings_path, reference_of
 from runner.references.saved import Reference, SavedError
+from runner.store import RunStore
 from runner.verify import Finding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import LEVELS, make_run
@@ -299,13 +302,49 @@ def test_the_command_writes_junit_and_markdown(tmp_path: Path) -> None:
     "words",
     [("verify", "--run", "nowhere"), ("verify", "--preset", "long"), ("verify", "--reference", "none", "--run", "x"),
      ("verify", "--python", "/nowhere/python"), ("reference", "show", "none"), ("reference", "save", "nowhere", "--name", "x"),
-     ("reference", "import", "nowhere.parquet"), ("verify", "--image", "no-such-image")],
+     ("reference", "import", "nowhere.parquet"), ("verify", "--image", "no-such-image"),
+     ("reference", "list", "--references", __file__), ("reference", "show", "published", "--workload", "gru-imbd"),
+     ("reference", "show", "published", "--gpu", "K81")],
 )  # fmt: skip
 def test_what_cannot_be_done_is_a_sentence_and_exit_code_2(words: tuple[str, ...], tmp_path: Path) -> None:
     ended = run_command(*words, references=tmp_path)
     assert ended.exit_code == 2
     assert ended.stderr.startswith("runner: ")
     assert "Traceback" not in ended.output
+
+
+def test_a_folder_of_references_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """A mistyped folder would else read as `no-reference`, which CI may let pass."""
+    make_run(tmp_path / "mine")
+    ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path / "typo")
+    assert f"--references: {tmp_path / 'typo'} is not there" in ended.stderr
+
+
+def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It computes as a cell does: beside another runner's cell both would be measured wrong."""
+    monkeypatch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
+    gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
+    run = RunStore(tmp_path / "run")
+    found: Any = SimpleNamespace(
+        machine=SimpleNamespace(gpus=[gpu]), jobs=[SimpleNamespace(cell=SimpleNamespace(device_kind="cuda"))]
+    )
+    monkeypatch.setattr(verify.matrix, "start", lambda options, argv: (found, run, {}))
+    monkeypatch.setattr(verify.matrix, "say_where", lambda prospect: None)
+    monkeypatch.setattr(verify.matrix, "execute", lambda prospect, run: 0)
+    held: list[bool] = []
+    monkeypatch.setattr(
+        verify,
+        "_measure_ceilings",
+        lambda prospect, run: held.append(lease._try(lease.folder() / "GPU-0.lease") is None),
+    )
+    options = verify.matrix.Options(wait=False)
+    verify.measure_here(options, [])
+    assert held == [True]
+    with lease.hold(["GPU-0"], "another", print), pytest.raises(lease.LeaseError, match="GPU-0 is held"):
+        verify.measure_here(options, [])
+    assert held == [True]
 
 
 def test_a_broken_reference_is_named_and_stops_the_verdict(tmp_path: Path) -> None:

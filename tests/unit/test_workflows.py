@@ -40,6 +40,15 @@ def test_no_expression_stands_in_a_script_where_its_value_would_be_run(name: str
     assert not [script for script in scripts if "${{" in script]
 
 
+def test_every_action_of_others_is_pinned_by_its_commit() -> None:
+    """A tag is its owner's to move, and these jobs push images."""
+    files = [*FOLDER.glob("*.yml"), *FOLDER.parent.glob("actions/*/action.yml")]
+    used = [word for path in files for word in re.findall(r"uses: (\S+)", path.read_text())]
+    own = [word for word in used if word.startswith(("./", "<owner>"))]
+    assert len(used) - len(own) > 8
+    assert not [word for word in used if word not in own and not re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", word)]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_job_ends_and_may_only_read_unless_it_says_more(name: str) -> None:
     assert load(name)["permissions"] == {"contents": "read"}
