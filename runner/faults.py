@@ -28,6 +28,7 @@ _MANIFEST = {
     "created": str,
     "argv": list,
     "seed": int,
+    "preset": str,
     "repeats": int,
     "engine": str,
     "host": dict,

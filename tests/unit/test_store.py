@@ -134,15 +134,6 @@ def test_a_folder_that_is_no_run_and_a_file_of_another_release_are_refused_in_a_
         RunStore(tmp_path).manifest()
 
 
-@pytest.mark.parametrize("field", [field for field in MANIFEST if field != "schema_version"])
-def test_a_manifest_that_lacks_what_is_read_of_it_is_refused_by_file_and_field(run: RunStore, field: str) -> None:
-    assert run.manifest()["repeats"] == 2
-    for broken in ({name: value for name, value in MANIFEST.items() if name != field}, MANIFEST | {field: [0]}):
-        run.write_manifest(broken)
-        with pytest.raises(StoreError, match=rf"run\.json: {field}: "):
-            run.manifest()
-
-
 def test_a_damaged_file_is_named(run: RunStore) -> None:
     damaged = run.folder / "cells" / "aaaa.r1.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-10])
