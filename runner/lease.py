@@ -58,9 +58,10 @@ def _held(board: str, run: str, say: Callable[[str], None], wait: bool) -> Itera
         sentence = f"GPU {board} is held by {holder(path)}"
         if not wait:
             raise LeaseError(f"{sentence}; wait for it, stop it, or leave that GPU out with --gpus")
-        if sentence != told:
+        who = sentence.rpartition(", for ")[0] or sentence  # without the minutes: a log gets one line for each holder
+        if who != told:
             say(f"{sentence}; waiting in line (Ctrl-C ends the waiting)")
-            told = sentence
+            told = who
         time.sleep(_POLL_SECONDS)
     with _signed(path, lock, run):
         yield
