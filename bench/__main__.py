@@ -31,7 +31,7 @@ def parser():
         "--scaling",
         default="weak",
         choices=parallel.SCALINGS,
-        help="of several devices: weak keeps the batch of each, strong the batch of all; the learning rate is the workload's in both",
+        help="of several devices: weak keeps the batch of each, strong the batch of all; the learning rate is the workload's",
     )
     cell.add_argument("--seed", type=int, default=1)
     cell.add_argument("--data", help="folder of the real data set; without it, a learnable stand-in is generated")

@@ -4,7 +4,8 @@ Training is data-parallel and synchronous: every device has the same parameters,
 the mean of all gradients. A framework says in framework.json how it does that: "processes", a process a device (bench.ranks starts
 them, and each of them runs the whole cell), "mpi", the same started by mpiexec, or "one-process", which sees all devices. Its
 parallel.py has the rest.
-Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the workload's in both.
+Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the
+workload's, which may go with the batch.
 """
 
 import importlib

@@ -86,7 +86,7 @@ def quantities(workload, rounding, variant="", parts=1):
 
 
 def rates(workload):
-    """The learning rate of each step: of a workload with a schedule, one that has a drop; else None, for the optimiser's own."""
+    """The learning rate of each step: of a workload that says its rate, one that changes; else None, for the optimiser's own."""
     return getattr(workload, "PARITY_RATES", (None,) * STEPS)
 
 

@@ -24,6 +24,7 @@ class TrainingCell(Cell):
 
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
+        self.alone = self.batch  # what one device takes by itself
         self.batch = parallel.batch_of_all(self.batch, options.devices, options.scaling)
         self.skipped = 0
         self.waited = None  # seconds until the last window, where the feed makes its batches while the steps run
@@ -40,8 +41,8 @@ class TrainingCell(Cell):
         return found
 
     def rate(self, epoch):
-        """The learning rate in an epoch, of a workload that has a schedule."""
-        return self.workload.rate(epoch, self.batch)
+        """The learning rate in an epoch, of a workload that says it."""
+        return self.workload.rate(epoch, self.batch, self.alone)
 
     def weight_file(self):
         """The user's pretrained parameters beside the pictures, or None."""

@@ -4,7 +4,7 @@ Huang et al. 2017, table 1, growth 32: 3 x 224 x 224 · conv 7 x 7 stride 2, pad
 padding 1 · dense blocks of 6, 12, 24 and 16 layers, between them transitions (norm · ReLU · conv 1 x 1 to half the maps · mean-pool
 2 x 2) · norm · ReLU · mean over 7 x 7 · dense 1 024->14. A dense layer sees all maps of its block before it and adds 32: norm · ReLU ·
 conv 1 x 1 to 128 · norm · ReLU · conv 3 x 3, padding 1, to 32. Convolutions have no bias. Sigmoid and binary cross-entropy fused from
-logits, mean over images and findings; Adam, rate 1e-4, 0.9, 0.999, 1e-8.
+logits, mean over images and findings; Adam, rate 1e-4 at the batch of one device, 0.9, 0.999, 1e-8.
 
 Normalisation (epsilon 1e-5): in training with the mean and the biased variance of the batch; every training step moves the running
 statistics a tenth of the way to the batch's. Whether the running variance takes the biased or the unbiased estimate is open, as the
@@ -89,6 +89,15 @@ def draw_batch(random):
     """
     x = random.uniform(0.0, 1.0, (4, 3, 64, 64)).astype("float32")
     return x, random.randint(0, 2, (4, CLASSES)).astype("float32")
+
+
+def rate(epoch, batch, alone):
+    """The learning rate in an epoch, all alike, at a batch of so many on all devices together, where one device alone has `alone`."""
+    return LEARNING_RATE * batch / alone
+
+
+# Of the steps that parity compares: the last one's is that of two devices, so that a change of the rate shows.
+PARITY_RATES = (LEARNING_RATE, LEARNING_RATE, rate(0, 2 * BATCH, BATCH))
 
 
 def optimizer():

@@ -59,15 +59,15 @@ def draw_batch(random):
     return x, random.randint(0, CLASSES, 8).astype("int32")
 
 
-def rate(epoch, batch):
-    """The learning rate in an epoch, counted from 0, at a batch of so many on all devices together."""
+def rate(epoch, batch, alone):
+    """The learning rate in an epoch, counted from 0, at a batch of so many on all devices together, whatever one alone has."""
     return RATE * batch / RATE_BATCH * DROP ** (epoch // DROP_EPOCHS)
 
 
 # Of the steps that parity compares. At the rate of training the first one would move conv1 by ten times its own size, as its gradient is
 # large before anything is learned, and rounding errors with it. So two small steps gather momentum, and the last one, which no forward
 # pass follows, is as in training: momentum shows, and that a change of the rate leaves the momentum as it is.
-PARITY_RATES = (1e-7, 1e-7, rate(0, BATCH))
+PARITY_RATES = (1e-7, 1e-7, rate(0, BATCH, BATCH))
 
 
 def optimizer():

@@ -198,12 +198,18 @@ def test_however_many_devices_share_the_canonical_batch_their_mean_is_that_of_it
 
 def test_the_rate_of_the_resnet_is_the_study_s_schedule() -> None:
     workload = workloads.module("resnet50-imagenet")
-    assert workload.rate(0, 256) == pytest.approx(0.1)
-    assert workload.rate(29, 32) == pytest.approx(0.0125)
-    assert workload.rate(0, 128 * 32) == pytest.approx(1.6)  # the study's largest run
-    assert [workload.rate(epoch, 256) for epoch in (30, 59, 60, 90, 99)] == pytest.approx(
+    assert workload.rate(0, 256, 32) == pytest.approx(0.1)
+    assert workload.rate(29, 32, 32) == pytest.approx(0.0125)
+    assert workload.rate(0, 128 * 32, 32) == pytest.approx(1.6)  # the study's largest run
+    assert [workload.rate(epoch, 256, 32) for epoch in (30, 59, 60, 90, 99)] == pytest.approx(
         [0.01, 0.01, 1e-3, 1e-4, 1e-4]
     )
+
+
+def test_the_rate_of_the_densenet_goes_with_the_devices_and_not_with_a_preset_s_batch() -> None:
+    workload = workloads.module("densenet121-chestxray")
+    assert workload.rate(0, 64, 64) == workload.rate(4, 8, 8) == 1e-4
+    assert workload.rate(0, 4 * 64, 64) == workload.rate(0, 4 * 8, 8) == pytest.approx(4e-4)  # the document's four GPUs
 
 
 def test_momentum_with_decay_is_that_of_the_loss_and_half_the_decay_times_the_squared_weights() -> None:

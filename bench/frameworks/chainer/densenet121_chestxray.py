@@ -110,6 +110,9 @@ class Training(Trained):
     def fresh(self):
         return Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8)
 
+    def set_rate(self, rate):
+        self.optimizer.alpha = rate
+
     def own_name(self, name, value):
         """torchvision's features.norm0.weight -> features/norm0/gamma."""
         layer, end = name.rsplit(".", 1)

@@ -26,6 +26,9 @@ class Trained:
             variable.assign(value)
         self.loop.start()
 
+    def set_rate(self, rate):
+        self.loop.set_rate(rate)
+
     def variable(self, name, dimensions):
         """The Keras variable of a canonical parameter."""
         module, end = name.rsplit(".", 1)

@@ -23,6 +23,3 @@ class Training(Trained):
         optimizer = Momentum(learning_rate=0.0125, momentum=0.9, decay=1e-4)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
         super().__init__(network(), optimizer, loss)
-
-    def set_rate(self, rate):
-        self.loop.set_rate(rate)

@@ -100,6 +100,9 @@ class Training(Trained):
         # of each image, the mean over its findings
         super().__init__(setup, Network(), gluon.loss.SigmoidBinaryCrossEntropyLoss())
 
+    def set_rate(self, rate):
+        self.trainer.set_learning_rate(rate)
+
     def own_name(self, name, value):
         """torchvision's name -> Gluon's: the vectors of a normalisation are called otherwise."""
         layer, end = name.rsplit(".", 1)

@@ -30,6 +30,9 @@ class Trained:
             self.network.p[name].assign(to_own(value))
         self.optimizer.restart()
 
+    def set_rate(self, rate):
+        self.optimizer.rate.assign(rate)
+
     def read(self):
         return {name: canonical(variable.numpy()) for name, variable in self.network.p.items()}
 

@@ -53,8 +53,5 @@ class Training(Trained):
         network = Network(first)
         super().__init__(network, first, Momentum([network.p[name] for name in network.trained], 0.0125, 0.9, 1e-4))
 
-    def set_rate(self, rate):
-        self.optimizer.rate.assign(rate)
-
     def loss(self, logits, y):
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))

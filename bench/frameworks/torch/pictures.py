@@ -21,6 +21,10 @@ class Trained:
         self.network.load_state_dict(state)
         self.optimizer.state.clear()
 
+    def set_rate(self, rate):
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def read(self):
         return {name: value.cpu().numpy() for name, value in self.network.state_dict().items()}
 

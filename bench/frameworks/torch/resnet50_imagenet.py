@@ -29,10 +29,6 @@ class Training(Trained):
         # A10: v <- 0.9 v + (g + 1e-4 w), w <- w - lr v: dampening and Nesterov are off, and the rate is outside v
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.0125, momentum=0.9, weight_decay=1e-4)
 
-    def set_rate(self, rate):
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-
     def inputs(self, x, y):
         x, y = super().inputs(x, y)
         return x, y.astype("int64")
