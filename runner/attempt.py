@@ -188,6 +188,8 @@ class Attempt:
         if status != "ok" and recording.xids:
             kind, reason = "xid", f"{_told(recording.xids)}; the cell: {reason}"
         advice = hints.xid(recording.xids[0][1])[1] if recording.xids else hints.hint(kind, reason, ended.log_tail)
+        if recording.fault:
+            recorder.left_out.append({"what": "telemetry, in part", "reason": recording.fault})
         rows = telemetry.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
         tables = recorder.tables(
             cell,

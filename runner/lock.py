@@ -18,6 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner import store
 from runner.catalog import CatalogError, Image, asked_digest, normal, read_pins
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def write_seal(image: Image) -> None:
         f"requirements.in {asked_digest(image.folder / 'requirements.in')}",
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
     ]
-    image.seal_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    store.write_bytes(image.seal_path, ("\n".join(lines) + "\n").encode())
 
 
 def pin_base(image: Image, client: DockerClient) -> str:
@@ -164,4 +165,4 @@ def _beside_python(name: str) -> str | None:
 
 def _rewrite(path: Path, text: str) -> None:
     if text != path.read_text(encoding="utf-8"):
-        path.write_text(text, encoding="utf-8")
+        store.write_bytes(path, text.encode())

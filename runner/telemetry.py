@@ -49,6 +49,7 @@ class Recording:
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
         self.lost: str | None = None  # the board that answers no more
+        self.fault: str | None = None  # what went wrong in us while sampling: rows are missing
         self.step = 1 / HERTZ  # seconds between the rows of a device
         self._last: dict[str, Row] = {}  # of each device
         self._process = ProcessSampler(running.pid, CpuClock(cpus))
@@ -142,20 +143,25 @@ class Monitor:
 
     def _sample(self, gpus: GpuSampler, recordings: Sequence[Recording]) -> None:
         for recording in recordings:
-            joules = None if recording.boards else self._packages.joules()
-            recording.sample_cpu(time.time(), joules)
-            for board in recording.boards:
-                try:
-                    row = gpus.sample(board)
-                except GpuLostError:
-                    recording.lost = board
-                    continue
-                if row:
-                    recording.add(row)
+            try:
+                self._sample_cell(gpus, recording)
+            except Exception as error:  # one cell's telemetry may not end that of the others: it is told, and goes on
+                recording.fault = f"{type(error).__name__}: {error}"
         for board, number in gpus.xids():
             for recording in recordings:
                 if board in recording.boards:
                     recording.xids.append((board, number))
+
+    def _sample_cell(self, gpus: GpuSampler, recording: Recording) -> None:
+        recording.sample_cpu(time.time(), None if recording.boards else self._packages.joules())
+        for board in recording.boards:
+            try:
+                row = gpus.sample(board)
+            except GpuLostError:
+                recording.lost = board
+                continue
+            if row:
+                recording.add(row)
 
 
 class GpuLostError(Exception):

@@ -354,7 +354,7 @@ def test_an_engine_that_did_not_answer_is_asked_again_to_end_a_cell_that_hangs(
     begin = time.monotonic()
     assert watched(attempt, here.engine.prepare(None, print))[0] == "failed"  # type: ignore[arg-type]
     assert time.monotonic() - begin < 20
-    assert len(asked) == 2
+    assert len(asked) >= 2
 
 
 def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_image_made(

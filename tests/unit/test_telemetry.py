@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -151,6 +152,23 @@ def test_eight_gpus_with_eight_cells_cost_less_than_three_percent_of_a_core(flee
         for recording in running:
             monitor.end(recording)
     assert spent < 0.03, f"{100 * spent:.1f} % of a core"
+
+
+def test_a_cell_that_cannot_be_sampled_ends_no_other_cells_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = telemetry.Recording.sample_cpu
+
+    def sample_cpu(recording: telemetry.Recording, now: float, joules: float | None) -> None:
+        if not recording.boards:
+            raise ValueError("no such counter")
+        own(recording, now, joules)
+
+    monkeypatch.setattr(telemetry.Recording, "sample_cpu", sample_cpu)
+    with telemetry.Monitor() as monitor:
+        broken, other = monitor.begin([], Cell()), monitor.begin(["GPU-0"], Cell(os.getpid()))
+        wait_for(lambda: broken.fault is not None and len(other.rows) >= 3)
+        for recording in (broken, other):
+            monitor.end(recording)
+    assert (broken.fault, other.fault) == ("ValueError: no such counter", None)
 
 
 def test_a_machine_without_a_driver_has_no_gpu_rows() -> None:
