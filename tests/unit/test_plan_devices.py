@@ -67,7 +67,7 @@ def test_every_image_of_a_framework_over_mpi_has_one_and_trains_on_two_devices(n
     assert {"mpi4py", "mpich"} <= {pin.name for pin in read_pins(image.lock_path)}
     one = replace(H200, model="NVIDIA A40", compute_capability="8.6")
     machine = Machine(CPU, (one, replace(one, index=1, uuid="GPU-2", board="GPU-2")), None)
-    workloads = {name: each for name, each in load_workloads().items() if each.task == "train" and not each.one_device}
+    workloads = {name: each for name, each in load_workloads().items() if each.task == "train"}
     asked = Request(devices=(2,), precisions=("fp32",), preset="standard")
     several = {framework for framework, found in load_frameworks().items() if found.parallel}
     found = plan(asked, [image], workloads, adapters(), {"chainer": ("default",)}, machine, lambda _: None, several)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.workloads import ops
 from reports.operators import size_class
 
 
@@ -21,3 +22,8 @@ from reports.operators import size_class
 )
 def test_an_operation_is_in_the_class_that_the_founding_document_has_it_in(mop: float, name: str) -> None:
     assert size_class(mop) == name
+
+
+def test_the_ladder_of_sizes_reaches_every_class_of_the_founding_document() -> None:
+    reached = {size_class(point.mop) for point in ops.points("fp32", 1e9)}
+    assert reached >= {"SMALL", "MEDIUM", "LARGE", "VERY_LARGE"}
