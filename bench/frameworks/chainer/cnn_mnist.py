@@ -7,7 +7,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from bench.frameworks.chainer.loop import Trained
+from bench.frameworks.chainer.mnist import Trained
 
 
 class Network(chainer.Chain):
@@ -28,7 +28,5 @@ def half(x):
 
 
 class Training(Trained):
-    LAYERS = ("conv1", "conv2", "dense")
-
     def __init__(self, setup):
         super().__init__(setup, Network())

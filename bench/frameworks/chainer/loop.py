@@ -1,37 +1,30 @@
-"""What both networks on MNIST do with a Chain: load, step, read. Their batches lie on the device before the first step."""
+"""What the training loop does with a Chain: load, step, read, evaluate. The Rosetta stone's two networks have it whole in their files."""
 
 import chainer
-import chainer.functions as F
 
-from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
+from bench.frameworks.chainer.framework import average, place, set_up, to_device, to_host
+from bench.frameworks.chainer.weights import fill, tensors
 
 
 class Trained:
-    """LAYERS of a subclass: the names of the Chain's links, which are the specification's."""
+    """A subclass gives fresh(), its optimiser at the start, own_name(name, value), the Chain's, and loss(logits, y)."""
 
-    def __init__(self, setup, network):
-        self.network = network
-        seed(setup.seed)
-        self.optimizer = None
+    def __init__(self, network):
+        self.network, self.optimizer, self.own = network, None, {}
 
     def load(self, parameters):
-        for name in self.LAYERS:
-            layer = self.network[name]
-            layer.W.array, layer.b.array = parameters[name + ".w"].copy(), parameters[name + ".b"].copy()
-        self.network = place(self.network)
-        # C9: every constant set
-        self.optimizer = set_up(Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8), self.network)
+        self.own = {name: self.own_name(name, value) for name, value in parameters.items()}
+        self.network = place(fill(self.network, {self.own[name]: value for name, value in parameters.items()}))
+        self.optimizer = set_up(self.fresh(), self.network)
 
     def read(self):
-        return self._read(lambda parameter: parameter.array)
-
-    def inputs(self, x, y):
-        return tuple(to_device(x, y))
+        found = tensors(self.network)
+        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
 
     def _backward(self, x, y):
+        x, y = to_device(x, y)  # no copy where they are there
         logits = self.network(x)
-        loss = F.softmax_cross_entropy(logits, y)  # A7, A19: logits, sparse labels
+        loss = self.loss(logits, y)
         self.network.cleargrads()
         loss.backward()
         return logits, loss
@@ -39,7 +32,9 @@ class Trained:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         average(self.network)
-        return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
+        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
+        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
+        return to_host(logits.array), float(loss.array), gradients
 
     def step(self, x, y):
         _, loss = self._backward(x, y)
@@ -51,11 +46,4 @@ class Trained:
 
     def predict(self, x):
         with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
-            return to_host(self.network(x).array)
-
-    def _read(self, of):
-        found = {}
-        for name in self.LAYERS:
-            layer = self.network[name]
-            found[name + ".w"], found[name + ".b"] = to_host(of(layer.W)), to_host(of(layer.b))
-        return found
+            return to_host(self.network(*to_device(x)).array)

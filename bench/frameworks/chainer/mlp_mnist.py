@@ -7,7 +7,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from bench.frameworks.chainer.loop import Trained
+from bench.frameworks.chainer.mnist import Trained
 
 
 class Network(chainer.Chain):
@@ -21,7 +21,5 @@ class Network(chainer.Chain):
 
 
 class Training(Trained):
-    LAYERS = ("dense1", "dense2")
-
     def __init__(self, setup):
         super().__init__(setup, Network())

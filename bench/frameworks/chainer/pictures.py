@@ -1,58 +1,12 @@
-"""What the deep networks on pictures do with a Chain whose normalisations keep statistics: step, read, evaluate."""
+"""What the deep networks on pictures have of their own: normalisations that keep statistics, of each process its own."""
 
-import chainer
-
-from bench.frameworks.chainer.framework import average, average_persistent, place, set_up, to_device, to_host
-from bench.frameworks.chainer.weights import fill, tensors
+from bench.frameworks.chainer import loop
+from bench.frameworks.chainer.framework import average_persistent
 
 
-class Trained:
-    """A subclass gives fresh(), its optimiser at the start, own_name(name, value), the Chain's, and loss(logits, y).
-
-    Of several processes each normalises its own part of a batch.
-    """
-
-    def __init__(self, network):
-        self.network, self.optimizer, self.own = network, None, {}
-
-    def load(self, parameters):
-        self.own = {name: self.own_name(name, value) for name, value in parameters.items()}
-        self.network = place(fill(self.network, {self.own[name]: value for name, value in parameters.items()}))
-        self.optimizer = set_up(self.fresh(), self.network)
-
-    def read(self):
-        found = tensors(self.network)
-        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
-
+class Trained(loop.Trained):
     def share_statistics(self):
         average_persistent(self.network)
 
     def inputs(self, x, y):
         return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
-
-    def _backward(self, x, y):
-        x, y = to_device(x, y)
-        logits = self.network(x)
-        loss = self.loss(logits, y)
-        self.network.cleargrads()
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        average(self.network)
-        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
-        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
-        return to_host(logits.array), float(loss.array), gradients
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.update()
-        return loss.array
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
-            return to_host(self.network(*to_device(x)).array)

@@ -7,7 +7,7 @@ instead of its input.
 from flax import nnx
 
 from bench.frameworks.jax import mixed
-from bench.frameworks.jax.loop import Trained
+from bench.frameworks.jax.mnist import Trained
 
 
 class Network(nnx.Module):

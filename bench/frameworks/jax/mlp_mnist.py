@@ -7,7 +7,7 @@ optimiser state. Flax keeps a Linear's weight as (in, out).
 from flax import nnx
 
 from bench.frameworks.jax import mixed
-from bench.frameworks.jax.loop import Trained
+from bench.frameworks.jax.mnist import Trained
 
 
 class Network(nnx.Module):

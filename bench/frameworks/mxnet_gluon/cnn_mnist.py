@@ -8,7 +8,7 @@ from mxnet.gluon import nn
 
 from bench.frameworks.mxnet.framework import context
 from bench.frameworks.mxnet.pool import MaxPool
-from bench.frameworks.mxnet_gluon.loop import Trained
+from bench.frameworks.mxnet_gluon.mnist import Trained
 
 
 class Training(Trained):

@@ -8,7 +8,7 @@ import keras
 from keras import layers
 
 from bench.frameworks.tensorflow.framework import channels_first
-from bench.frameworks.tensorflow.loop import Trained
+from bench.frameworks.tensorflow.mnist import Trained
 
 
 def network(order):

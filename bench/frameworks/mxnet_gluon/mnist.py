@@ -1,0 +1,25 @@
+"""What both networks on MNIST have of their own: Adam, the loss, and batches that lie on the device before the first step."""
+
+import mxnet as mx
+
+import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
+from bench.frameworks.mxnet_gluon import loop
+
+
+class Trained(loop.Trained):
+    """layers: canonical name -> layer of the network."""
+
+    # C9: every constant set
+    OPTIMIZER = "exactadam", {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+
+    def __init__(self, setup, network, layers):
+        super().__init__(setup, network, SoftmaxCrossEntropy())
+        for name, layer in layers.items():
+            self.parameters.update({name + ".w": layer.weight, name + ".b": layer.bias})
+
+    def inputs(self, x, y):
+        return mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
+
+    def placed(self, array):
+        return array.as_in_context(self.context)  # no copy where it is there
