@@ -9,11 +9,9 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-import yaml
 
 from runner import lock
-from runner.catalog import PROJECT, CatalogError, Image, load_catalog, read_pins, select_images
-from runner.engines import container
+from runner.catalog import CatalogError, Image, load_catalog, read_pins, select_images
 
 
 def versions(lock: Path) -> dict[str, str]:
@@ -341,63 +339,3 @@ def test_a_lock_that_cannot_be_made_leaves_the_old_one(
         lock.make_lock(image, date(2026, 1, 2), lambda line: None)
     (folder / "requirements.in").write_bytes(before["requirements.in"])
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-# -- compose.gpu.yml ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def services() -> dict[str, dict[str, object]]:
-    return dict(yaml.safe_load((PROJECT / "compose.gpu.yml").read_text())["services"])
-
-
-def test_compose_has_one_service_an_image(catalog: dict[str, Image], services: dict[str, dict[str, object]]) -> None:
-    assert set(services) == set(catalog)
-    for name, service in services.items():
-        image = catalog[name]
-        assert service["image"] == f"dlbench/{name}:latest"
-        assert service["pull_policy"] == "never"
-        assert service["profiles"] == [*image.frameworks, image.accelerator]
-        command = service["command"]
-        assert isinstance(command, list)
-        assert command[command.index("--framework") + 1] in image.frameworks
-        assert command[command.index("--device") + 1] == image.accelerator
-
-
-def test_compose_gives_a_gpu_to_the_cuda_images_and_to_no_other(
-    catalog: dict[str, Image], services: dict[str, dict[str, object]]
-) -> None:
-    for name, service in services.items():
-        environment = service["environment"]
-        assert isinstance(environment, dict)
-        if catalog[name].accelerator == "cuda":
-            devices = service["deploy"]["resources"]["reservations"]["devices"]  # type: ignore[index]
-            assert [device["capabilities"] for device in devices] == [["gpu"]]
-            assert "NVIDIA_VISIBLE_DEVICES" not in environment
-        else:
-            assert "deploy" not in service
-            assert environment["NVIDIA_VISIBLE_DEVICES"] == "void"
-
-
-def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
-    catalog: dict[str, Image], services: dict[str, dict[str, object]], tmp_path: Path
-) -> None:
-    docker_engine_types = pytest.importorskip("docker.types")
-    assert docker_engine_types
-    user = f"{container.BENCH_USER}:{container.BENCH_USER}"
-    for name, service in services.items():
-        cuda = catalog[name].accelerator == "cuda"
-        slot = container.Slot("cuda", ("GPU-1",), (), None) if cuda else container.Slot("cpu", (), (), None)
-        prepared = container.Prepared(catalog[name], "sha256:1", ("python", "-m", "bench"))
-        cell = container.container_options(prepared, [], slot, tmp_path, tmp_path, user)
-        assert service["read_only"] is cell["read_only"] is True
-        assert service["network_mode"] == cell["network_mode"] == "none"
-        assert service["ipc"] == cell["ipc_mode"]
-        assert service["user"] == cell["user"]
-        assert service["init"] is cell["init"]
-        assert service["hostname"] == cell["hostname"]
-        for field in ("cap_drop", "security_opt", "pids_limit", "shm_size", "environment"):
-            assert service[field] == cell[field], field
-        assert service["tmpfs"] == [f"{path}:{options}" for path, options in cell["tmpfs"].items()]
-        assert service["ulimits"] == {limit["Name"]: limit["Soft"] for limit in cell["ulimits"]}
-        assert [str(volume).split(":")[-1] for volume in service["volumes"]] == ["/cache", "ro"]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The command `runner` as a user meets it: real processes over toy cells that replay a recorded stream.
+"""A run as a user meets it: real processes over toy cells that replay a recorded stream.
 
 What may go wrong does: a cell hangs, crashes, floods, leaves a daemon; the runner is killed, interrupted, runs out of disk.
 """
@@ -19,10 +19,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner import cli, store
-from runner.catalog import PROJECT, load_catalog
-from runner.workloads import adapters, load_workloads
-from tests.fixtures.synthetic import make_run
+from runner import store
+from runner.catalog import PROJECT
+from tests.fixtures.commands import runner
 from tests.fixtures.waiting import wait_for
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -95,12 +94,6 @@ def processes_of(run_id: str) -> list[int]:
         except OSError:
             pass
     return found
-
-
-def runner(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runner", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False, **more
-    )
 
 
 # --- a run from end to end
@@ -309,56 +302,6 @@ def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
     assert Counter(cells_of(tmp_path)["status"]) == {"ok": 6}
 
 
-# --- what the user asks
-
-
-def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_it_costs(tmp_path: Path) -> None:
-    arguments = ["matrix", "--dry-run", "--gpus", "none", "--engine", "venv", "--out", str(tmp_path / "results")]
-    shown = runner(*arguments, env=os.environ | {"COLUMNS": "200"})
-    assert shown.returncode == 0
-    assert "torch-2.13.0-cpu" in shown.stdout
-    assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
-    assert "GB" in shown.stdout
-    told = json.loads(runner(*arguments, "--json").stdout)
-    computed = [
-        (image.name, framework, workload.name)
-        for image in load_catalog().values()
-        if image.accelerator == "cpu" and image.untested is None
-        for framework in image.frameworks
-        for workload in load_workloads().values()
-        if (framework, workload.module) in adapters()
-    ]
-    assert sorted((cell["image"], cell["framework"], cell["workload"]) for cell in told["cells"]) == sorted(computed)
-    assert all(skip["reason"] for skip in told["skipped"])
-    assert told["expected_seconds"] > 0
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--preset", "quik"], "there is no 'quik'"),
-        (["--workloads", "cnn-cifar"], "did you mean 'cnn-cifar10'?"),
-        (["--images", "torch-9-*"], "no image is called 'torch-9-*'"),
-        (["--frameworks", "pytorch"], "did you mean 'torch'?"),
-        (["--precision", "fp4"], "there is no 'fp4'"),
-        (["--engine", "podman"], "there is no engine 'podman'"),
-        (["--resume", "nowhere"], "is not a run"),
-        (["--gpus", "77"], "77"),
-        (["--devices", "²"], "'²' is not a number of devices"),
-        (["--seed", "9999999999"], "--seed"),
-        (["--python", sys.executable], "say --engine host as well"),
-        (["--resume", "nowhere", "--dry-run"], "give one of them"),
-    ],
-)
-def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, options: list[str], words: str) -> None:
-    ended = runner("matrix", "--engine", "venv", "--out", str(tmp_path), *options)
-    assert ended.returncode == 2, ended.stderr
-    assert words in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
 ) -> None:
@@ -366,12 +309,6 @@ def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
     ended = run()
     assert (ended.returncode, started.read_text()) == (2, "")
     assert f"--out: no run can be stored in {tmp_path / 'results'}" in ended.stderr
-
-
-def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
-    assert "torch-2.13.0-cpu" in runner("images", "list", env=os.environ | {"COLUMNS": "200"}).stdout
-    rows = json.loads(runner("images", "list", "--json").stdout)
-    assert {row["name"] for row in rows} >= {"torch-2.13.0-cpu", "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"}
 
 
 def test_a_report_is_made_of_the_newest_run_or_of_those_named(
@@ -386,36 +323,3 @@ def test_a_report_is_made_of_the_newest_run_or_of_those_named(
     ended = runner("report", "nowhere", "-o", str(page), *out)
     assert ended.returncode == 2
     assert "is not a run" in ended.stderr
-
-
-# --- starting
-
-
-def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", repeats=2)
-    make_run(tmp_path / "b", repeats=2)
-    out = cli.chosen_runs([str(tmp_path / "a"), "b", "a", "./a/"], tmp_path)
-    assert [folder.resolve().name for folder in out] == ["a", "b"]
-
-
-def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -> None:
-    compiled = {"PYTHONPYCACHEPREFIX": str(tmp_path)}  # as on a machine where it has run before
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | compiled
-
-    def seconds(*command: str) -> float:
-        begin = time.perf_counter()
-        subprocess.run([sys.executable, *command], cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - begin
-
-    # in turns, so that both see the machine's quiet moments
-    pairs = [(seconds("-c", "pass"), seconds("-m", "runner", "--help")) for _ in range(20)]
-    empty, shown = (min(times) for times in zip(*pairs, strict=True))
-    assert shown <= 10 * empty, f"{shown * 1e3:.0f} ms against {empty * 1e3:.0f} ms: {shown / empty:.1f} times"
-
-
-def test_help_loads_nothing_heavy() -> None:
-    script = "import sys; import runner.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
-    ended = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert not {"pandas", "numpy", "pyarrow", "docker", "plotly", "pydantic", "jinja2", "pynvml", "requests"} & set(
-        ended.stdout.split()
-    )
