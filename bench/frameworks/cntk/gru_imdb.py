@@ -35,18 +35,17 @@ class Training(Trained):
         p = self.parameters
         words = C.reshape(C.gather(p["embedding"], x), (125,))
         # The loop is stepped through node by node, what is outside it runs over all positions at once: the products with the words, and the
-        # second bias of r and z, which is only added there. n's is inside its product with r (C8).
-        outside = C.splice(C.slice(p["gru.c"], 0, 0, 200), C.constant(0, (100,)), axis=0)
-        projected = C.times(words, p["gru.w"]) + (p["gru.b"] + outside)
-        x_rz, x_n = C.slice(projected, 0, 0, 200), C.slice(projected, 0, 200, 300)
-        c_n = C.slice(p["gru.c"], 0, 200, 300)
+        # second bias of r and z, which is only added there. n's is inside its product with r (C8). A product per gate, since a slice of one
+        # product for all three is a copy forward and another backward, at every position (0.80 of the step's time without them).
+        (w_r, w_z, w_n), (u_r, u_z, u_n) = gates(p["gru.w"], 1), gates(p["gru.u"], 1)
+        (b_r, b_z, b_n), (c_r, c_z, c_n) = gates(p["gru.b"], 0), gates(p["gru.c"], 0)
+        x_r, x_z, x_n = C.times(words, w_r) + (b_r + c_r), C.times(words, w_z) + (b_z + c_z), C.times(words, w_n) + b_n
 
         new = C.placeholder()
         h = C.sequence.past_value(new)  # C6: it starts from zero
-        u = C.times(h, p["gru.u"])
-        rz = C.sigmoid(x_rz + C.slice(u, 0, 0, 200))
-        n = C.tanh(x_n + C.slice(rz, 0, 0, 100) * (C.slice(u, 0, 200, 300) + c_n))  # as cuDNN has it
-        states = n + C.slice(rz, 0, 100, 200) * (h - n)
+        r, z = C.sigmoid(x_r + C.times(h, u_r)), C.sigmoid(x_z + C.times(h, u_z))
+        n = C.tanh(x_n + r * (C.times(h, u_n) + c_n))  # as cuDNN has it
+        states = n + z * (h - n)
         states.replace_placeholders({new: states.output})
         return C.times(C.sequence.last(states), p["dense.w"]) + p["dense.b"]  # C5: the state at position 150
 
@@ -60,6 +59,11 @@ class Training(Trained):
         return value.T if value.ndim == 2 and name != "embedding" else value
 
     canonical = to_own
+
+
+def gates(parameter, axis):
+    """r's, z's and n's part of a canonical parameter."""
+    return [C.slice(parameter, axis, first, first + 100) for first in (0, 100, 200)]
 
 
 def adam(parameters, gradients):
