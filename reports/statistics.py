@@ -46,6 +46,9 @@ class Estimate:
     note: str = ""
     error: float | None = None  # standard error of the logarithm, from repeats; null with one repeat
     freedom: float | None = None  # degrees of freedom of that error
+    inside: float | None = (
+        None  # the same error as the windows alone show it: the interval is never narrower than theirs
+    )
 
     @property
     def half_width(self) -> float | None:
@@ -106,8 +109,8 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
 
     One repeat: bootstrap over its windows (Efron 1979), expanded percentiles. More: the standard error of the log
     median from resampling whole repeats (Davison and Hinkley, Bootstrap Methods, 1997, 3.8), with Student's quantile
-    for repeats - 1 degrees of freedom, because few clusters make a percentile interval too narrow. Never smaller than
-    the error that the windows alone show: repeats may agree by luck.
+    for repeats - 1 degrees of freedom, because few clusters make a percentile interval too narrow. Never narrower than
+    the interval that the windows alone give: repeats may agree by luck.
     """
     groups = _groups(repeats)
     if not groups:
@@ -116,11 +119,12 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
     value = float(np.median(pooled))
     if len(groups) == 1 or value <= 0 or any(np.median(group) <= 0 for group in groups):
         return _window_estimate(pooled, value, level)
-    error = max(_cluster_error(groups), _window_error(pooled))
-    reach = _reach(error, len(groups) - 1, level)
+    error, freedom, inside = _cluster_error(groups), len(groups) - 1, _window_error(pooled)
+    factor = math.exp(_reach(error, freedom, inside, level))
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
     method = "cluster bootstrap over repeats, Student's t"
-    return Estimate(value, value / reach, value * reach, len(pooled), len(groups), method, note, error, len(groups) - 1)
+    low, high = value / factor, value * factor
+    return Estimate(value, low, high, len(pooled), len(groups), method, note, error, freedom, inside)
 
 
 def _groups(repeats: Sequence[Sequence[float] | Array]) -> list[Array]:
@@ -147,10 +151,12 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     return Estimate(value, float(low), float(high), n, 1, "expanded-percentile bootstrap over windows", "one repeat")
 
 
-def _reach(error: float, freedom: float, level: float) -> float:
-    """The factor by which an interval reaches to both sides. It ends where floating-point numbers would: two repeats a decade apart, asked
-    about together with fifty others, are known to no number that a person reads."""
-    return math.exp(min(FARTHEST, student_quantile((1 + level) / 2, freedom) * error))
+def _reach(error: float, freedom: float, inside: float, level: float) -> float:
+    """How far an interval reaches to both sides, as a logarithm: by Student's quantile of the repeats' error, and at least by Gauss' of the
+    windows'. (Student's of the larger of both errors would cover 98 to 100 % with two or three repeats.) It ends where floating-point
+    numbers would: two repeats a decade apart, asked about together with fifty others, are known to no number that a person reads."""
+    gauss = NormalDist().inv_cdf((1 + level) / 2)
+    return min(FARTHEST, max(student_quantile((1 + level) / 2, freedom) * error, gauss * inside))
 
 
 def _too_few(windows: int, level: float) -> str:
@@ -234,7 +240,8 @@ def ratio_estimate(
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
     error, freedom = (_student if alike else _welch)(*groups)
-    reach = _reach(error, freedom, level)
+    inside = math.hypot(_window_error(above), _window_error(below))
+    factor = math.exp(_reach(error, freedom, inside, level))
     method = f"cluster bootstrap over repeats, {'Student' if alike else 'Welch'}'s t"
     note = ""
     if repeats == 1:
@@ -245,7 +252,7 @@ def ratio_estimate(
         )
         note = f"one side has one repeat: {how}"
     known = error if alike or repeats > 1 else None
-    return Estimate(value, value / reach, value * reach, windows, repeats, method, note, known, freedom)
+    return Estimate(value, value / factor, value * factor, windows, repeats, method, note, known, freedom, inside)
 
 
 def _single_interval(above: Array, below: Array, level: float) -> tuple[float, float]:
@@ -269,14 +276,12 @@ def _student(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, flo
     sides = [(_side_error(side), len(side)) for side in (above, below)]
     freedom = sum(count - 1 for _, count in sides)
     variance = sum((count - 1) * count * each**2 for each, count in sides) / freedom
-    inside = math.hypot(*(_window_error(np.concatenate(side)) for side in (above, below)))
-    return max(inside, math.sqrt(variance * sum(1 / count for _, count in sides))), float(freedom)
+    return math.sqrt(variance * sum(1 / count for _, count in sides)), float(freedom)
 
 
 def _side_error(groups: Sequence[Array]) -> float:
-    """Standard error of a side's log median: of its repeats, and never below what its windows show."""
-    inside = _window_error(np.concatenate(groups))
-    return inside if len(groups) == 1 else max(inside, _cluster_error(groups))
+    """Standard error of a side's log median: of its repeats, or of the windows where it has one repeat."""
+    return _window_error(groups[0]) if len(groups) == 1 else _cluster_error(groups)
 
 
 def spanning(ratio: Estimate, above: Sequence[float], below: Sequence[float]) -> Estimate:
@@ -296,12 +301,16 @@ def p_value(ratio: Estimate) -> float | None:
 
     The ratio's interval is one of 95 %. One that was widened over several levels answers for the level nearest to 1.
     """
-    if not ratio.error or ratio.freedom is None or ratio.low is None or ratio.high is None:
+    if ratio.error is None or ratio.freedom is None or ratio.inside is None or ratio.low is None or ratio.high is None:
         return None
-    reach = student_quantile((1 + LEVEL) / 2, ratio.freedom) * ratio.error
+    if max(ratio.error, ratio.inside) == 0:
+        return None
+    reach = _reach(ratio.error, ratio.freedom, ratio.inside, LEVEL)
     low, high = math.log(ratio.low) + reach, math.log(ratio.high) - reach
     nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return student_tail(nearest / ratio.error, ratio.freedom)
+    of_repeats = student_tail(nearest / ratio.error, ratio.freedom) if ratio.error else 0.0
+    of_windows = math.erfc(nearest / ratio.inside / math.sqrt(2)) if ratio.inside else 0.0
+    return max(of_repeats, of_windows)
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -56,8 +56,8 @@ def test_a_ratio_interval_covers_the_truth_in_93_to_97_of_100(repeats: int, alik
     # Of one repeat the windows are all there is, and they can only speak for that process.
     random = np.random.default_rng(repeats)
     trials, held = 3000 if repeats == 1 else 1200, 0
-    # Two or three repeats do not say how far from Gauss they are: such intervals err towards the safe side.
-    most = {2: 0.99, 3: 0.97 if alike else 0.98}.get(repeats, 0.97)
+    # Welch's degrees of freedom are too few where both sides have two or three repeats: such intervals err towards the safe side.
+    most = 0.97 if alike else {2: 0.99, 3: 0.98}.get(repeats, 0.97)
     for _ in range(trials):
         if repeats == 1:
             sides = [[level * np.exp(random.normal(0, synthetic.WITHIN, 40))] for level in (1.05, 1.0)]
@@ -137,7 +137,7 @@ def test_one_repeat_has_no_p_but_against_many_of_the_same_cell() -> None:
 def test_one_repeat_against_many_of_the_same_cell_errs_in_at_most_five_of_100_trials_and_finds_five_percent() -> None:
     random = np.random.default_rng(10)
     wrong = found = 0
-    for _ in range(1000):
+    for _ in range(2000):
         many = measured(random, 6)
         for level in (1.0, 1.05):
             ratio = ratio_estimate(measured(random, 1, level), many, alike=True)
@@ -145,8 +145,8 @@ def test_one_repeat_against_many_of_the_same_cell_errs_in_at_most_five_of_100_tr
             p = p_value(ratio)
             assert p is not None
             wrong, found = (wrong + (p < 0.05), found) if level == 1 else (wrong, found + (p < 0.05))
-    assert wrong / 1000 <= 0.06  # 5 % and what 1000 trials leave open
-    assert found / 1000 >= 0.9
+    assert wrong / 2000 <= 0.06  # 5 % and what 2000 trials leave open
+    assert found / 2000 >= 0.9
 
 
 def rows(before: Path, after: Path) -> dict[tuple[str, str], Contrast]:

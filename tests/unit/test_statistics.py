@@ -46,7 +46,7 @@ def test_an_interval_over_repeats_covers_the_truth_when_repeats_differ_more_than
         assert estimate.low is not None
         assert estimate.high is not None
         held += estimate.low <= 10 <= estimate.high
-    assert 0.93 <= held / TRIALS <= 0.98
+    assert 0.93 <= held / TRIALS <= 0.97
 
 
 def test_windows_alone_would_hide_what_differs_between_repeats() -> None:
