@@ -46,9 +46,7 @@ class Estimate:
     note: str = ""
     error: float | None = None  # standard error of the logarithm, from repeats; null with one repeat
     freedom: float | None = None  # degrees of freedom of that error
-    inside: float | None = (
-        None  # the same error as the windows alone show it: the interval is never narrower than theirs
-    )
+    inside: float | None = None  # the same error as the windows alone show it, which bounds the interval from below
 
     @property
     def half_width(self) -> float | None:

@@ -213,9 +213,7 @@ def file_name(cell_id: str, repeat: int) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file aside, sync it, and rename it into place: a reader sees all of it or none."""
-    if path.is_symlink() or (
-        path.exists() and not path.is_file()
-    ):  # /dev/stdout, /dev/null: they must stay what they are
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout must stay what it is
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
