@@ -262,15 +262,32 @@ def prune(
     names: SomeNames = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
 ) -> None:
-    """Remove built images of an older lock, bench or Dockerfile from this machine; nothing that is not of the catalog."""
+    """Remove what older locks and benches left on this machine: built images, and environments. Nothing that is not of the catalog."""
+    from runner.build import BuildError
+    from runner.engines import environments
+
+    with _told():
+        images = _chosen(names)
+        for folder, what in environments.stale(images):
+            _pruned(str(folder), what, None if dry_run else environments.remove(folder))
+        try:
+            client = _client()
+        except BuildError as error:
+            _say(f"images were not looked for: {error}")
+            return
+        _prune_images(client, images, dry_run)
+
+
+def _prune_images(client: DockerClient, images: list[Image], dry_run: bool) -> None:
     from runner import build as builder
     from runner import registry as shelf
 
-    with _told():
-        client = _client()
-        for image_id, what in shelf.stale(client, [builder.recipe(image) for image in _chosen(names)]):
-            kept = None if dry_run else shelf.remove(client, image_id)
-            typer.echo(f"{image_id[:19]} {what}" + (f": kept, {kept}" if kept else ""))
+    for image_id, what in shelf.stale(client, [builder.recipe(image) for image in images]):
+        _pruned(image_id[:19], what, None if dry_run else shelf.remove(client, image_id))
+
+
+def _pruned(name: str, what: str, kept: str | None) -> None:
+    typer.echo(f"{name} {what}" + (f": kept, {kept}" if kept else ""))
 
 
 @app.command()

@@ -58,7 +58,7 @@ class VenvEngine:
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the environment is there."""
         found = find_interpreter(image.python)
-        ready = isinstance(found, Interpreter) and (_folder(image, found) / _COMPLETE).exists()
+        ready = isinstance(found, Interpreter) and (environment_folder(image, found) / _COMPLETE).exists()
         return 0 if ready else image.download_bytes
 
     def images_folder(self) -> Path | None:
@@ -71,7 +71,7 @@ class VenvEngine:
         found = find_interpreter(image.python)
         if isinstance(found, str):
             raise EngineError(f"{image.name}: {found}")
-        folder = _folder(image, found)
+        folder = environment_folder(image, found)
         try:
             with _alone(folder, say):
                 if not (folder / _COMPLETE).exists():
@@ -127,7 +127,8 @@ def _key(image: Image, interpreter: Interpreter) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _folder(image: Image, interpreter: Interpreter) -> Path:
+def environment_folder(image: Image, interpreter: Interpreter) -> Path:
+    """Where the environment of an image lies, or will."""
     return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 

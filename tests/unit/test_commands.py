@@ -13,6 +13,7 @@ import pytest
 
 from runner import cli
 from runner.catalog import PROJECT, load_catalog
+from runner.engines.interpreters import Interpreter, find_interpreter
 from runner.workloads import adapters, load_workloads
 from tests.fixtures.commands import runner
 from tests.fixtures.synthetic import make_run
@@ -99,3 +100,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"pandas", "numpy", "pyarrow", "docker", "plotly", "pydantic", "jinja2", "pynvml", "requests"} & set(
         ended.stdout.split()
     )
+
+
+def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) -> None:
+    image = next(each for each in load_catalog().values() if isinstance(find_interpreter(each.python), Interpreter))
+    old = tmp_path / "dlbench" / "venvs" / f"{image.name}-0123456789ab"
+    old.mkdir(parents=True)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none"}
+    told = runner("images", "prune", "--dry-run", env=environment)
+    assert (told.returncode, told.stdout) == (0, f"{old} {image.name} of another lock or Python, 0.0 GB\n")
+    assert told.stderr.startswith("images were not looked for: ")
+    assert old.is_dir()
+    assert runner("images", "prune", image.name, env=environment).stdout == told.stdout
+    assert not old.exists()

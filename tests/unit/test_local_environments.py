@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.engines import interpreters, venv
+from runner.engines import environments, interpreters, venv
 from runner.engines.base import EngineError, Prepared
 from runner.engines.host import HostEngine
 from runner.engines.interpreters import Interpreter, find_interpreter
@@ -186,6 +186,35 @@ def test_two_runners_that_want_one_environment_make_it_once(
     assert len(made) == 1
     assert len(results) == 2
     assert results[0] == results[1]
+
+
+def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(tmp_path: Path, own_cache: Path) -> None:
+    tiny = image(tmp_path)
+    venvs = own_cache / "venvs"
+    old, used, made, another = (
+        venvs / name
+        for name in ("tiny-cpu-0123456789ab", "tiny-cpu-1123456789ab", "tiny-cpu-2123456789ab", "tiny-cpu-big")
+    )
+    current = Path(VenvEngine().prepare(tiny, lambda line: None).command[0]).parents[1]
+    for folder in (old, used, made, another):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+    (old / "wheel").write_bytes(b"0" * 10**8)
+    assert [(folder, what.rpartition(" of ")[2]) for folder, what in environments.stale([tiny])] == [
+        (old, "another lock or Python, 0.1 GB"),
+        (used, "another lock or Python, 0.0 GB"),
+        (made, "another lock or Python, 0.0 GB"),
+    ]
+    assert list(environments.stale([image(tmp_path, python="3.99")])) == []
+    process = subprocess.Popen([used / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with venv._alone(made, lambda line: None):
+            kept = {folder: environments.remove(folder) for folder, _ in environments.stale([tiny])}
+    finally:
+        process.communicate(b"\n")
+    assert kept == {old: None, used: f"process {process.pid} runs in it", made: "a runner is making it"}
+    assert {path for path in venvs.iterdir() if path.is_dir()} == {current, used, made, another}
+    assert environments.remove(used) is None
 
 
 def test_an_image_whose_python_is_not_here_is_unfit(tmp_path: Path) -> None:
