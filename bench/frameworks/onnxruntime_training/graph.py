@@ -1,7 +1,7 @@
 """Writing an ONNX graph by hand, and training one.
 
 ONNX Runtime's on-device training knows SGD without momentum and an AdamW with "epsilon hat" only. Its gradient builder, which is
-under that, gives a plain ONNX graph: the optimiser is added to it in plain operators, and the whole step is one graph and one run.
+under that, gives a plain ONNX graph: the optimiser is added to it, and the whole step is one graph and one run.
 """
 
 import numpy as np
@@ -54,10 +54,10 @@ class Graph(object):
 class Trained(object):
     """A subclass gives SHAPES (parameter -> shape); network(graph, training) from input "x" to the logits, (batch, classes);
     update(graph, name, shape), which writes the optimiser of one parameter from `name` and `name_grad`, and returns state -> new
-    value's name; SCALARS, fed in every step; and to_own(parameters), canonical(values).
+    value's name; SCALARS (name -> type), fed in every step as scalars(step) tells; and to_own(parameters), canonical(values).
     """
 
-    SCALARS = ()
+    SCALARS = {}
 
     def __init__(self, setup, shape, kind, classes):
         self.shape, self.kind, self.classes = shape, kind, classes
@@ -99,8 +99,8 @@ class Trained(object):
     def _with_updates(self, model):
         """The same graph, with new parameters and a new state for outputs instead of gradients."""
         graph = Graph("update/")
-        for name in self.SCALARS:
-            graph.input(name, ())
+        for name, kind in self.SCALARS.items():
+            graph.input(name, (), kind)
         self.state = {}  # input -> output, for parameters and what the optimiser keeps
         for name, shape in self.SHAPES.items():
             for kept, new in self.update(graph, name, shape).items():
@@ -145,7 +145,7 @@ class Trained(object):
         self.steps += 1
         binding = self._bound(self.step_session, x, y)
         for name, value in self.scalars(self.steps).items():
-            binding.bind_cpu_input(name, np.array(value, "float32"))
+            binding.bind_cpu_input(name, np.array(value, self.SCALARS[name]))
         for kept, new in self.state.items():
             binding.bind_ortvalue_output(new, self.spare[kept])
         binding.bind_output("loss", where())

@@ -5,18 +5,27 @@ optimisers are those that it has: SGD without momentum, which is less work than 
 written in ONNX's operators, the GRU unrolled since its operator has no gradient, and mini-batches come from NumPy.
 """
 
+import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import onnxruntime
 from onnx import numpy_helper
-from onnxruntime.training import artifacts
-from onnxruntime.training.api import CheckpointState, Module, Optimizer
 
 from bench.frameworks.onnxruntime_training import cnn_cifar10 as cnn_adapter
 from bench.frameworks.onnxruntime_training import gru_imdb as gru_adapter
 from bench.frameworks.onnxruntime_training.graph import Graph
+
+
+def packages():
+    """onnxruntime.training's artifacts and api. It imports two more for users of PyTorch, and fails where that is not: they stay out."""
+    for name in ("amp", "optim"):
+        sys.modules.setdefault("onnxruntime.training." + name, ModuleType(name))
+    from onnxruntime.training import api, artifacts
+
+    return artifacts, api
 
 
 def forward_model(adapter, shape, kind, classes):
@@ -31,7 +40,8 @@ def forward_model(adapter, shape, kind, classes):
     return graph.model()
 
 
-def loop(setup, adapter, optimizer_type, classes, x, y):
+def loop(setup, adapter, optimizer, classes, x, y):
+    artifacts, api = packages()
     y = y.astype("int64")
     model = forward_model(adapter, x.shape, str(x.dtype), classes)
     folder = Path(tempfile.mkdtemp())
@@ -39,21 +49,21 @@ def loop(setup, adapter, optimizer_type, classes, x, y):
         model,
         requires_grad=list(adapter.SHAPES),
         loss=artifacts.LossType.CrossEntropyLoss,
-        optimizer=optimizer_type,
+        optimizer=getattr(artifacts.OptimType, optimizer),
         artifact_directory=str(folder),
     )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = setup.threads
-    state = CheckpointState.load_checkpoint(str(folder / "checkpoint"))
-    module = Module(
+    state = api.CheckpointState.load_checkpoint(str(folder / "checkpoint"))
+    module = api.Module(
         str(folder / "training_model.onnx"), state, str(folder / "eval_model.onnx"), session_options=options
     )
-    optimizer = Optimizer(str(folder / "optimizer_model.onnx"), module)
+    stepper = api.Optimizer(str(folder / "optimizer_model.onnx"), module)
 
     def step():
         module.train()
         loss = module(x, y)
-        optimizer.step()
+        stepper.step()
         module.lazy_reset_grad()
         return loss
 
@@ -61,8 +71,8 @@ def loop(setup, adapter, optimizer_type, classes, x, y):
 
 
 def cnn_cifar10(setup, x, y):
-    return loop(setup, cnn_adapter.Training, artifacts.OptimType.SGD, 10, x, y)
+    return loop(setup, cnn_adapter.Training, "SGD", 10, x, y)
 
 
 def gru_imdb(setup, x, y):
-    return loop(setup, gru_adapter.Training, artifacts.OptimType.AdamW, 2, x.astype("int64"), y)
+    return loop(setup, gru_adapter.Training, "AdamW", 2, x.astype("int64"), y)
