@@ -17,7 +17,23 @@ def make(network, loss, optimizer, dropout):
     )
 
 
-class _TensorFlow:
+class _InPlace:
+    """A backend that keeps weights, moments and counts in Keras' variables themselves."""
+
+    def set_rate(self, rate):
+        self.optimizer.learning_rate = rate
+
+    def start(self):
+        self.steps.restart()
+
+    def finish(self):
+        pass
+
+    def skipped(self):
+        return self.steps.count()
+
+
+class _TensorFlow(_InPlace):
     """The step is traced once and runs as a graph (B8); XLA compiles it where there is a GPU, as Keras' "auto" decides."""
 
     def __init__(self, network, loss, optimizer, dropout):
@@ -44,18 +60,6 @@ class _TensorFlow:
         _, loss, gradients = self._gradients(x, y)
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
-
-    def set_rate(self, rate):
-        self.optimizer.learning_rate = rate
-
-    def start(self):
-        self.steps.restart()
-
-    def finish(self):
-        pass
-
-    def skipped(self):
-        return self.steps.count()
 
     def step(self, x, y):
         self.steps.asked()
@@ -150,7 +154,7 @@ class _Jax:
         return np.asarray(self.forward(self.state[0], self.state[1], x))
 
 
-class _Torch:
+class _Torch(_InPlace):
     """A Keras model on this backend is a torch Module: backward() fills the gradients of its parameters."""
 
     def __init__(self, network, loss, optimizer, dropout):
@@ -174,18 +178,6 @@ class _Torch:
         self.network.zero_grad()
         self.optimizer.scale_loss(loss).backward()  # the loss itself, where there is no loss scale
         return logits, loss, [variable.value.grad for variable in self.network.trainable_variables]
-
-    def set_rate(self, rate):
-        self.optimizer.learning_rate = rate
-
-    def start(self):
-        self.steps.restart()
-
-    def finish(self):
-        pass
-
-    def skipped(self):
-        return self.steps.count()
 
     def step(self, x, y):
         self.steps.asked()
