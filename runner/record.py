@@ -74,6 +74,7 @@ class Recorder:
             self._take(line)
             if self.problem:
                 return
+        self._file.flush()  # once for what came together: eight cells print a hundred lines a second
         if len(self._pending) > MAX_LINE_BYTES:
             self._take(self._pending)
         elif self._bytes > MAX_TOTAL_BYTES:
@@ -98,7 +99,6 @@ class Recorder:
             self.problem = str(error)
             return
         self._file.write(line + b"\n")
-        self._file.flush()
         getattr(self, "_on_" + event["event"].replace("-", "_"))(event)
         if self._observe:
             self._observe(event)

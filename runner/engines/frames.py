@@ -17,7 +17,7 @@ STDOUT, STDERR = 1, 2
 # Docker Engine API, "Attach to a container", stream format: one byte says the stream, four the length, big-endian.
 _HEADER = struct.Struct(">BxxxL")
 _READ_BYTES = 64 * 1024
-_GATHER_SECONDS = 0.2
+_GATHER_SECONDS = 0.4
 _FEW_BYTES = 4096  # some thirty lines: a cell that prints more than that at a time is read as fast as it prints
 
 
