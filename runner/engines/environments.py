@@ -12,7 +12,7 @@ import psutil
 
 from runner.catalog import Image
 from runner.engines.interpreters import Interpreter, find_interpreter
-from runner.engines.venv import environment_folder
+from runner.engines.venv import COMPLETE, environment_folder
 
 
 def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
@@ -41,6 +41,7 @@ def remove(folder: Path) -> str | None:
             return "a runner is making it"
         if number := _user(folder):
             return f"process {number} runs in it"
+        (folder / COMPLETE).unlink(missing_ok=True)  # first: half an environment must not pass for a whole one
         shutil.rmtree(folder)
     return None
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
-_COMPLETE = ".complete"
+COMPLETE = ".complete"
 _SHOWN_LINES = 15
 
 # What pip says when no place that it may ask has a requirement. A wheel that it refuses for its hash reads otherwise.
@@ -58,7 +58,7 @@ class VenvEngine:
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the environment is there."""
         found = find_interpreter(image.python)
-        ready = isinstance(found, Interpreter) and (environment_folder(image, found) / _COMPLETE).exists()
+        ready = isinstance(found, Interpreter) and (environment_folder(image, found) / COMPLETE).exists()
         return 0 if ready else image.download_bytes
 
     def images_folder(self) -> Path | None:
@@ -74,7 +74,7 @@ class VenvEngine:
         folder = environment_folder(image, found)
         try:
             with _alone(folder, say):
-                if not (folder / _COMPLETE).exists():
+                if not (folder / COMPLETE).exists():
                     _make(image, found, folder, say)
         except OSError as error:
             raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
@@ -169,7 +169,7 @@ def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[s
         steps.must_succeed([*pip, "install", *build, "-r", str(image.sources_path)], "its sources could not be built")
     if image.finish_path.is_file():
         steps.must_succeed(["sh", str(image.finish_path)], f"{image.finish_path} failed", folder / "bin")
-    (folder / _COMPLETE).write_text(f"{_key(image, interpreter)}\n")
+    (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
 class _Steps:

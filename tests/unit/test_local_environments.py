@@ -188,7 +188,9 @@ def test_two_runners_that_want_one_environment_make_it_once(
     assert results[0] == results[1]
 
 
-def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(tmp_path: Path, own_cache: Path) -> None:
+def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny = image(tmp_path)
     venvs = own_cache / "venvs"
     old, used, made, another = (
@@ -214,6 +216,12 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(tmp_pa
         process.communicate(b"\n")
     assert kept == {old: None, used: f"process {process.pid} runs in it", made: "a runner is making it"}
     assert {path for path in venvs.iterdir() if path.is_dir()} == {current, used, made, another}
+    (used / venv.COMPLETE).touch()
+    with monkeypatch.context() as broken:
+        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            environments.remove(used)
+    assert not (used / venv.COMPLETE).exists()  # what is half removed is made anew, and not used
     assert environments.remove(used) is None
 
 
