@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.statistics import LEVEL, SEED, Array, fewest_windows, median_draws, median_estimate
+from reports.statistics import LEVEL, SEED, Array, error_draws, fewest_windows, median_draws, median_estimate
 
 FEWEST_COUNTS = 3
 DRAWS = 1000
@@ -117,9 +117,9 @@ def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
     """Medians as other runs might have had them: of other repeats where there are several, else of other windows."""
     pooled = np.concatenate(list(repeats))
     found = median_estimate(repeats)
-    if found is not None and found.error and found.freedom:
+    if found is not None and found.error is not None and (found.error or found.inside):
         # One degree of freedom draws factors that are no number any more; 1e21 is as far from a step time as they need be.
-        factors = np.exp(np.clip(found.error * rng.standard_t(found.freedom, DRAWS), -50.0, 50.0))
+        factors = np.exp(np.clip(error_draws(found, rng, DRAWS), -50.0, 50.0))
         return np.asarray(found.value * factors)
     if len(pooled) < fewest_windows():
         raise ModelError(

@@ -157,6 +157,14 @@ def _reach(error: float, freedom: float, inside: float, level: float) -> float:
     return min(FARTHEST, max(student_quantile((1 + level) / 2, freedom) * error, gauss * inside))
 
 
+def error_draws(estimate: Estimate, rng: np.random.Generator, draws: int) -> Array:
+    """Errors of the log median as the estimate's interval has them: of its repeats, or of its windows where those reach farther."""
+    error, freedom, inside = estimate.error or 0.0, estimate.freedom or 1.0, estimate.inside or 0.0
+    if _reach(error, freedom, 0.0, LEVEL) >= _reach(0.0, freedom, inside, LEVEL):
+        return np.asarray(error * rng.standard_t(freedom, draws))
+    return np.asarray(inside * rng.standard_normal(draws))
+
+
 def _too_few(windows: int, level: float) -> str:
     share = f"{level:.0%}".replace("%", " %")
     word = "window" if windows == 1 else "windows"

@@ -60,6 +60,20 @@ def test_windows_alone_would_hide_what_differs_between_repeats() -> None:
     assert honest.half_width > 3 * naive.half_width
 
 
+@pytest.mark.parametrize("between", [0.02, 0.0])
+def test_draws_of_an_error_reach_as_far_as_its_interval(between: float) -> None:
+    random = np.random.default_rng(6)
+    groups = [np.exp(level + random.normal(0, 0.02, 40)) for level in (-between, 0.0, between)]
+    if not between:  # repeats that agree by luck: the windows reach farther
+        groups = [group / np.median(group) for group in groups]
+    estimate = median_estimate(groups)
+    assert estimate is not None
+    assert estimate.high is not None
+    low, high = np.quantile(statistics.error_draws(estimate, random, 200_000), [0.025, 0.975])
+    reach = math.log(estimate.high / estimate.value)
+    assert (-low, high) == (pytest.approx(reach, rel=0.05), pytest.approx(reach, rel=0.05))
+
+
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_a_cell_against_itself_is_told_apart_in_at_most_seven_of_100_trials(repeats: int) -> None:
     random = np.random.default_rng(11 + repeats)
