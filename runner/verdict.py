@@ -36,6 +36,9 @@ MARGINS = {"cuda": 0.05, "cpu": 0.08}
 PRIOR_BETWEEN = {"cuda": 0.01, "cpu": 0.02}
 PRIOR_FREEDOM = 4.0
 
+# Repeats beyond this are advice that nobody can follow.
+MOST_REPEATS = 50
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -81,6 +84,19 @@ def judge(found: Ratio, margin: float) -> Kind:
     if found.low > high:
         return "slow"
     return "fast" if found.high < low else "unsure"
+
+
+def repeats_to_tell(found: Ratio, margin: float) -> int | None:
+    """The fewest repeats that would decide an unsure ratio, if they lie and scatter as those that were measured; None: too many."""
+    distance = abs(math.log1p(margin) - abs(math.log(found.value)))
+    sides = 1 / found.measured_repeats + 1 / found.reference_repeats
+    deviation = math.log(found.high / found.value) / student_quantile(1 - ALPHA, found.freedom) / math.sqrt(sides)
+    for count in range(found.measured_repeats + 1, MOST_REPEATS + 1):
+        freedom = found.freedom + count - found.measured_repeats
+        reach = student_quantile(1 - ALPHA, freedom) * deviation * math.sqrt(1 / count + 1 / found.reference_repeats)
+        if reach < distance:
+            return count
+    return None
 
 
 def excused(kind: Kind, differs: bool) -> Kind:

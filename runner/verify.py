@@ -23,7 +23,7 @@ from runner.references.measured import Measured, ceilings_path, read_runs
 from runner.references.rules import Choice, choose
 from runner.references.saved import FEWEST_WINDOWS, Reference
 from runner.store import RunStore, write_bytes
-from runner.verdict import MARGINS, PASS, Kind, Ratio, excused, exit_code, judge, ratio
+from runner.verdict import MARGINS, PASS, Kind, Ratio, excused, exit_code, judge, ratio, repeats_to_tell
 
 # What is measured where nothing else is asked for: two networks that every framework has, in three minutes for one framework.
 WORKLOADS = ("cnn-cifar10", "gru-imdb")
@@ -202,13 +202,24 @@ def _verdict(one: Measured, choice: Choice, margin: float) -> tuple[Kind, str, R
         "ok": f"equal to the reference within {per_cent(margin)}",
         "slow": f"slower than the reference by more than {per_cent(margin)}",
         "fast": f"faster than the reference by more than {per_cent(margin)}",
-        "unsure": f"the interval reaches across the margin of {per_cent(margin)}: more repeats would tell",
+        "unsure": f"the interval reaches across the margin of {per_cent(margin)}: {_what_would_tell(found, margin)}",
     }[bare]
     if kind == "not-comparable":
         says += "; but what differs may be why: " + "; ".join(map(str, choice.excuses))
     elif choice.excuses:
         says += "; though " + "; ".join(map(str, choice.excuses))
     return kind, says, found
+
+
+def _what_would_tell(found: Ratio, margin: float) -> str:
+    """What to do about an unsure ratio."""
+    if more := repeats_to_tell(found, margin):
+        return f"--repeats {more} would tell, if they scatter as these {found.measured_repeats}"
+    repeats = "repeat" if found.reference_repeats == 1 else "repeats"
+    return (
+        f"one run differs from another by {per_cent(found.between)}, so more repeats here would not tell beside a reference of "
+        f"{found.reference_repeats} {repeats}; a quieter machine, a reference of more repeats or a wider --margin would"
+    )
 
 
 def _case(one: Measured, choice: Choice) -> Case:

@@ -21,8 +21,9 @@ def run_in() -> Callable[..., str]:
         if reason := engine.unfit(image):
             pytest.skip(f"no environment for {image_name}: {reason}")
         python = engine.prepare(image, print).command[0]
-        command = [python, str(Path(__file__).with_name(script)), *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        path = Path(__file__).with_name(script)
+        command = [python if path.suffix == ".py" else "Rscript", str(path), *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_PYTHON": python}
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert ended.returncode == 0, ended.stderr[-2000:]
         return ended.stdout

@@ -2,8 +2,9 @@
 
     PYTHONPATH=. ENVIRONMENT/bin/python tests/contract/speed_ratio.py lasagne cnn-cifar10 [SECONDS]
 
-The loops are in examples/, a file a framework (Keras: one for all its backends), a function a workload: f(setup, x, y) -> step. The
-arrays are put in the layout and the types that the loop wants before the clock starts, as the adapter's are.
+The loops are in examples/, a file a framework (Keras: one for all its backends), a function a workload: f(setup, x, y) -> step;
+speed_ratio.R hands over those in R. The arrays are put in the layout and the types that the loop wants before the clock starts, as the
+adapter's are.
 
 Prints JSON. Its "ratio", which must not exceed 1.05, is the median over pairs of steps of adapter / example in CPU seconds of the
 whole process, with one thread to compute with: a neighbour on the machine takes the clock's time, but not the process's.
@@ -39,7 +40,7 @@ def load_example(name):
     return module
 
 
-def prepared(name, workload_name):
+def prepared(name, workload_name, example=None):
     """(framework's module, the adapter's step, the example's step), both on one canonical batch."""
     setup = Setup("cpu", "fp32", "default", 1, 1, True)
     framework = load_framework(name)
@@ -54,7 +55,7 @@ def prepared(name, workload_name):
     training.load(canonical.draw_parameters(workload, random, False, variant))
     x, y = workload.draw_batch(random)
     own = training.inputs(x, y)
-    build = getattr(load_example(name), workload_name.replace("-", "_"))
+    build = getattr(example or load_example(name), workload_name.replace("-", "_"))
     return framework, lambda: training.step(*own), build(setup, x, y)
 
 
@@ -76,17 +77,19 @@ def interval(values):
     return [float(ordered[max(low, 0)]), float(ordered[min(high, len(values) - 1)])]
 
 
-def measure(name, workload_name, seconds):
-    framework, adapter, example = prepared(name, workload_name)
+def measure(name, workload_name, seconds, example=None):
+    framework, adapter, published = prepared(name, workload_name, example)
     for _ in range(UNCOUNTED):
-        slowest = max(turn(framework, step, 1)[1] for step in (adapter, example))
+        slowest = max(turn(framework, step, 1)[1] for step in (adapter, published))
     count = max(1, math.ceil(STEP_SECONDS / slowest))
-    found = {adapter: [], example: []}
+    found = {adapter: [], published: []}
     end = time.perf_counter() + seconds
+    order = [adapter, published]
     while len(found[adapter]) < LEAST or time.perf_counter() < end:
-        for step in (adapter, example) if len(found[adapter]) % 2 else (example, adapter):  # neither always goes first
+        order.reverse()  # neither always goes first
+        for step in order:
             found[step].append(turn(framework, step, count))
-    of_adapter, of_example = (np.array(found[step]) / count for step in (adapter, example))
+    of_adapter, of_example = (np.array(found[step]) / count for step in (adapter, published))
     ratios = of_adapter / of_example
     return {
         "framework": name,
@@ -102,7 +105,13 @@ def measure(name, workload_name, seconds):
     }
 
 
-if __name__ == "__main__":
+def main(arguments, example=None):
+    """Print the ratio of the framework and the workload named, measured for some seconds, against the loops of a module."""
     emitter = Emitter()  # what a framework prints goes to standard error
-    measured = measure(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 30.0)
+    name, workload_name, seconds = (*arguments, "30")[:3]
+    measured = measure(name, workload_name, float(seconds), example)
     emitter.write(json.dumps(measured).encode("utf-8") + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

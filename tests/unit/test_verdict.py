@@ -14,7 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.statistics import Array
-from runner.verdict import FAIL, MARGINS, PASS, PRIOR_BETWEEN, Kind, Ratio, excused, exit_code, judge, ratio
+from runner.verdict import (
+    FAIL,
+    MARGINS,
+    PASS,
+    PRIOR_BETWEEN,
+    Kind,
+    Ratio,
+    excused,
+    exit_code,
+    judge,
+    ratio,
+    repeats_to_tell,
+)
 
 KINDS: tuple[Kind, ...] = ("ok", "slow", "fast", "unsure", "not-comparable", "no-reference", "wrong", "failed")
 MARGIN = MARGINS["cpu"]
@@ -78,6 +90,32 @@ def test_one_repeat_counts_the_variation_that_it_cannot_show() -> None:
     assert alone.value == many.value == 1.0
     assert alone.between == pytest.approx(PRIOR_BETWEEN["cpu"])
     assert alone.high > 1.03 > many.high > 1.0
+
+
+def scattered(count: int, level: float, scatter: float) -> list[Array]:
+    """An even number of repeats, half of them above a level and half below it."""
+    return [np.full(30, 0.1 * level * math.exp(sign * scatter)) for sign in (-1, 1) * (count // 2)]
+
+
+@pytest.mark.parametrize(("level", "kind"), [(1.03, "ok"), (1.04, "ok"), (1.12, "slow"), (1 / 1.12, "fast")])
+def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, kind: Kind) -> None:
+    def verdict(count: int) -> Kind:
+        return judge(ratio(scattered(count, level, 0.06), reference, "cpu"), MARGIN)
+
+    reference = scattered(20, 1.0, 0.06)
+    assert verdict(2) == "unsure"
+    needed = repeats_to_tell(ratio(scattered(2, level, 0.06), reference, "cpu"), MARGIN)
+    assert needed is not None
+    even = needed + needed % 2
+    assert verdict(even) == verdict(even + 2) == kind
+    assert verdict(even - 2) == "unsure"
+
+
+def test_no_number_of_repeats_tells_beside_a_reference_that_scatters_or_at_the_margin_itself() -> None:
+    wild = PRIOR_BETWEEN["cpu"] * 5
+    assert repeats_to_tell(ratio(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
+    quiet = scattered(20, 1.0, 0.02)
+    assert repeats_to_tell(ratio(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
 
 
 @settings(max_examples=50, deadline=None)
