@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,6 +71,9 @@ def verify(
     precision: Annotated[list[str] | None, typer.Option(help="Names between commas; default: fp32.")] = None,
     preset: Annotated[str, typer.Option(help="quick, standard or full: that of the reference.")] = "quick",
     repeats: Annotated[int, typer.Option(help="Processes for each cell: they tell how much runs differ.", min=1)] = 3,
+    most_repeats: Annotated[
+        int, typer.Option(help="Go on with a cell that is unsure, where no more repeats than this would tell.", min=1)
+    ] = 9,
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare with these references only, by name or file; default: all.")
     ] = None,
@@ -118,8 +121,15 @@ def verify(
     try:
         there = shelf(references)
         known = [there.find(name) for name in reference] if reference else there.all()
-        folders = chosen_runs(run, out) if run else command.measure_here(options, sys.argv, each_gpu)
-        found = command.assess(folders, known, margin / 100 if margin else None)
+
+        def judged(folders: Sequence[Path]) -> Verification:
+            return command.assess(folders, known, margin / 100 if margin else None)
+
+        def further(folder: Path) -> dict[str, int]:
+            return command.repeats_wanted(judged([folder]), most_repeats)
+
+        folders = chosen_runs(run, out) if run else command.measure_here(options, sys.argv, each_gpu, further)
+        found = judged(folders)
         found = command.with_fleets(found) if each_gpu else found
         if not found.findings:
             raise StoreError("the runs hold no cell, so there is nothing to judge")

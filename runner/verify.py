@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -81,27 +81,65 @@ class Verification:
         return bool(finding.device_uuid) and finding.kind in ("no-reference", "not-comparable", "unsure")
 
 
-def measure_here(options: matrix.Options, argv: Sequence[str], each_gpu: bool = False) -> list[Path]:
-    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises one of matrix.USER_ERRORS."""
+# The folder of a run -> how many repeats each of its cells that are not sure wants, by the cell's id.
+Further = Callable[[Path], Mapping[str, int]]
+
+
+def measure_here(
+    options: matrix.Options, argv: Sequence[str], each_gpu: bool = False, further: Further = lambda _: {}
+) -> list[Path]:
+    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises one of matrix.USER_ERRORS.
+
+    `further` is asked once, when all was measured. It is not asked about GPUs that are compared with one another: what
+    one of them was measured more often, or later, would be a difference between them.
+    """
     if not each_gpu:
-        return [_measure(options, argv)]
+        return [_measure(options, argv, further)]
     gpus = matrix.look_ahead(options).machine.gpus
     if len(gpus) < 2:
         raise matrix.UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
-    return [_measure(replace(options, gpus=gpu.uuid), argv, whole=True) for gpu in gpus]
+    return [_measure(replace(options, gpus=gpu.uuid), argv, None) for gpu in gpus]
 
 
-def _measure(options: matrix.Options, argv: Sequence[str], whole: bool = False) -> Path:
-    """One run, with the ceilings before its cells. `whole`: raises UsageError where it was cut off."""
+def _measure(options: matrix.Options, argv: Sequence[str], further: Further | None) -> Path:
+    """One run, with the ceilings before its cells. Without `further` it raises UsageError where it was cut off."""
     prospect, run, _ = matrix.start(options, argv)
     matrix.say_where(prospect)
     boards = [gpu.board for gpu in prospect.machine.gpus] if matrix.needs_gpus(prospect.jobs) else []
     with matrix.interruptible(), lease.hold(boards, run.run_id, matrix.say, options.wait):
         _measure_ceilings(prospect, run)
     matrix.execute(prospect, run)
-    if whole and len(run.finished()) < len(prospect.jobs):
+    whole = len(run.finished()) == len(prospect.jobs)
+    if not whole and not further:
         raise matrix.UsageError(f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured")
+    if whole and further:
+        _go_on(prospect, run, further(run.folder))
     return run.folder
+
+
+def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) -> None:
+    """Repeat cells of a run until each has as many repeats as it wants, in blocks of all that want more."""
+    if not wanted:
+        return
+    run.write_manifest(run.manifest() | {"extended": dict(wanted)})
+    for repeats in sorted(set(wanted.values())):
+        cells = tuple(cell for cell in prospect.plan.cells if wanted.get(cell.id, 0) >= repeats)
+        matrix.say(f"not sure yet: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
+        plan, options = replace(prospect.plan, cells=cells), replace(prospect.options, repeats=repeats)
+        more = replace(prospect, plan=plan, options=options)
+        matrix.execute(more, run)
+        if {(job.cell.id, job.repeat) for job in more.jobs} - set(run.finished()):
+            return  # interrupted: what there is will be judged
+
+
+def repeats_wanted(found: Verification, most: int) -> dict[str, int]:
+    """How many repeats would decide each cell that is unsure, where no more than `most` would; by the cell's id."""
+    needed = {
+        finding.cell_id: repeats_to_tell(finding.ratio, finding.margin)
+        for finding in found.findings
+        if finding.kind == "unsure" and finding.ratio
+    }
+    return {cell: repeats for cell, repeats in needed.items() if repeats and repeats <= most}
 
 
 def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:

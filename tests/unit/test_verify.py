@@ -1,11 +1,8 @@
-"""`runner verify` over stored runs and over toy cells: every verdict, its causes, its formats, its exit codes."""
+"""`runner verify` over stored runs: every verdict, its causes, its formats, its exit codes."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from runner import lease, verify, verify_output
-from runner.catalog import PROJECT
 from runner.cli import app
 from runner.hardware import Gpu
 from runner.references.measured import ceilings_path, reference_of
@@ -353,34 +349,3 @@ def test_a_broken_reference_is_named_and_stops_the_verdict(tmp_path: Path) -> No
     ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path)
     assert ended.exit_code == 2
     assert "bad.reference.parquet" in ended.stderr
-
-
-def toys(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The real command over toy cells that replay a recorded stream, in real processes."""
-    environment = os.environ | {
-        "DLBENCH_TOY_SECONDS": "0.05",
-        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "DLBENCH_REFERENCES": str(tmp_path / "references"),
-    }
-    command = [sys.executable, "-m", "tests.unit.toy_runner", *words]
-    return subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path) -> None:
-    (tmp_path / "started").touch()
-    here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--json")
-    first = toys(tmp_path, "verify", *here)
-    assert first.returncode == 2, first.stderr
-    assert "ceilings are not known" in first.stderr  # this interpreter has no torch: the probe says so, and cells go on
-    told = json.loads(first.stdout)
-    assert {finding["kind"] for finding in told["findings"]} == {"no-reference"}
-    assert {finding["measured"]["repeats"] for finding in told["findings"]} == {3}
-    run = told["findings"][0]["run_id"]
-    saved = toys(tmp_path, "reference", "save", run, "--name", "toys", "--out", str(tmp_path / "results"))
-    assert saved.returncode == 0, saved.stderr
-    second = toys(tmp_path, "verify", *here)
-    assert second.returncode == 0, second.stderr
-    assert {finding["kind"] for finding in json.loads(second.stdout)["findings"]} == {"ok"}
