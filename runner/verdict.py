@@ -1,8 +1,9 @@
-"""The verdict on a measured cell beside its reference: an equivalence test on the ratio of their step times. Pure and deterministic.
+"""The verdict on a measured cell beside its reference: one-sided tests on the ratio of their step times. Pure and deterministic.
 
-The ratio is equivalent to 1 when its interval lies inside the margin (two one-sided tests, each at 5 %: Schuirmann, J.
-Pharmacokinet. Biopharm. 15, 1987; the interval is the 90 % one). It is slow or fast when the interval lies wholly beyond the
-margin, and unsure when it does neither: then more repeats would tell.
+Each test is at 5 %, and the interval is the 90 % one, as in two one-sided tests for equivalence (Schuirmann, J. Pharmacokinet.
+Biopharm. 15, 1987). An installation may be faster than its reference, so ok is the test on the side of slow alone: the interval
+lies below the margin (non-inferiority). It is slow when the interval lies wholly beyond the margin, fast when it lies wholly beyond
+the same factor on the other side, and unsure when the margin is inside it: then more repeats would tell.
 
 How much runs of one cell differ matters more than how windows of one run scatter, and a few repeats say little about it. So the
 variance between repeats, pooled over both sides, is moderated by a prior (as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the
@@ -78,17 +79,14 @@ def _within(side: Sequence[Array]) -> float:
 
 def judge(found: Ratio, margin: float) -> Kind:
     """ok, slow, fast or unsure: where the interval lies to the margin, which is the same factor up and down."""
-    high, low = 1 + margin, 1 / (1 + margin)
-    if low < found.low and found.high < high:
-        return "ok"
-    if found.low > high:
-        return "slow"
-    return "fast" if found.high < low else "unsure"
+    if found.high < 1 + margin:
+        return "fast" if found.high < 1 / (1 + margin) else "ok"
+    return "slow" if found.low > 1 + margin else "unsure"
 
 
 def repeats_to_tell(found: Ratio, margin: float) -> int | None:
     """The fewest repeats that would decide an unsure ratio, if they lie and scatter as those that were measured; None: too many."""
-    distance = abs(math.log1p(margin) - abs(math.log(found.value)))
+    distance = abs(math.log1p(margin) - math.log(found.value))
     sides = 1 / found.measured_repeats + 1 / found.reference_repeats
     deviation = math.log(found.high / found.value) / student_quantile(1 - ALPHA, found.freedom) / math.sqrt(sides)
     for count in range(found.measured_repeats + 1, MOST_REPEATS + 1):

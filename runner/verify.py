@@ -237,7 +237,9 @@ def _verdict(one: Measured, choice: Choice, margin: float) -> tuple[Kind, str, R
     bare = judge(found, margin)
     kind = excused(bare, bool(choice.excuses))
     says = {
-        "ok": f"equal to the reference within {per_cent(margin)}",
+        "ok": f"equal to the reference within {per_cent(margin)}"
+        if found.low > 1 / (1 + margin)
+        else f"not slower than the reference by more than {per_cent(margin)}, and maybe faster by more",
         "slow": f"slower than the reference by more than {per_cent(margin)}",
         "fast": f"faster than the reference by more than {per_cent(margin)}",
         "unsure": f"the interval reaches across the margin of {per_cent(margin)}: {_what_would_tell(found, margin)}",

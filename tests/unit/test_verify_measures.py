@@ -49,15 +49,15 @@ def test_a_cell_that_is_unsure_is_repeated_until_it_is_not(tmp_path: Path) -> No
     saved = toys(tmp_path, "reference", "save", first["run_id"], "--name", "toys", "--out", str(tmp_path / "results"))
     assert saved.returncode == 0, saved.stderr
 
-    # nearer than what three repeats can tell, though the toys' times are the same each time
-    few = toys(tmp_path, "verify", *here, "--margin", "1.9", "--most-repeats", "4", "--json")
+    # nearer than what the windows of three repeats can tell, though the repeats are the same
+    few = toys(tmp_path, "verify", *here, "--margin", "3.6", "--most-repeats", "5", "--json")
     unsure = json.loads(few.stdout)["findings"][0]
     assert (few.returncode, unsure["kind"], unsure["measured"]["repeats"]) == (2, "unsure", 3)
-    assert "--repeats 5 would tell" in unsure["reason"]
+    assert "--repeats 6 would tell" in unsure["reason"]
 
-    enough = toys(tmp_path, "verify", *here, "--margin", "1.9", "--json")
+    enough = toys(tmp_path, "verify", *here, "--margin", "3.6", "--json")
     sure = json.loads(enough.stdout)["findings"][0]
-    assert (enough.returncode, sure["kind"], sure["measured"]["repeats"]) == (0, "ok", 5), enough.stderr
-    assert "going on to 5 repeats" in enough.stderr
+    assert (enough.returncode, sure["kind"], sure["measured"]["repeats"]) == (0, "ok", 6), enough.stderr
+    assert "going on to 6 repeats" in enough.stderr
     manifest = json.loads((tmp_path / "results" / sure["run_id"] / "run.json").read_text())
-    assert manifest["extended"] == {sure["cell_id"]: 5}
+    assert manifest["extended"][sure["cell_id"]] == 6
