@@ -133,7 +133,11 @@ def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) 
 
 
 def repeats_wanted(found: Verification, most: int) -> dict[str, int]:
-    """How many repeats would decide each cell that is unsure, where no more than `most` would; by the cell's id."""
+    """How many repeats would decide each cell that is unsure, where no more than `most` would; by the cell's id.
+
+    To look a second time, with so many, raises each test's 5 % to 7 % at the margin itself (simulated, repeats that differ as the
+    verdict's prior says, a reference of eight).
+    """
     needed = {
         finding.cell_id: repeats_to_tell(finding.ratio, finding.margin)
         for finding in found.findings

@@ -66,6 +66,19 @@ def test_a_cell_at_the_margin_itself_is_called_slow_or_ok_in_one_of_20_at_most()
     assert share("ok", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
 
 
+def test_going_on_where_a_few_more_repeats_would_tell_errs_hardly_more_often() -> None:
+    random = np.random.default_rng(5)
+    found: list[Kind] = []
+    for _ in range(400):
+        reference, measured = runs(random, 8), runs(random, 9, 0.1 * (1 + MARGIN))
+        first = ratio(measured[:3], reference, "cpu")
+        more = repeats_to_tell(first, MARGIN) if judge(first, MARGIN) == "unsure" else None
+        found.append(judge(ratio(measured[: min(more or 3, 9)], reference, "cpu"), MARGIN))
+    assert found.count("slow") / 400 <= 0.10
+    assert found.count("ok") / 400 <= 0.10
+    assert found.count("unsure") < 400 * 0.9  # it does go on
+
+
 def test_a_sixth_slower_is_found_slow_and_a_sixth_faster_fast() -> None:
     assert share("slow", 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
     assert share("fast", 1 / 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
