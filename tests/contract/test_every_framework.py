@@ -32,7 +32,6 @@ COMPILED = "Theano compiles it for more than a minute; Lasagne's is checked, and
 SLOW = {
     ("keras2_theano", "default", "gru-imdb"): COMPILED,
     ("jax", "no-jit", "gru-imdb"): EAGER,
-    ("mindspore", "pynative", "cnn-cifar10"): EAGER,
     ("mindspore", "pynative", "gru-imdb"): EAGER,
     ("tinygrad", "no-jit", "cnn-cifar10"): EAGER,
     ("tinygrad", "default", "gru-imdb"): UNROLLED,

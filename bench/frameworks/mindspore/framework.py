@@ -62,6 +62,7 @@ def settings():
         "device": mindspore.get_context("device_target"),
         "threads": mindspore.get_context("runtime_num_threads"),
         "layout": "NCHW",
+        "onednn_max_cpu_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
     }
 
 
