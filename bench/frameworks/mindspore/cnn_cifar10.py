@@ -6,7 +6,7 @@ Idiomatic here: gradients come of a function, not of a tape; the optimiser is a 
 import os
 
 # oneDNN 3.10.1, as MindSpore 2.10.0 is built with it, computes convolutions in N, C, H, W by its reference code on CPUs with AVX-512
-# (ONEDNN_VERBOSE=1: jit_uni_ncsp:conv+ref:any): 15.6 s a step of this network, where AVX2's take 0.6 s (measured, two threads).
+# (ONEDNN_VERBOSE=1: jit_uni_ncsp:conv+ref:any): 15.6 s a step of this network, where AVX2's take 0.6 to 0.9 s (measured, two threads).
 # It is read when the first primitive is made.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
