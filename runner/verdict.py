@@ -1,9 +1,10 @@
 """The verdict on a measured cell beside its reference: one-sided tests on the ratio of their step times. Pure and deterministic.
 
-Each test is at 5 %, and the interval is the 90 % one, as in two one-sided tests for equivalence (Schuirmann, J. Pharmacokinet.
-Biopharm. 15, 1987). An installation may be faster than its reference, so ok is the test on the side of slow alone: the interval
-lies below the margin (non-inferiority). It is slow when the interval lies wholly beyond the margin, fast when it lies wholly beyond
-the same factor on the other side, and unsure when the margin is inside it: then more repeats would tell.
+The ratio is equivalent to 1 when its interval lies inside the margin (two one-sided tests, each at 5 %: Schuirmann, J.
+Pharmacokinet. Biopharm. 15, 1987; the interval is the 90 % one). It is slow or fast when the interval lies wholly beyond the
+margin. Where it reaches across the margin on the side of fast alone, it is ok or fast, and cannot be said to be which: not-slower, which
+passes as both do (non-inferiority, the one test on the side of slow). Across that on the side of slow it is unsure: more repeats
+would tell.
 
 How much runs of one cell differ matters more than how windows of one run scatter, and a few repeats say little about it. So the
 variance between repeats, pooled over both sides, is moderated by a prior (as in Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the
@@ -22,9 +23,9 @@ import numpy as np
 from reports.statistics import SEED, Array, median_draws
 from reports.student import student_quantile
 
-Kind = Literal["ok", "slow", "fast", "unsure", "not-comparable", "no-reference", "wrong", "failed"]
+Kind = Literal["ok", "slow", "fast", "not-slower", "unsure", "not-comparable", "no-reference", "wrong", "failed"]
 
-PASS: frozenset[Kind] = frozenset({"ok", "fast"})
+PASS: frozenset[Kind] = frozenset({"ok", "fast", "not-slower"})
 FAIL: frozenset[Kind] = frozenset({"slow", "wrong", "failed"})
 
 ALPHA = 0.05  # of each of the two one-sided tests
@@ -38,7 +39,7 @@ PRIOR_BETWEEN = {"cuda": 0.01, "cpu": 0.02}
 PRIOR_FREEDOM = 4.0
 
 # Repeats beyond this are advice that nobody can follow.
-MOST_REPEATS = 50
+MOST_ADVISED = 50
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,13 @@ def _within(side: Sequence[Array]) -> float:
 
 
 def judge(found: Ratio, margin: float) -> Kind:
-    """ok, slow, fast or unsure: where the interval lies to the margin, which is the same factor up and down."""
-    if found.high < 1 + margin:
-        return "fast" if found.high < 1 / (1 + margin) else "ok"
-    return "slow" if found.low > 1 + margin else "unsure"
+    """ok, slow, fast, not-slower or unsure: where the interval lies to the margin, which is the same factor up and down."""
+    high, low = 1 + margin, 1 / (1 + margin)
+    if found.high < low:
+        return "fast"
+    if found.high < high:
+        return "ok" if low < found.low else "not-slower"
+    return "slow" if found.low > high else "unsure"
 
 
 def repeats_to_tell(found: Ratio, margin: float) -> int | None:
@@ -89,7 +93,7 @@ def repeats_to_tell(found: Ratio, margin: float) -> int | None:
     distance = abs(math.log1p(margin) - math.log(found.value))
     sides = 1 / found.measured_repeats + 1 / found.reference_repeats
     deviation = math.log(found.high / found.value) / student_quantile(1 - ALPHA, found.freedom) / math.sqrt(sides)
-    for count in range(found.measured_repeats + 1, MOST_REPEATS + 1):
+    for count in range(found.measured_repeats + 1, MOST_ADVISED + 1):
         freedom = found.freedom + count - found.measured_repeats
         reach = student_quantile(1 - ALPHA, freedom) * deviation * math.sqrt(1 / count + 1 / found.reference_repeats)
         if reach < distance:
@@ -99,7 +103,7 @@ def repeats_to_tell(found: Ratio, margin: float) -> int | None:
 
 def excused(kind: Kind, differs: bool) -> Kind:
     """The verdict where choices differ (versions, driver, ECC ...): a gap may be theirs, so it is none of the installation's."""
-    return "not-comparable" if differs and kind in ("slow", "fast", "unsure") else kind
+    return "not-comparable" if differs and kind in ("slow", "fast", "not-slower", "unsure") else kind
 
 
 def exit_code(kinds: Sequence[Kind]) -> int:

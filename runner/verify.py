@@ -94,27 +94,38 @@ def measure_here(
     one of them was measured more often, or later, would be a difference between them.
     """
     if not each_gpu:
-        return [_measure(options, argv, further)]
+        prospect, run = _measure(options, argv)
+        if _is_whole(prospect, run):
+            _go_on(prospect, run, further(run.folder))
+        return [run.folder]
     gpus = matrix.look_ahead(options).machine.gpus
     if len(gpus) < 2:
         raise matrix.UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
-    return [_measure(replace(options, gpus=gpu.uuid), argv, None) for gpu in gpus]
+    folders = []
+    for gpu in gpus:
+        prospect, run = _measure(replace(options, gpus=gpu.uuid), argv)
+        if not _is_whole(prospect, run):
+            raise matrix.UsageError(
+                f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured"
+            )
+        folders.append(run.folder)
+    return folders
 
 
-def _measure(options: matrix.Options, argv: Sequence[str], further: Further | None) -> Path:
-    """One run, with the ceilings before its cells. Without `further` it raises UsageError where it was cut off."""
+def _measure(options: matrix.Options, argv: Sequence[str]) -> tuple[matrix.Prospect, RunStore]:
+    """One run, with the ceilings before its cells."""
     prospect, run, _ = matrix.start(options, argv)
     matrix.say_where(prospect)
     boards = [gpu.board for gpu in prospect.machine.gpus] if matrix.needs_gpus(prospect.jobs) else []
     with matrix.interruptible(), lease.hold(boards, run.run_id, matrix.say, options.wait):
         _measure_ceilings(prospect, run)
     matrix.execute(prospect, run)
-    whole = len(run.finished()) == len(prospect.jobs)
-    if not whole and not further:
-        raise matrix.UsageError(f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured")
-    if whole and further:
-        _go_on(prospect, run, further(run.folder))
-    return run.folder
+    return prospect, run
+
+
+def _is_whole(prospect: matrix.Prospect, run: RunStore) -> bool:
+    """Whether every job ended; false where a run was interrupted."""
+    return {(job.cell.id, job.repeat) for job in prospect.jobs} <= set(run.finished())
 
 
 def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) -> None:
@@ -128,8 +139,8 @@ def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) 
         plan, options = replace(prospect.plan, cells=cells), replace(prospect.options, repeats=repeats)
         more = replace(prospect, plan=plan, options=options)
         matrix.execute(more, run)
-        if {(job.cell.id, job.repeat) for job in more.jobs} - set(run.finished()):
-            return  # interrupted: what there is will be judged
+        if not _is_whole(more, run):
+            return  # what there is will be judged
 
 
 def repeats_wanted(found: Verification, most: int) -> dict[str, int]:
@@ -241,9 +252,8 @@ def _verdict(one: Measured, choice: Choice, margin: float) -> tuple[Kind, str, R
     bare = judge(found, margin)
     kind = excused(bare, bool(choice.excuses))
     says = {
-        "ok": f"equal to the reference within {per_cent(margin)}"
-        if found.low > 1 / (1 + margin)
-        else f"not slower than the reference by more than {per_cent(margin)}, and maybe faster by more",
+        "ok": f"equal to the reference within {per_cent(margin)}",
+        "not-slower": f"not slower than the reference by more than {per_cent(margin)}, and maybe faster by more",
         "slow": f"slower than the reference by more than {per_cent(margin)}",
         "fast": f"faster than the reference by more than {per_cent(margin)}",
         "unsure": f"the interval reaches across the margin of {per_cent(margin)}: {_what_would_tell(found, margin)}",

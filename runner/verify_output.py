@@ -19,7 +19,7 @@ from runner.fleet import FALSE_ALARM
 from runner.verdict import FAIL, PASS, Kind
 from runner.verify import Finding, Verification
 
-_STYLES: dict[Kind, str] = {"ok": "green", "fast": "green", "slow": "red", "wrong": "red", "failed": "red"}
+_STYLES: dict[Kind, str] = {**dict.fromkeys(PASS, "green"), **dict.fromkeys(FAIL, "red")}
 
 _ENDS = {
     0: "pass: every cell is as fast as its reference, and computes the same network",

@@ -84,8 +84,8 @@ def assert_slow_for(found: dict[str, Any], code: int, cause: str) -> None:
 @holds_still
 def test_a_sound_environment_is_not_called_slow_the_second_time(verify: Verify) -> None:
     code, found = verify("sound")
-    assert found["kind"] in ("ok", "unsure"), found["reason"]  # unsure where the machine is too busy to tell
-    assert code == (0 if found["kind"] == "ok" else 2)
+    assert found["kind"] in ("ok", "not-slower", "unsure"), found["reason"]  # unsure: the machine is too busy to tell
+    assert code == (2 if found["kind"] == "unsure" else 0)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is no second thread to take away")

@@ -324,7 +324,8 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
     run = RunStore(tmp_path / "run")
     found: Any = SimpleNamespace(
-        machine=SimpleNamespace(gpus=[gpu]), jobs=[SimpleNamespace(cell=SimpleNamespace(device_kind="cuda"))]
+        machine=SimpleNamespace(gpus=[gpu]),
+        jobs=[SimpleNamespace(cell=SimpleNamespace(device_kind="cuda", id="cell"), repeat=1)],
     )
     monkeypatch.setattr(verify.matrix, "start", lambda options, argv: (found, run, {}))
     monkeypatch.setattr(verify.matrix, "say_where", lambda prospect: None)
