@@ -1,5 +1,1 @@
-"""Renders stored runs as one HTML file; looks at no live run, and of the runner at nothing but its store."""
-
-from reports.render import render
-
-__all__ = ["render"]
+"""Renders stored runs as one HTML file; looks at no live run, and of the runner at nothing but its results."""

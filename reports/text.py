@@ -12,8 +12,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from reports.specifications import titles
-from reports.statistics import Estimate
+from reports.data.specifications import titles
+from runner.results.statistics import Estimate
 
 LONGEST = 600  # of one value in the page, in characters
 LONGEST_LOG = 6000  # of a log's end

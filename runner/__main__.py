@@ -1,5 +1,5 @@
 """`python -m runner` is the command `runner`."""
 
-from runner.cli import main
+from runner.cli.main import main
 
 main()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from runner.engines.base import Engine, EngineError
 
 if TYPE_CHECKING:
-    from runner.catalog import Image
-    from runner.engines.docker import DockerEngine
+    from runner.catalog.images import Image
+    from runner.engines.docker.engine import DockerEngine
 
 ENGINES = ("auto", "docker", "venv", "host")
 
@@ -26,9 +26,9 @@ def choose(
 
     `images` are those that are to run; `auto` is docker when that can make or has them, else venv.
     """
-    from runner.engines.docker import DockerEngine
-    from runner.engines.host import HostEngine
-    from runner.engines.venv import VenvEngine
+    from runner.engines.docker.engine import DockerEngine
+    from runner.engines.process.host import HostEngine
+    from runner.engines.process.venv import VenvEngine
 
     if name == "auto":
         docker = DockerEngine(base_image)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from runner.catalog import Image
+    from runner.catalog.images import Image
 
 # What a cell prints on standard error is kept from its end, at most this many bytes.
 LOG_TAIL_BYTES = 16 * 1024

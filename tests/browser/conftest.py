@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import reports
-from runner.store import RunStore
+import reports.page.render
+from runner.results.store import RunStore
 from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, synthetic
 
@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a few cells; its folder lies beside the page."""
     folder = tmp_path_factory.mktemp("runs")
     run = synthetic.make_run(folder / "20261120-230512-abcd", repeats=2, reused=True)
-    reports.render([run], folder / "report.html")
+    reports.page.render.render([run], folder / "report.html")
     return folder / "report.html"
 
 
@@ -52,7 +52,7 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
         runs.append(run)
     # As if this checkout had measured them, so that its code is shown.
-    reports.render(runs, folder / "report.html", synthetic.digest("bench"))
+    reports.page.render.render(runs, folder / "report.html", synthetic.digest("bench"))
     return folder / "report.html"
 
 
@@ -69,7 +69,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic.make_run(folder / name, repeats=2, draw=draw, changes=changes, everywhere=told if draw else None)
         for draw, name in enumerate(("run", "other"))
     ]
-    reports.render(runs, folder / "report.html")
+    reports.page.render.render(runs, folder / "report.html")
     return folder / "report.html"
 
 
@@ -77,5 +77,5 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CELLS cells."""
     folder = tmp_path_factory.mktemp("large")
-    reports.render([large.make_run(folder / "run", CELLS, 60)], folder / "report.html")
+    reports.page.render.render([large.make_run(folder / "run", CELLS, 60)], folder / "report.html")
     return folder / "report.html"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import summary, tables
+from reports.data import tables
+from reports.page import summary
 from tests.browser.chromium import PATIENCE_SECONDS, Browser
 
 pytestmark = pytest.mark.browser

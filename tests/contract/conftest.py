@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.venv import VenvEngine
+from runner.catalog.images import PROJECT, load_catalog
+from runner.engines.process.venv import VenvEngine
 
 
 @pytest.fixture(scope="session")

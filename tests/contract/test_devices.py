@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.venv import VenvEngine
-from runner.frameworks import load_frameworks
-from runner.workloads import adapters, load_workloads
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import PROJECT, load_catalog
+from runner.catalog.workloads import adapters, load_workloads
+from runner.engines.process.venv import VenvEngine
 
 ALWAYS = {("torch", "cnn-cifar10"), ("jax", "gru-imdb")}
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.venv import VenvEngine
-from runner.frameworks import load_frameworks
-from runner.workloads import adapters, load_workloads
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import PROJECT, load_catalog
+from runner.catalog.workloads import adapters, load_workloads
+from runner.engines.process.venv import VenvEngine
 
 LEAST_COMPARED = {"train": 14, "infer": 1, "operators": 30}
 FEW_TENSORS = {"mlp-mnist": 11}  # two layers: four gradients, four parameters, logits, loss and prediction

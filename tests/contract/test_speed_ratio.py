@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import load_catalog
-from runner.workloads import adapters
+from runner.catalog.images import load_catalog
+from runner.catalog.workloads import adapters
 
 WORKLOADS = ("cnn-cifar10", "gru-imdb")
 BAR = 1.05

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.venv import VenvEngine
+from runner.catalog.images import PROJECT, load_catalog
+from runner.engines.process.venv import VenvEngine
 from tests.contract.planted_environments import FAULTS, make
 
 IMAGE = "torch-2.13.0-cpu"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from runner import lease
-from runner.build import BASE_IMAGE_VARIABLE
-from runner.catalog import PROJECT, Image, load_catalog
+from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.base import Prepared, Slot
-from runner.engines.docker import RUN_LABEL, DockerEngine, DockerRunning
+from runner.engines.docker.engine import RUN_LABEL, DockerEngine, DockerRunning
+from runner.images.build import BASE_IMAGE_VARIABLE
+from runner.machine import lease
 from tests.engine.gpu_runs import Run
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.engine import OwnEngine, why_not

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from runner import store
-from runner.engines.docker import OWNER_LABEL
+from runner.engines.docker.engine import OWNER_LABEL
+from runner.results import store
 from tests.stand_ins.engine import OwnEngine
 
 Run = Callable[..., subprocess.Popen[str]]

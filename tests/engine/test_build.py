@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from runner import build
-from runner.catalog import PROJECT, Image
+from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Slot
-from runner.engines.docker import DockerEngine
+from runner.engines.docker.engine import DockerEngine
+from runner.images import build
 
 from .conftest import CPU_IMAGES
 

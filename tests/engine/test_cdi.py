@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from runner import hints
-from runner.engines import cdi
+from runner import known_messages
+from runner.engines.docker import cdi
 from tests.engine.gpu_runs import Run, ended, nothing_is_left, rows
 from tests.engine.test_doctor import doctor
 from tests.stand_ins.engine import OwnEngine, why_no_cdi, why_not
@@ -92,7 +92,7 @@ def test_the_engines_own_words_for_a_name_that_is_gone_are_known(own: OwnEngine,
     finally:
         made.remove(force=True)
         client.close()
-    known = hints.find(str(error.value.explanation))
+    known = known_messages.find(str(error.value.explanation))
     assert known is not None, error.value.explanation
     assert "nvidia-ctk cdi list" in known.fix
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.docker import OWNER_LABEL
+from runner.engines.docker.engine import OWNER_LABEL
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT, Image
+from runner.catalog.images import PROJECT, Image
 from runner.engines import ownership
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Prepared, Slot
-from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
+from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine, DockerRunning
 
 from .conftest import CPU_SLOT
 
@@ -211,9 +211,9 @@ def test_a_gpu_request_that_cannot_be_met_fails_and_never_runs_on_the_cpu(
 ORPHAN = """
 import sys, time
 from pathlib import Path
-from runner.catalog import load_catalog
+from runner.catalog.images import load_catalog
 from runner.engines.base import Prepared, Slot
-from runner.engines.docker import DockerEngine
+from runner.engines.docker.engine import DockerEngine
 image = next(iter(load_catalog().values()))
 prepared = Prepared(image, sys.argv[1], ("python3", "-c", "import time; time.sleep(600)"))
 DockerEngine().start(prepared, [], Slot("cpu", (), (), None), "orphan", None, Path(sys.argv[2]))

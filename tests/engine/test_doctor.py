@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 

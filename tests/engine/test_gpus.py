@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner import store
+from runner.results import store
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT, Image
-from runner.engines.docker import DockerEngine
+from runner.catalog.images import PROJECT, Image
+from runner.engines.docker.engine import DockerEngine
 
 from .conftest import CPU_IMAGES
 

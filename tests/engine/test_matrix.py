@@ -17,9 +17,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner import store
-from runner.catalog import PROJECT, Image
-from runner.engines.docker import OWNER_LABEL, RUN_LABEL, DockerEngine
+from runner.catalog.images import PROJECT, Image
+from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
+from runner.results import store
 
 from .conftest import CPU_IMAGES
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from runner import build, lock
-from runner import registry as shelf
-from runner.catalog import IMAGES, PROJECT, Image, load_catalog
-from runner.engines.docker import DockerEngine
+from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog
+from runner.engines.docker.engine import DockerEngine
+from runner.images import build, lock
+from runner.images import registry as shelf
 
 pytestmark = pytest.mark.engine
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
 
 from .conftest import CPU_IMAGES
 

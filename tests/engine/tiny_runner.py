@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-from runner import matrix
-from runner.catalog import PROJECT, Image
+from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Prepared
-from runner.engines.docker import DockerEngine
-from runner.engines.host import HostImage
+from runner.engines.docker.engine import DockerEngine
+from runner.engines.process.host import HostImage
+from runner.run import matrix
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -61,7 +61,7 @@ def images() -> dict[str, Image]:
 
 def main() -> None:
     matrix._engine = lambda options, machine: (TinyEngine(), "engine docker: as asked", images())
-    from runner.cli import main
+    from runner.cli.main import main
 
     main()
 

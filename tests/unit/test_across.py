@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import reports
-from reports import across, curves, findings, summary, tables
-from reports.across import Across
-from reports.model import Curve, Group, Tables
-from runner.store import RunStore
+import reports.page.render
+from reports.answers import across, findings
+from reports.answers.across import Across
+from reports.data import curves, tables
+from reports.data.model import Curve, Group, Tables
+from reports.page import summary
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 
 GPU = "NVIDIA H200"
@@ -130,7 +132,7 @@ def test_a_single_lucky_batch_is_no_level_reached() -> None:
 
 
 def test_the_page_shows_the_ladder_costs_and_times(tmp_path: Path) -> None:
-    reports.render([ladder(tmp_path / "run")], tmp_path / "report.html")
+    reports.page.render.render([ladder(tmp_path / "run")], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     for words in (
         "Across versions on this device",
@@ -149,7 +151,7 @@ def test_several_runs_have_a_section_on_what_moved(tmp_path: Path) -> None:
         synthetic.make_run(tmp_path / "a", repeats=3),
         synthetic.make_run(tmp_path / "b", repeats=3, draw=1, slower=slow, everywhere={"driver_version": "580.1"}),
     ]
-    reports.render(runs, tmp_path / "report.html")
+    reports.page.render.render(runs, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     section = page[page.index('<section id="history"') : page.index('<section id="parity"')]
     assert "5 comparisons over 2 runs: 1 moved" in section

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports import across, figure, findings, scaling, summary, tables
-from reports.model import Tables
-from reports.render import page
-from runner.store import arrow_schema
+from reports.answers import across, findings, scaling
+from reports.data import tables
+from reports.data.model import Tables
+from reports.page import figure, summary
+from reports.page.render import page
+from runner.results.store import arrow_schema
 from tests.fixtures import synthetic
 
 FULL = {"data_source": "files", "short": False}

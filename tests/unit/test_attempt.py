@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from runner import store, telemetry
-from runner.attempt import Attempt, Limits, Site
-from runner.catalog import load_catalog
-from runner.dispatch import Job
+from runner.catalog.images import load_catalog
 from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
-from runner.engines.local import LocalRunning, start_process
-from runner.hardware import Cpu, Gpu, Machine
-from runner.plan import Cell
-from runner.schedule import Matrix, Outcome
+from runner.engines.process.process import LocalRunning, start_process
+from runner.machine import telemetry
+from runner.machine.hardware import Cpu, Gpu, Machine
+from runner.plan.plan import Cell
+from runner.results import store
+from runner.run.attempt import Attempt, Limits, Site
+from runner.run.dispatch import Job
+from runner.run.schedule import Matrix, Outcome
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
@@ -224,7 +225,7 @@ def test_an_engine_that_goes_down_again_while_it_is_asked_is_waited_for_again(si
 def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.schedule._ENGINE_SECONDS", 0.5)
+    monkeypatch.setattr("runner.run.schedule._ENGINE_SECONDS", 0.5)
     here = site(REPLAY)
     here.engine.gone_for = 10**6  # type: ignore[attr-defined]
     with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
@@ -337,8 +338,8 @@ def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_runni
 def test_an_engine_that_did_not_answer_is_asked_again_to_end_a_cell_that_hangs(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.attempt._KILL_AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("runner.attempt._DUMP_SECONDS", 0.2)
+    monkeypatch.setattr("runner.run.attempt._KILL_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr("runner.run.attempt._DUMP_SECONDS", 0.2)
     here = site(HANG, Limits(1, 60))
     stop, asked = LocalRunning.stop, []
 
@@ -380,7 +381,7 @@ def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_im
 def test_an_engine_that_stays_away_while_images_are_made_ends_the_run_and_fails_no_cell(
     site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.schedule._ENGINE_SECONDS", 0.5)
+    monkeypatch.setattr("runner.run.schedule._ENGINE_SECONDS", 0.5)
     here = site(REPLAY)
     engine: Any = here.engine
 

@@ -14,9 +14,9 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 import pytest
 
 from bench.protocol import source_digest
-from runner import build
-from runner.catalog import PROJECT, Image, load_catalog
-from runner.engines.venv import OLD_PIP
+from runner.catalog.images import PROJECT, Image, load_catalog
+from runner.engines.process.venv import OLD_PIP
+from runner.images import build
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import lock
-from runner.catalog import CatalogError, Image, load_catalog, read_pins, select_images
+from runner.catalog.images import CatalogError, Image, load_catalog, read_pins, select_images
+from runner.images import lock
 
 
 def versions(lock: Path) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.causes import Case, causes
-from runner.ceilings import Ceilings
-from runner.references.telemetry import Telemetry, summarise
+from runner.verify.causes import Case, causes
+from runner.verify.ceilings import Ceilings
+from runner.verify.references.telemetry import Telemetry, summarise
 from tests.unit.test_references import facts
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines import cdi
+from runner.engines.docker import cdi
 
 # As `nvidia-ctk cdi generate` writes it: keys in order of the alphabet, and names in places that are no device's.
 SPECIFICATION = """\

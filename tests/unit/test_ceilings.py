@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import ceilings
-from runner.catalog import PROJECT
-from runner.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
+from runner.catalog.images import PROJECT
 from runner.engines.base import Prepared, Slot
-from runner.engines.host import HostEngine, HostImage
-from runner.engines.local import LocalRunning
+from runner.engines.process.host import HostEngine, HostImage
+from runner.engines.process.process import LocalRunning
+from runner.verify import ceilings
+from runner.verify.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
 from tests.unit.test_causes import ceilings as some
 
 # A probe that knows no framework, so that it runs where none is installed.

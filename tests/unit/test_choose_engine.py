@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import Image
+from runner.catalog.images import Image
 from runner.engines import choose
 from runner.engines.base import EngineError
-from runner.engines.docker import DockerEngine
-from runner.engines.host import HostEngine
+from runner.engines.docker.engine import DockerEngine
+from runner.engines.process.host import HostEngine
 
 
 def image(name: str) -> Image:

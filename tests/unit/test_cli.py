@@ -19,8 +19,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from runner import store
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
+from runner.results import store
 from tests.fixtures.commands import runner
 from tests.fixtures.waiting import wait_for
 

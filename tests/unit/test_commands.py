@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import cli
-from runner.catalog import PROJECT, load_catalog
-from runner.engines.interpreters import Interpreter, find_interpreter
-from runner.workloads import adapters, load_workloads
+from runner.catalog.images import PROJECT, load_catalog
+from runner.catalog.workloads import adapters, load_workloads
+from runner.cli import main as cli
+from runner.engines.process.interpreters import Interpreter, find_interpreter
 from tests.fixtures.commands import runner
 from tests.fixtures.synthetic import make_run
 
@@ -95,7 +95,7 @@ def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -
 
 
 def test_help_loads_nothing_heavy() -> None:
-    script = "import sys; import runner.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    script = "import sys; import runner.cli.main; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     ended = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert not {"pandas", "numpy", "pyarrow", "docker", "plotly", "pydantic", "jinja2", "pynvml", "requests"} & set(
         ended.stdout.split()

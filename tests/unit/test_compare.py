@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from reports import compare, tables
-from runner.cli import app
-from runner.store import RunStore
+from reports.answers import compare
+from reports.data import tables
+from runner.cli.main import app
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}

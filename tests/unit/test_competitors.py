@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports import findings, summary, tables
-from reports.findings import Finding
+from reports.answers import findings
+from reports.answers.findings import Finding
+from reports.data import tables
+from reports.page import summary
 from tests.fixtures import synthetic
 
 DAYS = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.catalog import PROJECT, Image, load_catalog
-from runner.engines import container
+from runner.catalog.images import PROJECT, Image, load_catalog
+from runner.engines.docker import container
 
 
 @pytest.fixture(scope="module")

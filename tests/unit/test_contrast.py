@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports import contrast, statistics, tables
-from reports.contrast import Contrast, Side, contrasts
-from reports.statistics import Array, Estimate, holm, p_value, ratio_estimate
-from reports.student import student_quantile, student_tail
+from reports.answers import contrast
+from reports.answers.contrast import Contrast, Side, contrasts
+from reports.data import tables
+from runner.results import statistics
+from runner.results.statistics import Array, Estimate, holm, p_value, ratio_estimate
+from runner.results.student import student_quantile, student_tail
 from tests.fixtures import synthetic
 
 TRIALS = 2000

@@ -21,7 +21,7 @@ from bench.errors import Unsupported
 from bench.feeds import mini_batches
 from bench.protocol import parse
 from bench.workloads import declaration
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
 

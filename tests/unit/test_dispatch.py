@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.dispatch import Dispatcher, Job, Place, Span, blocks, closeness, simulate
-from runner.plan import Cell
+from runner.plan.plan import Cell
+from runner.run.dispatch import Dispatcher, Job, Place, Span, blocks, closeness, simulate
 
 CELL = Cell("torch-1-cu128", "torch", "gru-imdb", "fp32", "quick", "default", "cuda", "NVIDIA L4", 1, 64, 1, "0" * 64)
 

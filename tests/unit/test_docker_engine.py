@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from requests import exceptions
 
-from runner.catalog import Image, load_catalog
-from runner.engines import container, ownership
-from runner.engines import docker as docker_engine
+from runner.catalog.images import Image, load_catalog
+from runner.engines import ownership
 from runner.engines.base import EngineGoneError, Prepared, Slot
-from runner.engines.docker import DockerEngine
+from runner.engines.docker import container
+from runner.engines.docker import engine as docker_engine
+from runner.engines.docker.engine import DockerEngine
 
 
 @pytest.fixture

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from runner import doctor_builds, doctor_engine, doctor_gpus, hints
-from runner.catalog import PROJECT
-from runner.doctor_scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
-from runner.hardware import Gpu, Process
+from runner import known_messages
+from runner.catalog.images import PROJECT
+from runner.doctor import builds as doctor_builds
+from runner.doctor import engine as doctor_engine
+from runner.doctor import gpus as doctor_gpus
+from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.machine.hardware import Gpu, Process
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
 GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)
@@ -244,19 +247,19 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_mend_it
     ],
 )
 def test_a_known_message_has_advice(text: str, words: str) -> None:
-    assert words in str(hints.hint("crash", text))
+    assert words in str(known_messages.hint("crash", text))
 
 
 def test_an_unknown_message_has_the_advice_of_its_kind_or_none() -> None:
-    assert "--timeout" in str(hints.hint("time-limit", "what is this"))
-    assert hints.hint("crash", "what is this") is None
-    assert hints.xid(79)[0] == "the GPU has fallen off the bus"
-    assert hints.xid(9999)[0]
+    assert "--timeout" in str(known_messages.hint("time-limit", "what is this"))
+    assert known_messages.hint("crash", "what is this") is None
+    assert known_messages.xid(79)[0] == "the GPU has fallen off the bus"
+    assert known_messages.xid(9999)[0]
 
 
 def test_every_pattern_is_a_regular_expression_and_every_entry_says_all_three() -> None:
-    for known in hints.KNOWN:
-        assert hints.find("nothing that is known here") is None
+    for known in known_messages.KNOWN:
+        assert known_messages.find("nothing that is known here") is None
         assert known.pattern
         assert known.means
         assert known.fix

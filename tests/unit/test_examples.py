@@ -10,8 +10,8 @@ import pytest
 import typer
 import yaml
 
-from runner.catalog import PROJECT
-from runner.cli import app
+from runner.catalog.images import PROJECT
+from runner.cli.main import app
 
 ACTION = PROJECT / ".github" / "actions" / "verify" / "action.yml"
 WORKFLOW = PROJECT / "docs" / "examples" / "verify-on-github.yml"

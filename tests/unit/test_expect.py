@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from runner.expect import Expectation, seen
-from runner.plan import Cell
-from runner.store import SCHEMA_VERSION, RunStore
-from runner.workloads import load_workloads
+from runner.catalog.workloads import load_workloads
+from runner.plan.duration import Expectation, seen
+from runner.plan.plan import Cell
+from runner.results.store import SCHEMA_VERSION, RunStore
 
 CELL = Cell("torch-1-cu128", "torch", "gru-imdb", "fp32", "quick", "default", "cuda", "NVIDIA L4", 1, 64, 1, "0" * 64)
 WORKLOADS = load_workloads()

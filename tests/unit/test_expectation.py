@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench.workloads import cnn_cifar10, gru_imdb
-from runner.ceilings import Ceilings
-from runner.expectation import DATASHEETS, WORK, band, expect, ideal_seconds
-from runner.references.published import load_published, training_times
+from runner.verify.ceilings import Ceilings
+from runner.verify.references.published import load_published, training_times
+from runner.verify.step_model import DATASHEETS, WORK, band, expect, ideal_seconds
 
 
 def ceilings(product: float = 60e9, framework: bool = True) -> Ceilings:

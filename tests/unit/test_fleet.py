@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.fleet import FALSE_ALARM, FEWEST, compare, score_limit
+from runner.verify.outliers import FALSE_ALARM, FEWEST, compare, score_limit
 
 # How much healthy devices of one model differ in a run's median: 1 % is assumed, and said.
 SCATTER = 0.01

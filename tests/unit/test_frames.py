@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from runner.engines.frames import STDERR, STDOUT, read_frames
+from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 
 
 def frame(stream: int, payload: bytes) -> bytes:

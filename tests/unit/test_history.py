@@ -7,8 +7,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner, Result
 
-from reports import history, tables
-from runner.cli import app
+from reports.answers import history
+from reports.data import tables
+from runner.cli.main import app
 from tests.fixtures import synthetic
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import images_check, images_files, lock
-from runner.catalog import IMAGES, load_catalog, read_pins
-from runner.cli import app
-from runner.workloads import adapters, load_workloads
+from runner.catalog.images import IMAGES, load_catalog, read_pins
+from runner.catalog.workloads import adapters, load_workloads
+from runner.cli.main import app
+from runner.images import check as images_check
+from runner.images import files as images_files
+from runner.images import lock
 
 NAME = "torch-2.9.1-cu128"
 
@@ -177,7 +179,7 @@ def test_only_strict_counts_a_base_that_is_not_pinned(folder: Path) -> None:
 
 
 def test_the_command_ends_with_1_and_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from runner import catalog
+    from runner.catalog import images as catalog
 
     monkeypatch.setattr(catalog.load_catalog, "__defaults__", (folder, None, True))
     right = CliRunner().invoke(app, ["images", "check", NAME])
@@ -226,7 +228,7 @@ def test_every_target_of_bake_builds_on_targets_that_are_there() -> None:
     ("changed", "expected"),
     [
         (["README.md", "images/docker-bake.json"], set()),
-        (["images/jax-0.10.2-cpu/image.toml", "runner/plan.py"], {"jax-0.10.2-cpu"}),
+        (["images/jax-0.10.2-cpu/image.toml", "runner/plan/plan.py"], {"jax-0.10.2-cpu"}),
         (["images/Dockerfile.cuda"], {"mxnet-1.9.1-cu112"}),
         (["bench/run.py"], {"jax-0.10.2-cpu", "mxnet-1.9.1-cu112"}),
         (["images/Dockerfile"], {"jax-0.10.2-cpu", "mxnet-1.9.1-cu112"}),

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from reports import scale_model
-from reports.statistics import median_estimate, p_value, ratio_estimate
+from reports.answers import scale_model
+from runner.results.statistics import median_estimate, p_value, ratio_estimate
 
 APART = [[0.1] * 20, [10.0] * 20]
 STEADY = [[0.1] * 20, [0.1] * 20]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import lease
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
+from runner.machine import lease
 
 HOLDER = """
 import sys, time
-from runner.lease import hold
+from runner.machine.lease import hold
 with hold(sys.argv[1:], "20260101-000000-aaaa", print):
     print("held", flush=True)
     time.sleep(60)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT, Image
+from runner.catalog.images import PROJECT, Image
 from runner.engines.base import LOG_TAIL_BYTES, Prepared, Slot
-from runner.engines.local import LocalRunning, start_process, sweep_scratch
+from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from tests.fixtures.waiting import wait_for
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from runner.engines import environments, interpreters, venv
 from runner.engines.base import EngineError, Prepared
-from runner.engines.host import HostEngine
-from runner.engines.interpreters import Interpreter, find_interpreter
-from runner.engines.venv import VenvEngine
+from runner.engines.process import environments, interpreters, venv
+from runner.engines.process.host import HostEngine
+from runner.engines.process.interpreters import Interpreter, find_interpreter
+from runner.engines.process.venv import VenvEngine
 from tests.unit.test_local_engines import image
 
 

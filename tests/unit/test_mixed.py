@@ -11,7 +11,7 @@ import pytest
 from bench import arithmetic, canonical, frameworks, mixed, parity, timing, workloads
 from bench.adapters import check_precision
 from bench.errors import Overflow, Unsupported
-from runner.frameworks import load_frameworks
+from runner.catalog.frameworks import load_frameworks
 
 
 def bfloat16(values: np.ndarray) -> np.ndarray:

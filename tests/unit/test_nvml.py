@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from runner.catalog import PROJECT
-from runner.gpus import ranges
-from runner.hardware import HardwareError, detect
-from runner.nvml import NVLINK
+from runner.catalog.images import PROJECT
+from runner.cli.gpus import ranges
+from runner.machine.hardware import HardwareError, detect
+from runner.machine.nvml import NVLINK
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 
 Show = Callable[[Fleet], None]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.catalog import load_catalog
-from runner.dispatch import blocks, places, simulate
-from runner.frameworks import load_frameworks
-from runner.hardware import Machine, Process
-from runner.plan import PlanError, Request, plan
-from runner.workloads import adapters, load_workloads
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import load_catalog
+from runner.catalog.workloads import adapters, load_workloads
+from runner.machine.hardware import Machine, Process
+from runner.plan.plan import PlanError, Request, plan
+from runner.run.dispatch import blocks, places, simulate
 from tests.fixtures.plans import (
     ADAPTERS,
     CPU,

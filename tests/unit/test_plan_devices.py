@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import load_catalog, read_pins
-from runner.frameworks import load_frameworks
-from runner.hardware import Machine, Refused
-from runner.plan import Cell, Plan, Request, plan
-from runner.workloads import adapters, load_workloads
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import load_catalog, read_pins
+from runner.catalog.workloads import adapters, load_workloads
+from runner.machine.hardware import Machine, Refused
+from runner.plan.plan import Cell, Plan, Request, plan
 from tests.fixtures.plans import (
     CPU,
     H200,

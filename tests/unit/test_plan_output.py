@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.plan import Skip
-from runner.plan_output import combinations
+from runner.cli.plan_table import combinations
+from runner.plan.plan import Skip
 
 
 def skip(image: str, framework: str, workload: str) -> Skip:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runner.catalog import Image
-from runner.hardware import Machine
-from runner.plan import Plan, Request, plan
-from runner.workloads import load_workloads
+from runner.catalog.images import Image
+from runner.catalog.workloads import load_workloads
+from runner.machine.hardware import Machine
+from runner.plan.plan import Plan, Request, plan
 from tests.fixtures.plans import (
     ADAPTERS,
     MODES,

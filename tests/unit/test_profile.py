@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-import reports
+import reports.page.render
 from bench import profiling, protocol, timing
 from bench.cell import Cell
 from bench.profiling import Operation, Span
-from reports import profiles, tables
-from runner import frameworks
-from runner.attempt import arguments
-from runner.plan import Cell as PlannedCell
-from runner.record import Recorder
-from runner.store import RunStore
+from reports.data import profiles, tables
+from runner.catalog import frameworks
+from runner.plan.plan import Cell as PlannedCell
+from runner.results.store import RunStore
+from runner.run.attempt import arguments
+from runner.run.record import Recorder
 from tests.fixtures import synthetic
 
 
@@ -137,7 +137,7 @@ def test_the_report_shows_shares_and_escapes_names(run: Path) -> None:
     assert one.operations[0].calls == 2
     assert len(one.operations) == profiles.SHOWN
     assert one.others == pytest.approx(0.007 / 0.77)
-    reports.render([run], run / "report.html")
+    reports.page.render.render([run], run / "report.html")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Where a step&#39;s time goes" in page or "Where a step's time goes" in page
     assert re.search(r"&lt;script&gt;alert\(1\)", page)
@@ -146,5 +146,5 @@ def test_the_report_shows_shares_and_escapes_names(run: Path) -> None:
 
 def test_a_page_without_profiles_has_no_such_section(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
-    reports.render([folder], folder / "report.html")
+    reports.page.render.render([folder], folder / "report.html")
     assert "time goes</h4>" not in (folder / "report.html").read_text(encoding="utf-8")

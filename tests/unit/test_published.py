@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.references.published import (
+from runner.verify.references.published import (
     CPU,
     PUBLISHED,
     Published,

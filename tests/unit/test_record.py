@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.protocol import MAX_LINE_BYTES
-from runner import record
 from runner.engines.base import Exit
-from runner.plan import Cell
-from runner.record import Recorder, judge
-from runner.store import RunStore
+from runner.plan.plan import Cell
+from runner.results.store import RunStore
+from runner.run import record
+from runner.run.record import Recorder, judge
 
 RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
 EVENTS = [json.loads(line) for line in RECORDED.splitlines()]

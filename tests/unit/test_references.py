@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.references import saved
-from runner.references.facts import Facts
-from runner.references.measured import read_runs, reference_of
-from runner.references.rules import IDENTITY, choose
-from runner.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
-from runner.references.telemetry import Telemetry
-from runner.store import StoreError
+from runner.results.store import StoreError
+from runner.verify.references import saved
+from runner.verify.references.facts import Facts
+from runner.verify.references.measured import read_runs, reference_of
+from runner.verify.references.rules import IDENTITY, choose
+from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
+from runner.verify.references.telemetry import Telemetry
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
 
 GPU: dict[str, Any] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reports import render
+from reports.page.render import render
 from runner.engines.base import Exit
-from runner.plan import Cell
-from runner.record import Recorder, judge
-from runner.store import SCHEMA_VERSION, RunStore, read
+from runner.plan.plan import Cell
+from runner.results.store import SCHEMA_VERSION, RunStore, read
+from runner.run.record import Recorder, judge
 
 STREAMS = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 

@@ -14,9 +14,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-import reports
-from reports import charts, figure, specifications, text
-from runner.store import RunStore, StoreError, arrow_schema
+import reports.page.render
+from reports import text
+from reports.data import specifications
+from reports.page import charts, figure
+from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 from tests.fixtures.pages import figures, unpacked
 
@@ -61,7 +63,7 @@ class Page(HTMLParser):
 
 def render(folder: Path, **how: Any) -> str:
     output = folder.parent / "report.html"
-    reports.render([synthetic.make_run(folder, **how)], output)
+    reports.page.render.render([synthetic.make_run(folder, **how)], output)
     return output.read_text("utf-8")
 
 
@@ -102,7 +104,7 @@ def test_a_declared_variant_is_said_with_its_reason(tmp_path: Path, images: list
                     row["environment_json"] = json.dumps(told)
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table, schema=arrow_schema(path.parent.name)), path)
     output = tmp_path / "report.html"
-    reports.render([folder], output)
+    reports.page.render.render([folder], output)
     words = Page(output.read_text("utf-8")).text
     assert f"{'computes' if len(images) == 1 else 'compute'} the variant one-bias instead" in words
     assert "this layer has one bias" in words
@@ -222,9 +224,9 @@ def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_pat
 
 def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"run\.json"):
-        reports.render([tmp_path], tmp_path / "report.html")
+        reports.page.render.render([tmp_path], tmp_path / "report.html")
     with pytest.raises(StoreError, match="no run was given"):
-        reports.render([], tmp_path / "report.html")
+        reports.page.render.render([], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -234,7 +236,7 @@ def test_a_run_in_which_no_cell_was_planned_still_makes_a_page(tmp_path: Path) -
     RunStore(folder).write_manifest({**manifest, "plan": []})
     for path in folder.glob("*/*.r*.parquet"):
         path.unlink()
-    reports.render([folder], tmp_path / "report.html")
+    reports.page.render.render([folder], tmp_path / "report.html")
     assert "A run without cells" in Page((tmp_path / "report.html").read_text("utf-8")).text
 
 
@@ -254,7 +256,7 @@ def test_a_workload_that_learns_nothing_has_no_curve_and_no_test_metric(
     monkeypatch.setattr(specifications, "BENCH", tmp_path / "bench")
     folder = synthetic.make_run(tmp_path / "run", everywhere={"workload": "cnn-infer"})
     synthetic.forget(folder, *synthetic.FAILED)
-    reports.render([folder], tmp_path / "report.html")
+    reports.page.render.render([folder], tmp_path / "report.html")
     words = Page((tmp_path / "report.html").read_text("utf-8")).text
     assert "Images/s" in words
     assert "Inference · Synthetic Processor" in words
@@ -266,14 +268,14 @@ def test_a_workload_that_learns_nothing_has_no_curve_and_no_test_metric(
 def test_the_same_run_gives_the_same_page_twice(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
     for name in ("a.html", "b.html"):
-        reports.render([folder], tmp_path / name)
+        reports.page.render.render([folder], tmp_path / name)
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 def test_six_cells_are_rendered_in_a_moment(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     began = time.perf_counter()
-    reports.render([folder], tmp_path / "report.html")
+    reports.page.render.render([folder], tmp_path / "report.html")
     assert time.perf_counter() - began < 10
 
 

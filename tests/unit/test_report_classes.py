@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import reports
-from reports.charts import learning
-from reports.curves import by_class
-from reports.tables import load
-from runner.store import RunStore
+import reports.page.render
+from reports.data.curves import by_class
+from reports.data.tables import load
+from reports.page.charts import learning
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 
 XRAY = "densenet121-chestxray"
@@ -61,7 +61,7 @@ def test_each_class_has_a_column_and_a_missing_one_says_so(tmp_path: Path) -> No
 
 
 def test_the_page_shows_them_and_when_the_band_applies(tmp_path: Path) -> None:
-    reports.render(
+    reports.page.render.render(
         [xray_run(tmp_path / "run", preset="full", data_source="files", short=False)], tmp_path / "page.html"
     )
     page = (tmp_path / "page.html").read_text("utf-8")

@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import reports
-from reports import ceilings, operator_charts, operators, tables
-from reports.model import Key, Rate
-from reports.operators import RateCurve
-from reports.peaks import Peak, peak_of
-from runner.store import RunStore
+import reports.page.render
+from reports.data import ceilings, operators, tables
+from reports.data.model import Key, Rate
+from reports.data.operators import RateCurve
+from reports.data.peaks import Peak, peak_of
+from reports.page import operator_charts
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 from tests.fixtures.pages import figures
 
@@ -182,7 +183,7 @@ def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.Monkey
     assert figure is not None
     assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 1]
     output = run.parent / "report.html"
-    reports.render([run], output)
+    reports.page.render.render([run], output)
     html = output.read_text("utf-8")
     assert html.count("above the device's peak</span>") == 1
     assert "share of the peak" in html
@@ -201,7 +202,7 @@ def test_a_level_that_changes_midway_is_marked() -> None:
 
 def test_the_page_has_a_section_of_operations_and_ranks_only_the_rest(run: Path) -> None:
     output = run.parent / "report.html"
-    reports.render([run], output)
+    reports.page.render.render([run], output)
     html = output.read_text("utf-8")
     assert "Single operations over their size" in html
     assert "matmul, forward" in html
@@ -269,7 +270,7 @@ def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reach
 
 def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path) -> None:
     output = reached_run.parent / "report.html"
-    reports.render([reached_run], output)
+    reports.page.render.render([reached_run], output)
     html = output.read_text("utf-8")
     told = html.partition("Measured ceiling of this device in")[2].partition("</p>")[0]
     assert "4.00 GFLOP/s" in told
@@ -311,5 +312,5 @@ def test_an_all_reduce_has_two_bandwidths_and_no_ceiling(tmp_path: Path) -> None
     assert curve.bus_bandwidth(rate) == pytest.approx(12.0)
     assert ceilings.ceilings([curve]) == {}
     output = tmp_path / "report.html"
-    reports.render([folder], output)
+    reports.page.render.render([folder], output)
     assert "bus 12.0 GB/s" in output.read_text("utf-8")

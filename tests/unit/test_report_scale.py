@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-import reports
+import reports.page.render
 from bench import environment
 from tests.fixtures import large
 
@@ -35,9 +35,9 @@ def pandas_seconds(folder: Path) -> float:
 
 def measure(folder: Path) -> dict[str, float]:
     """Both times in seconds and the page's size, and this process's peak memory, in MiB; meant for a process of its own."""
-    reports.render([folder], folder / "warm.html")  # what is loaded once does not grow with the run
+    reports.page.render.render([folder], folder / "warm.html")  # what is loaded once does not grow with the run
     begin = time.perf_counter()
-    reports.render([folder], folder / "report.html")
+    reports.page.render.render([folder], folder / "report.html")
     mine = time.perf_counter() - begin
     peak = environment.host_peak_bytes() / MEBIBYTE
     theirs = pandas_seconds(folder)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import reports
-from reports import tables, telemetry, trust_charts
-from reports.model import Cell, Repeat, Tables
-from runner.store import RunStore
+import reports.page.render
+from reports.data import tables, telemetry
+from reports.data.model import Cell, Repeat, Tables
+from reports.page import trust_charts
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 
 BOARDS = [f"GPU-{at}" for at in range(10)]
@@ -116,7 +117,7 @@ def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path:
 
 def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_back(tmp_path: Path) -> None:
     output = tmp_path / "report.html"
-    reports.render([watched(tmp_path / "run")], output)
+    reports.page.render.render([watched(tmp_path / "run")], output)
     page = output.read_text("utf-8")
     section = page[page.index('id="provenance"') :]
     for words in ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "Beside it ran", "hardware thermal slowdown"):

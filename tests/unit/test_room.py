@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from runner.catalog import Image, load_catalog
-from runner.engines.docker import DockerEngine
-from runner.room import Room
+from runner.catalog.images import Image, load_catalog
+from runner.engines.docker.engine import DockerEngine
+from runner.plan.disk import Room
 
 
 class Usage(NamedTuple):

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports import charts, scale_model, scaling, tables
-from reports.render import page
-from reports.scale_model import ModelError
-from reports.statistics import Array
+from reports.answers import scale_model, scaling
+from reports.answers.scale_model import ModelError
+from reports.data import tables
+from reports.page import charts
+from reports.page.render import page
+from runner.results.statistics import Array
 from tests.fixtures import synthetic
 from tests.fixtures.pages import figures
 

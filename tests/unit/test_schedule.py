@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.attempt import arguments
-from runner.dispatch import places
-from runner.hardware import Cpu, Gpu, Machine
-from runner.plan import Cell
-from runner.schedule import slot_of
+from runner.machine.hardware import Cpu, Gpu, Machine
+from runner.plan.plan import Cell
+from runner.run.attempt import arguments
+from runner.run.dispatch import places
+from runner.run.schedule import slot_of
 
 CELL = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
 CPU = Cpu("CPU", tuple(range(16)), 8 << 30, (0, 1))

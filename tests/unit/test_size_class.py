@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.workloads import ops
-from reports.operators import size_class
+from reports.data.operators import size_class
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from reports import statistics
-from reports.statistics import level_shift, median_estimate, ratio_estimate
-from reports.student import student_quantile
+from runner.results import statistics
+from runner.results.statistics import level_shift, median_estimate, ratio_estimate
+from runner.results.student import student_quantile
 
 TRIALS = 1200  # a coverage of 95 % is then known to 0.63 percentage points
 

@@ -10,8 +10,8 @@ import duckdb
 import pandas as pd
 import pytest
 
-from runner import store
-from runner.store import TABLES, RunStore, StoreError
+from runner.results import store
+from runner.results.store import TABLES, RunStore, StoreError
 
 
 def tables(status: str = "ok", windows: int = 3) -> dict[str, list[dict[str, Any]]]:

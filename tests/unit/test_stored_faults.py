@@ -16,11 +16,10 @@ from bench import weights
 from bench.data.files import MARKER, vouch
 from bench.errors import DataError
 from bench.protocol import ProtocolError, check
-from reports import render
-from reports.render import moment
-from reports.tables import load
-from runner.cli import app
-from runner.store import RunStore, StoreError, arrow_schema
+from reports.data.tables import load
+from reports.page.render import moment, render
+from runner.cli.main import app
+from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
 ENTRY = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.student import student_quantile, student_tail
+from runner.results.student import student_quantile, student_tail
 
 
 # From scipy.stats.t.ppf of SciPy 1.17.1.

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from reports import findings, tables
-from reports.model import Cell, Tables
-from runner.store import TABLES, RunStore, read
+from reports.answers import findings
+from reports.data import tables
+from reports.data.model import Cell, Tables
+from runner.results.store import TABLES, RunStore, read
 from tests.fixtures import synthetic
 
 

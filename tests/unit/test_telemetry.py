@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import nvml, telemetry
+from runner.machine import nvml, telemetry
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner import telemetry, telemetry_cpu
-from runner.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
+from runner.machine import telemetry, telemetry_cpu
+from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
 from tests.fixtures.waiting import wait_for
 
 MOST = 262_143_328_850  # microjoules, as an Intel server has it

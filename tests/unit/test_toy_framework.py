@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reports import rosetta
-from runner.catalog import PROJECT, Image, load_catalog
-from runner.frameworks import Framework, load_frameworks
-from runner.hardware import Cpu, Machine
-from runner.plan import Plan, Request, plan
-from runner.workloads import BENCH, adapters, load_workloads
+from reports.page import rosetta
+from runner.catalog.frameworks import Framework, load_frameworks
+from runner.catalog.images import PROJECT, Image, load_catalog
+from runner.catalog.workloads import BENCH, adapters, load_workloads
+from runner.machine.hardware import Cpu, Machine
+from runner.plan.plan import Plan, Request, plan
 
 FRAMEWORKS = load_frameworks()
 WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")  # what they have

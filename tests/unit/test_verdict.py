@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.statistics import Array
-from runner.verdict import (
+from runner.results.statistics import Array
+from runner.verify.verdict import (
     FAIL,
     MARGINS,
     PASS,

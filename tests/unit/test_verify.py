@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import lease, verify, verify_output
-from runner.cli import app
-from runner.hardware import Gpu
-from runner.references.measured import ceilings_path, reference_of
-from runner.references.saved import Reference, SavedError
-from runner.store import RunStore
-from runner.verify import Finding, Verification, as_json, assess, with_fleets
+from runner.cli.main import app
+from runner.machine import lease
+from runner.machine.hardware import Gpu
+from runner.results.store import RunStore
+from runner.verify import output as verify_output
+from runner.verify import verify
+from runner.verify.references.measured import ceilings_path, reference_of
+from runner.verify.references.saved import Reference, SavedError
+from runner.verify.verify import Finding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.test_causes import ceilings

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
 
 
 def toys(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import cli_images
-from runner.catalog import PROJECT
+from runner.catalog.images import PROJECT
+from runner.cli import images as cli_images
 
 FOLDER = PROJECT / ".github" / "workflows"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))

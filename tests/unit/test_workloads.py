@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.workloads import BENCH, WorkloadError, adapters, load_workloads
+from runner.catalog.workloads import BENCH, WorkloadError, adapters, load_workloads
 
 
 def test_the_workloads_of_the_bench_are_read() -> None:

@@ -13,11 +13,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from runner import matrix
-from runner.catalog import PROJECT, Image
+from runner.catalog.images import PROJECT, Image
 from runner.engines.base import EngineError, Prepared, Slot
-from runner.engines.host import HostImage
-from runner.engines.local import LocalRunning, start_process, sweep_scratch
+from runner.engines.process.host import HostImage
+from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.run import matrix
 
 RECORDED = Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 
@@ -96,7 +96,7 @@ def toys() -> dict[str, Image]:
 
 def main() -> None:
     matrix._engine = lambda options, machine: (ToyEngine(), "engine toy: as asked", toys())
-    from runner.cli import main
+    from runner.cli.main import main
 
     main()
 

@@ -1,0 +1,147 @@
+"""The same cell in other circumstances: across versions of CUDA, cuDNN and the framework, across precisions, across devices.
+
+Each table is a family of contrasts, judged together. Where cells allow it, one factor's effect is told apart from the
+others': by two cells that differ in that factor alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from reports.answers.contrast import Contrast, Side, contrasts
+from reports.data.model import Cell, Group, Key, Tables, Workload
+from reports.text import cell_name, framework_name, listing
+
+FACTORS = ("CUDA", "cuDNN", "framework")
+Versions = tuple[str, str, str]  # of FACTORS, in their order
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A contrast and what it is the effect of, in words."""
+
+    of: str
+    contrast: Contrast
+    apart: bool = True  # whether one factor alone differs
+
+
+@dataclass(frozen=True)
+class Across:
+    """One table of effects among cells that share `subject`."""
+
+    subject: str
+    effects: tuple[Effect, ...]
+
+
+Same = dict[tuple[Any, ...], list[Cell]]
+
+
+def _gathered(cells: Iterable[Cell], of: Any) -> Same:
+    """Ranked cells by what `of` says of them."""
+    found: Same = {}
+    for cell in cells:
+        if not cell.unranked:
+            found.setdefault(of(cell), []).append(cell)
+    return found
+
+
+def versions(group: Group) -> Across | None:
+    """The effects of versions among one group's cells of the same framework; null where nothing but one version ran."""
+    pairs: list[tuple[Versions, Versions, Side, Side]] = []
+    for cells in _gathered(group.cells, lambda cell: (cell.framework, cell.mode, cell.engine)).values():
+        rungs = _gathered(cells, _versions)
+        sides = {rung: Side(tuple(same)) for rung, same in rungs.items() if len({cell.image for cell in same}) == 1}
+        pairs += [(one, other, sides[one], sides[other]) for one, other in _rungs(sorted(sides, key=_ordered))]
+    judged = contrasts([(before, after) for _, _, before, after in pairs])
+    effects = (_effect(one, other, row) for (one, other, _, _), row in zip(pairs, judged, strict=True))
+    return Across(group.key.device, tuple(effects)) if pairs else None
+
+
+def ladders(tables: Tables) -> dict[str, Across]:
+    """Anchor of a group -> the effects of versions in it, for those groups that have any."""
+    found = ((group.anchor, versions(group)) for group in tables.groups)
+    return {anchor: across for anchor, across in found if across is not None}
+
+
+def _versions(cell: Cell) -> Versions:
+    return str(cell.row.get("cuda_version") or ""), str(cell.row.get("cudnn_version") or ""), cell.version
+
+
+def _ordered(rung: Versions) -> list[list[tuple[int, str]]]:
+    """A key that puts 12.10 after 12.9."""
+    return [[(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.+-]", word)] for word in rung]
+
+
+def _rungs(rungs: Sequence[Versions]) -> Iterable[tuple[Versions, Versions]]:
+    """Pairs to set against each other: those that differ in one factor, neighbours in it; and neighbours on the ladder that
+    no such pair joins."""
+    found = []
+    for at, _ in enumerate(FACTORS):
+        alike: dict[tuple[str, ...], list[Versions]] = {}
+        for rung in rungs:
+            alike.setdefault((*rung[:at], *rung[at + 1 :]), []).append(rung)
+        found += [pair for same in alike.values() for pair in pairwise(same)]
+    joined = {rung for pair in found for rung in pair}
+    return found + [pair for pair in pairwise(rungs) if pair not in found and not joined.issuperset(pair)]
+
+
+def _effect(one: Versions, other: Versions, row: Contrast) -> Effect:
+    name = framework_name(row.cell.framework)
+    names = {"framework": name}
+    differ = [at for at in range(len(FACTORS)) if one[at] != other[at]]
+    words = [f"{names.get(FACTORS[at], FACTORS[at])} {one[at] or 'none'} → {other[at] or 'none'}" for at in differ]
+    fixed = [
+        f"{names.get(FACTORS[at], FACTORS[at])} {one[at]}" for at in range(len(FACTORS)) if at not in differ and one[at]
+    ]
+    said = listing(words) + (f", with {listing(fixed)}" if fixed else "")
+    return Effect(said, row, apart=len(differ) == 1)
+
+
+def precisions(workload: Workload) -> tuple[Across, ...]:
+    """For each device, every other precision against fp32 (or the first there is) in the same image."""
+    return tuple(_across(workload, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
+
+
+def devices(workload: Workload) -> tuple[Across, ...]:
+    """For each precision, every other device against the one that most cells ran on, in the same image."""
+    return tuple(_across(workload, "device_model", lambda keys: max(sorted(set(keys)), key=keys.count)))
+
+
+def _across(workload: Workload, field: Literal["precision", "device_model"], reference: Any) -> Iterable[Across]:
+    families: dict[Key, list[Cell]] = {}
+    for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
+        key = replace(cell.key, precision="") if field == "precision" else replace(cell.key, device_model="")
+        families.setdefault(key, []).append(cell)
+    for key, cells in families.items():
+        values = [str(getattr(cell.key, field)) for cell in cells]
+        first = reference(values)
+        same = _gathered(cells, lambda cell: (cell.image, cell.framework, cell.mode, cell.engine))
+        pairs = [pair for alike in same.values() for pair in _pairs(alike, field, first)]
+        rows = contrasts(pairs)
+        effects = tuple(Effect(f"{first} → {getattr(row.cell.key, field)}", row) for row in rows)
+        if effects:
+            yield Across(
+                f"{key.device}, preset {key.preset}"
+                if field == "precision"
+                else f"{key.precision}, preset {key.preset}",
+                effects,
+            )
+
+
+def _pairs(cells: Sequence[Cell], field: str, first: str) -> Iterable[tuple[Side, Side]]:
+    by = _gathered(cells, lambda cell: (getattr(cell.key, field),))
+    if (first,) in by:
+        for value, others in by.items():
+            if value != (first,):
+                yield Side(tuple(by[first,])), Side(tuple(others))
+
+
+def subject(effect: Effect) -> str:
+    """The cell whose change an effect is, by image and framework; where the image itself changed, both."""
+    before, after = effect.contrast.before.cells[0], effect.contrast.after.cells[0]
+    names = [cell_name(cell.image, cell.framework, cell.mode) for cell in (before, after)]
+    return names[0] if names[0] == names[1] else " → ".join(names)

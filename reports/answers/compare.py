@@ -1,0 +1,298 @@
+"""`runner compare A B`: two runs, or two images, GPUs or CUDA versions of the same runs, cell against cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.answers import export
+from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
+from reports.data.model import Cell, Tables
+from reports.text import between, cell_name, listing, number, plural, visible
+
+# What two cells must share to be set against each other, besides what is compared. The kind of data is looked at later:
+# a cell that failed early never told it.
+Match = tuple[object, ...]
+
+
+class CompareError(Exception):
+    """Sides that cannot be found or compared; the message says what there is."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of thing that can be compared: the words by which a cell belongs to one, and what its partner shares.
+
+    `loose` is what partners share where nothing matches otherwise: images of different frameworks, CUDA versions that
+    no one release of a framework was built for.
+    """
+
+    name: str
+    words: Callable[[Cell], tuple[str, ...]]
+    match: Callable[[Cell], Match]
+    loose: Callable[[Cell], Match] | None = None
+
+
+def _asked(cell: Cell) -> Match:
+    """What was asked of a cell, but for image, framework, device and data."""
+    key = cell.key
+    return key.workload, key.precision, key.preset, key.devices, key.scaling, key.batch, cell.mode
+
+
+def _device(cell: Cell) -> Match:
+    return cell.key.device_kind, cell.key.device_model
+
+
+def _told(cell: Cell, name: str) -> tuple[str, ...]:
+    return (str(cell.row[name]),) if cell.row.get(name) else ()
+
+
+def _gpus(cell: Cell) -> tuple[str, ...]:
+    if cell.key.device_kind == "cpu":
+        return (cell.key.device_model,)
+    uuids = cell.row.get("device_uuids")
+    return (cell.key.device_model, *(str(uuid) for uuid in (uuids if uuids is not None else ())))
+
+
+def _of_run(cell: Cell) -> Match:
+    return *_asked(cell), cell.image, cell.framework, *_device(cell), cell.uuid
+
+
+def _of_framework(cell: Cell) -> Match:
+    return *_asked(cell), cell.framework, *_device(cell)
+
+
+def _of_version(cell: Cell) -> Match:
+    return *_of_framework(cell), cell.version
+
+
+def _of_image(cell: Cell) -> Match:
+    return *_asked(cell), cell.image, cell.framework
+
+
+def _of_device(cell: Cell) -> Match:
+    return *_asked(cell), *_device(cell)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("run", lambda cell: (cell.run_id,), _of_run),
+        Kind("image", lambda cell: (cell.image,), _of_framework, _of_device),
+        Kind("gpu", _gpus, _of_image),
+        Kind("cuda", lambda cell: _told(cell, "cuda_version"), _of_version, _of_framework),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """A cell that was measured or asked for on one side and has nothing to be set against, with the reason."""
+
+    cell: Cell
+    reason: str
+    lost: bool  # the first side measured it, and the second tried and failed
+
+    @property
+    def name(self) -> str:
+        return cell_name(self.cell.image, self.cell.framework, self.cell.mode)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Side `b` against side `a`."""
+
+    kind: str
+    a: str
+    b: str
+    margin: float
+    rows: tuple[Contrast, ...]
+    unpaired: tuple[Unpaired, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing is slower; 1: something is, or no longer runs; 2: that could not be told of every row."""
+        if any(row.slower for row in self.rows) or any(one.lost for one in self.unpaired):
+            return 1
+        return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
+
+    @property
+    def summary(self) -> str:
+        """One sentence that counts the verdicts."""
+        count = {word: sum(row.verdict == word for row in self.rows) for word in ("noise", "cannot tell")}
+        slower = sum(row.slower for row in self.rows)
+        faster = len(self.rows) - sum(count.values()) - slower
+        lost = sum(one.lost for one in self.unpaired)
+        parts = [
+            (slower, "slower"),
+            (faster, "faster"),
+            (count["noise"], "noise"),
+            (count["cannot tell"], "cannot be told"),
+            (lost, "no longer measured"),
+        ]
+        said = listing([f"{many} {words}" for many, words in parts if many])
+        return f"{plural(len(self.rows), 'cell')} compared" + (f": {said}." if said else ".")
+
+
+def compare(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
+    """Set what `b` names against what `a` names. Raises CompareError where one is not there or nothing matches.
+
+    Without `by`, the first of run, image, gpu and cuda that knows both words is meant.
+    """
+    if a == b:
+        raise CompareError(f"both sides are {a!r}; name two")
+    kind = _kind(tables.cells, a, b, by)
+    left_cells, right_cells = (_cells(kind, tables.cells, word) for word in (a, b))
+    left, right = _matched(kind, left_cells, right_cells)
+    fit_left, fit_right = _measured(left), _measured(right)
+    shared = [match for match in fit_left if match in fit_right]
+    pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
+    return Comparison(kind.name, a, b, margin, contrasts(pairs, margin), tuple(_unpaired(left, right, a, b)))
+
+
+Matched = dict[Match, list[Cell]]
+
+
+def _kind(cells: Sequence[Cell], a: str, b: str, by: str | None) -> Kind:
+    if by is not None and by not in KINDS:
+        raise CompareError(f"--by: there is no {by!r}; there are {listing(list(KINDS))}")
+    kinds = [KINDS[by]] if by else list(KINDS.values())
+    for kind in kinds:
+        if all(any(_means(kind, cell, word) for cell in cells) for word in (a, b)):
+            return kind
+    there = {kind.name: sorted({word for cell in cells for word in kind.words(cell)}) for kind in kinds}
+    known = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in there.items())
+    raise CompareError(f"nothing that both {a!r} and {b!r} name; these runs hold {known}")
+
+
+def _means(kind: Kind, cell: Cell, word: str) -> bool:
+    """Whether `word` names the cell: whole, or for a device also a part of its model's name."""
+    if word in kind.words(cell):
+        return True
+    return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
+
+
+def _cells(kind: Kind, cells: Iterable[Cell], word: str) -> list[Cell]:
+    chosen = [cell for cell in cells if _means(kind, cell, word)]
+    models = sorted({cell.key.device_model for cell in chosen})
+    if kind.name == "gpu" and len(models) > 1:
+        raise CompareError(f"{word!r} is part of several devices' names: {listing(models)}; give one of them whole")
+    return chosen
+
+
+def _matched(kind: Kind, left: Sequence[Cell], right: Sequence[Cell]) -> tuple[Matched, Matched]:
+    one, other = _by(kind.match, left), _by(kind.match, right)
+    if kind.loose is None or one.keys() & other.keys():
+        return one, other
+    return _by(kind.loose, _named_after(left)), _by(kind.loose, _named_after(right))
+
+
+def _by(match: Callable[[Cell], Match], cells: Iterable[Cell]) -> Matched:
+    found: Matched = {}
+    for cell in cells:
+        same = found.setdefault(match(cell), [])
+        if any((one.image, one.framework) != (cell.image, cell.framework) for one in same):
+            known = sorted({f"{one.image} ({one.framework})" for one in (*same, cell)})
+            raise CompareError(f"one side means several: {listing(known)}; compare two images by name instead")
+        same.append(cell)
+    return found
+
+
+def _named_after(cells: Sequence[Cell]) -> Sequence[Cell]:
+    """The cells of the framework that their image is named after, where it serves more than that one."""
+    own = [cell for cell in cells if cell.image.replace("-", "_").startswith(cell.framework + "_")]
+    return own or cells
+
+
+def _measured(side: Mapping[Match, Sequence[Cell]]) -> Matched:
+    fit = {match: [cell for cell in cells if not cell.unranked] for match, cells in side.items()}
+    return {match: cells for match, cells in fit.items() if cells}
+
+
+def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:
+    fit_left, fit_right = _measured(left), _measured(right)
+    for match, cells in left.items():
+        if match in fit_left and match not in fit_right:
+            tried = right.get(match)
+            reason = f"in {b}: {tried[0].unranked}" if tried else f"not in {b}"
+            yield Unpaired(cells[0], reason, lost=bool(tried))
+        elif match not in fit_left:
+            yield Unpaired(cells[0], f"in {a}: {cells[0].unranked}", lost=False)
+    for match, cells in right.items():
+        if match not in left:
+            yield Unpaired(cells[0], f"not in {a}", lost=False)
+
+
+COLUMNS = ("cell", "workload", "device", "precision", "preset")
+
+
+def _place(cell: Cell, name: str) -> tuple[str, ...]:
+    return name, cell.key.workload, cell.key.device, cell.key.precision, cell.key.preset
+
+
+def table(found: Comparison) -> export.Table:
+    """The comparison as people read it."""
+    heads = (
+        *COLUMNS,
+        f"{found.a}, a step",
+        f"{found.b}, a step",
+        "ratio",
+        "95 % interval",
+        "verdict",
+        "what else differs",
+    )
+    rows = [
+        (
+            *_place(row.cell, row.name),
+            *(export.step(side.step) for side in (row.before, row.after)),
+            "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×",
+            between(row.ratio),
+            row.words + (f": {row.reason}" if row.reason else ""),
+            "; ".join(str(one) for one in row.differences if one.name != "image" or found.kind != "image"),
+        )
+        for row in found.rows
+    ]
+    found_table = export.Table(heads, tuple(rows))
+    return found_table.narrowed(("device", "precision", "preset", "what else differs")) if rows else found_table
+
+
+def records(found: Comparison) -> list[dict[str, Any]]:
+    """The comparison for machines: a flat record a row, numbers as numbers, seconds."""
+    return [export.contrast(row) for row in found.rows]
+
+
+def document(found: Comparison) -> dict[str, Any]:
+    """The whole comparison as JSON."""
+    return {
+        "by": found.kind,
+        "a": found.a,
+        "b": found.b,
+        "margin": found.margin,
+        "level": 1 - ALPHA,
+        "correction": "Holm",
+        "exit_code": found.exit_code,
+        "summary": found.summary,
+        "rows": records(found),
+        "unpaired": [
+            dict(zip(COLUMNS, _place(one.cell, one.name), strict=True), reason=one.reason, lost=one.lost)
+            for one in found.unpaired
+        ],
+    }
+
+
+def remarks(found: Comparison) -> list[str]:
+    """What stands under the table: the count of verdicts, and every cell that has no partner, with the reason."""
+    missed = [
+        f"not compared: {visible(one.name, 80)}, {visible(one.cell.key.workload, 80)}: {visible(one.reason, 200)}"
+        for one in found.unpaired
+    ]
+    return [f"{visible(found.b, 80)} against {visible(found.a, 80)}: {found.summary}", *missed]
+
+
+def markdown(found: Comparison) -> str:
+    """The comparison for a pull request."""
+    said, *missed = (export.escaped(line, 400) for line in remarks(found))
+    lines = [f"**{said}**", ""]
+    lines += [export.markdown(table(found)), "", METHOD, ""] if found.rows else []
+    return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"

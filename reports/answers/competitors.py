@@ -1,0 +1,60 @@
+"""The cells of an answer. Each stands there once, however many of the report's runs measured it: nothing competes with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reports.answers.contrast import Side, differences
+from reports.answers.history import in_time, states
+from reports.data.groups import group_of
+from reports.data.model import Cell, Group, Tables
+from reports.text import listing
+from runner.results import statistics
+
+
+def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
+    """The group with each measured cell as its newest state, and what there is to say about that.
+
+    A state is what history calls so: runs between which nothing recorded changed, whose repeats are repeats of one thing.
+    """
+    order = in_time(tables)
+    copies: dict[str, list[Cell]] = {}
+    for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
+        if not cell.unranked:
+            copies.setdefault(_name(cell), []).append(cell)
+    if all(len(same) == 1 for same in copies.values()):
+        return group, ()
+    merged = {name: _newest(name, same) for name, same in copies.items()}
+    found = group_of(group.anchor, group.key, [*merged.values(), *group.others])
+    return found, _said(copies)
+
+
+def _name(cell: Cell) -> str:
+    """The cell's label without the run that tells copies of it apart."""
+    return cell.label.removesuffix(f" · {cell.run_id}")
+
+
+def _newest(name: str, copies: Sequence[Cell]) -> Cell:
+    """The copies of the last state, oldest first, as one cell with all their repeats."""
+    state = states(copies)[-1]
+    repeats = tuple(repeat for cell in state for repeat in cell.repeats)
+    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])
+    if step is not None:
+        step = statistics.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
+    return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)
+
+
+def _said(copies: dict[str, list[Cell]]) -> tuple[str, ...]:
+    said = []
+    again = {name: states(same) for name, same in copies.items() if len(same) > 1}
+    pooled = [name for name, found in again.items() if len(found) == 1]
+    if pooled:
+        who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
+        said.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
+    for name, found in again.items():
+        if len(found) > 1:
+            changes = differences(Side(tuple(found[-2])), Side(tuple(found[-1])))
+            runs = listing(cell.run_id for cell in found[-1])
+            said.append(f"{name} counts as run {runs} measured it, after {listing(str(one) for one in changes)}.")
+    return tuple(said)

@@ -1,0 +1,183 @@
+"""One thing set against another: the ratio of two sides' step times, and whether it is real.
+
+Every contrast of a table is a question, and the questions of a table are answered together (Holm): the chance that any
+difference called real is none stays below 5 % for the table as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from reports.data.model import Cell, Repeat
+from reports.text import between, cell_name, percent
+from runner.results import statistics
+from runner.results.statistics import Estimate
+
+Verdict = Literal["real", "noise", "cannot tell"]
+
+ALPHA = 1 - statistics.LEVEL
+MARGIN = 0.05  # a change below this is not looked for: an interval inside it says that there is none worth a search
+
+METHOD = (
+    "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
+    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters."
+)
+
+# What may change under a cell between two measurements of it, as its row and its run recorded it.
+_RECORDED: Mapping[str, Callable[[Cell], object]] = {
+    "framework": lambda cell: cell.row.get("framework_version"),
+    "Python": lambda cell: cell.row.get("python_version"),
+    "CUDA": lambda cell: cell.row.get("cuda_version"),
+    "cuDNN": lambda cell: cell.row.get("cudnn_version"),
+    "driver": lambda cell: cell.row.get("driver_version"),
+    "image": lambda cell: cell.row.get("image_digest"),
+    "lock": lambda cell: cell.row.get("lock_sha256"),
+    "bench": lambda cell: cell.row.get("bench_sha256"),
+    "engine": lambda cell: cell.engine,
+    "seed": lambda cell: cell.seed,
+    "processor": lambda cell: cell.host.get("cpu_model"),
+    "kernel": lambda cell: cell.host.get("kernel"),
+}
+_DIGESTS = ("image", "lock", "bench")
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is measured on one side: one cell, or one cell as several runs measured it, whose repeats then count alike."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        found = (repeat for cell in self.cells for repeat in cell.repeats)
+        return tuple(repeat for repeat in found if len(repeat.steady_step_seconds))
+
+    @cached_property
+    def step(self) -> Estimate | None:
+        return statistics.median_estimate([repeat.steady_step_seconds for repeat in self.repeats])
+
+    @property
+    def levels(self) -> list[float]:
+        """Seconds a step at every level the side was at: the median, and both sides of each change of level."""
+        shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
+        return [self.step.value if self.step else 0.0, *(at for one in shifts for at in (one.before, one.after))]
+
+    @property
+    def unsteady(self) -> bool:
+        return any(cell.shifts for cell in self.cells)
+
+    def recorded(self, name: str) -> tuple[str, ...]:
+        """The values of one recorded fact, sorted; what was not recorded is left out."""
+        values = {_RECORDED[name](cell) for cell in self.cells} - {None, ""}
+        words = (str(value) for value in values)
+        return tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A recorded fact that is not the same on both sides."""
+
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before} → {self.after}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """`after` set against `before`: the ratio of their step times (above 1: after is slower), and what it is worth.
+
+    `p` is adjusted for all contrasts of the table; null where the data carry none.
+    """
+
+    before: Side
+    after: Side
+    ratio: Estimate | None
+    p: float | None
+    verdict: Verdict
+    reason: str
+    differences: tuple[Difference, ...]
+
+    @property
+    def cell(self) -> Cell:
+        return self.after.cells[0]
+
+    @property
+    def name(self) -> str:
+        return cell_name(self.cell.image, self.cell.framework, self.cell.mode)
+
+    @property
+    def slower(self) -> bool:
+        return self.verdict == "real" and self.ratio is not None and self.ratio.value > 1
+
+    @property
+    def words(self) -> str:
+        """The verdict as a person says it."""
+        if self.verdict != "real" or self.ratio is None:
+            return self.verdict
+        change = self.ratio.value - 1
+        return f"real: takes {percent(abs(change))} {'longer' if change > 0 else 'less time'}"
+
+
+def differences(before: Side, after: Side) -> tuple[Difference, ...]:
+    """Every recorded fact that differs between the sides, in a fixed order. A fact that one side lacks does not count."""
+    found = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
+    return tuple(
+        Difference(name, ", ".join(one), ", ".join(other))
+        for name, one, other in found
+        if one and other and one != other
+    )
+
+
+def contrasts(pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN) -> tuple[Contrast, ...]:
+    """Every pair (before, after) of one table, judged together. `margin` is the change, as a share, that matters."""
+    ratios = [_ratio(before, after) for before, after in pairs]
+    values = [
+        None if ratio is None or not _alike(*pair) else statistics.p_value(ratio)
+        for pair, ratio in zip(pairs, ratios, strict=True)
+    ]
+    adjusted = iter(statistics.holm([value for value in values if value is not None]))
+    judged = [None if value is None else next(adjusted) for value in values]
+    return tuple(
+        Contrast(before, after, ratio, p, *_verdict(before, after, ratio, p, margin), differences(before, after))
+        for (before, after), ratio, p in zip(pairs, ratios, judged, strict=True)
+    )
+
+
+def _ratio(before: Side, after: Side) -> Estimate | None:
+    above, below = ([repeat.steady_step_seconds for repeat in side.repeats] for side in (after, before))
+    same = {(cell.image, cell.framework, cell.mode, cell.key) for side in (before, after) for cell in side.cells}
+    ratio = statistics.ratio_estimate(above, below, alike=len(same) == 1)
+    if ratio is None or not (before.unsteady or after.unsteady):
+        return ratio
+    return statistics.spanning(ratio, after.levels, before.levels)
+
+
+def _alike(before: Side, after: Side) -> bool:
+    """Whether both sides were trained on the same kind of data."""
+    return len({cell.key.data_source for side in (before, after) for cell in side.cells}) == 1
+
+
+def _verdict(before: Side, after: Side, ratio: Estimate | None, p: float | None, margin: float) -> tuple[Verdict, str]:
+    if not _alike(before, after):
+        return "cannot tell", "not measured on the same kind of data"
+    if ratio is None:
+        return "cannot tell", "no steady window on one side"
+    if ratio.low is None or ratio.high is None:
+        return "cannot tell", ratio.note
+    if p is not None and p < ALPHA:
+        return "real", ""
+    if ratio.error is None:
+        return "cannot tell", "one repeat: how much another run would differ is not known; measure with --repeats 3"
+    if 1 - margin < ratio.low and ratio.high < 1 + margin:
+        return "noise", ""
+    if p is None:
+        return "cannot tell", "every window took the same time: the clock is too coarse"
+    if before.unsteady or after.unsteady:
+        return "cannot tell", f"unsteady: over its levels the ratio may be {between(ratio)}"
+    return "cannot tell", f"the interval leaves room for {percent(margin)} or more; more repeats narrow it"

@@ -1,0 +1,123 @@
+"""Tables as text for other programs and pages: Markdown, CSV, and a terminal. What came from a cell stays text there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.answers.contrast import Contrast
+from reports.text import between, duration, visible
+from runner.results.statistics import Estimate
+
+# All that Markdown gives a meaning within a line, and all that may begin a tag or an entity.
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~&!])")
+# A spreadsheet takes a text that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns' heads and rows of words, each row as long as the heads; `caption` says what holds for every row."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+    def narrowed(self, heads: Collection[str]) -> Table:
+        """Those of the columns named in `heads` that say the same in every row are said once, in the caption."""
+        columns = dict(zip(self.heads, zip(*self.rows, strict=True), strict=True))
+        same = {head: column[0] for head, column in columns.items() if head in heads and len(set(column)) == 1}
+        said = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
+        kept = [at for at, head in enumerate(self.heads) if head not in same]
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return Table(tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in said if part))
+
+
+def escaped(value: str, longest: int = 200) -> str:
+    """A text that Markdown shows as it is, on one line."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(visible(value, longest).split()))
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table, as GitHub reads it, under its caption."""
+    lines = [[escaped(word) for word in line] for line in (table.heads, *table.rows)]
+    lines.insert(1, ["---"] * len(table.heads))
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{escaped(table.caption, 400)}\n\n{drawn}" if table.caption else drawn
+
+
+def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
+    """CSV with a head, of records that have the same fields; a null is an empty field."""
+    out = io.StringIO()
+    if records:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(records[0])
+        writer.writerows([_plain(value) for value in record.values()] for record in records)
+    return out.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """A field that no spreadsheet computes."""
+    if not isinstance(value, str):
+        return value
+    shown = visible(value)
+    return "'" + shown if shown.startswith(_FORMULA) else shown
+
+
+def terminal(table: Table) -> None:
+    """Print the table, as wide as its words where nobody reads along."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Column
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=10_000)
+    drawn = Drawn(*(Column(Text(visible(head))) for head in table.heads), box=box.SIMPLE)
+    for row in table.rows:
+        drawn.add_row(*(Text(visible(word, 200)) for word in row))
+    if table.caption:
+        console.print(Text(visible(table.caption)))
+    console.print(drawn)
+
+
+def step(estimate: Estimate | None) -> str:
+    """A step time with its interval."""
+    if estimate is None:
+        return "–"
+    return duration(estimate.value) + (f" ({between(estimate, 1e3)} ms)" if estimate.low is not None else "")
+
+
+def contrast(row: Contrast) -> dict[str, Any]:
+    """A contrast as a flat record: seconds, ratio of step times, verdict."""
+    cell, ratio = row.cell, row.ratio
+    before, after = row.before.step, row.after.step
+    return {
+        "image": cell.image,
+        "framework": cell.framework,
+        "mode": cell.mode,
+        "workload": cell.key.workload,
+        "precision": cell.key.precision,
+        "preset": cell.key.preset,
+        "device": cell.key.device_model,
+        "devices": cell.key.devices,
+        "scaling": cell.key.scaling,
+        "batch": cell.key.batch,
+        "a_runs": " ".join(dict.fromkeys(one.run_id for one in row.before.cells)),
+        "b_runs": " ".join(dict.fromkeys(one.run_id for one in row.after.cells)),
+        "a_seconds": before and before.value,
+        "b_seconds": after and after.value,
+        "ratio": ratio and ratio.value,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+        "p_holm": row.p,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "differences": "; ".join(str(one) for one in row.differences),
+    }

@@ -1,0 +1,234 @@
+"""The sentences at the top of the page. None is said that the intervals do not carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from reports.answers import across, competitors
+from reports.answers.across import Across, Effect
+from reports.answers.contrast import Contrast
+from reports.data.model import Cell, Group, Ranked, Tables, Workload
+from reports.text import between, duration, framework_name, listing, number, percent, plural
+
+_ENDS = {"failed": "failed", "missing": "did not end"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer for one group of comparable cells: a headline, how much and how sure, and what to keep in mind."""
+
+    workload: Workload
+    group: Group
+    headline: str
+    detail: str
+    caveats: tuple[str, ...]
+
+
+def names(cells: tuple[Cell, ...]) -> dict[str, str]:
+    """Anchor -> the cell as a sentence names it: the framework and version, and the image where that is not enough."""
+    short = {cell.anchor: cell.label for cell in cells}
+    short |= {cell.anchor: f"{framework_name(cell.framework)} {cell.version}" for cell in cells if cell.version}
+    often = Counter(short.values())
+    return {cell.anchor: short[cell.anchor] if often[short[cell.anchor]] == 1 else cell.label for cell in cells}
+
+
+def title(tables: Tables) -> str:
+    """What was compared and on what."""
+    frameworks = sorted({framework_name(cell.framework) for cell in tables.cells})
+    devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
+    if not frameworks:
+        return "A run without cells"
+    if len(devices) > 2:  # counts of one model are no other devices
+        devices = list(dict.fromkeys(cell.key.device_model for cell in tables.cells))
+    where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
+    return listing(frameworks) + where
+
+
+def lead(tables: Tables) -> str:
+    """Where, when and how much was run, and how it ended."""
+    cells = tables.cells
+    when = sorted(str(run.manifest["created"]) for run in tables.runs)
+    days = list(dict.fromkeys(_moment(text) for text in when))
+    engines = sorted({str(run.manifest["engine"]) for run in tables.runs})
+    engine = f"the {listing(engines)} engine" + ("s" if len(engines) > 1 else "")
+    images, workloads = len({cell.image for cell in cells}), len(tables.workloads)
+    presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
+    statuses = Counter(cell.status for cell in cells)
+    ends = [f"{statuses['ok']} ended well" if statuses["ok"] != len(cells) else "all ended well"]
+    ends += [f"{statuses['failed']} failed"] if statuses["failed"] else []
+    ends += [f"{statuses['missing']} did not end"] if statuses["missing"] else []
+    skipped = sum(len(entry.rows) for entry in tables.skipped)
+    ends += [f"{plural(skipped, 'combination')} left out"] if skipped else []
+    host = tables.runs[0].manifest["host"]
+    machine = f"{host['cpu_model']}, {plural(host['cpu_count'], 'processor')}"
+    hosts = {str(run.manifest["host"]["cpu_model"]) for run in tables.runs}
+    machine = machine if len(hosts) == 1 else f"{len(hosts)} machines"
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"{span}, {engine}, {machine}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
+        f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}."
+    )
+
+
+def _moment(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    moment = moment.astimezone(UTC) if moment.tzinfo else moment
+    return f"{moment.day} {moment:%B %Y, %H:%M}" + (" UTC" if moment.tzinfo else "")
+
+
+def findings(tables: Tables) -> tuple[Finding, ...]:
+    """One answer for each group of comparable cells."""
+    return tuple(
+        _finding(workload, *competitors.once(group, tables)) for workload in tables.ranked for group in workload.groups
+    )
+
+
+def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
+    """What a version alone changed, in sentences: only where it is real, and told apart from every other change; then what another
+    precision or device did to all cells that have both."""
+    said = []
+    for workload in tables.ranked:
+        for group in workload.groups:
+            ladder = ladders.get(group.anchor)
+            effects = [
+                one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
+            ]
+            where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
+            said += [f"{where}: {_change(effect)}" for effect in effects]
+        for table in (*across.precisions(workload), *across.devices(workload)):
+            said += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
+    return tuple(said)
+
+
+def _together(table: Across) -> Iterator[str]:
+    """What each change of a table did to all cells that it is a change of: the range of those medians' ratios that are real."""
+    kinds: dict[str, list[Contrast]] = {}
+    for effect in table.effects:
+        kinds.setdefault(effect.of, []).append(effect.contrast)
+    for of, rows in kinds.items():
+        found = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
+        parts = []
+        for direction, shares in (
+            ("less time", sorted(1 - ratio for ratio in found if ratio < 1)),
+            ("longer", sorted(ratio - 1 for ratio in found if ratio > 1)),
+        ):
+            if shares:
+                ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
+                parts.append(f"{' to '.join(ends)} {direction} in {len(shares)} of {plural(len(rows), 'cell')}")
+        if parts:
+            yield f"{of}: the median step takes {listing(parts)}."
+
+
+def _change(effect: Effect) -> str:
+    row = effect.contrast
+    words = row.words.removeprefix("real: ")
+    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {words} (ratio, 95 % interval: {between(row.ratio)})."
+
+
+def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
+    """The caveats that every answer has: said once, under all of them."""
+    return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
+
+
+def _finding(workload: Workload, group: Group, of_runs: tuple[str, ...]) -> Finding:
+    called = names(group.cells)
+    caveats = (*of_runs, *_caveats(workload, group, called))
+    if not group.ranked:
+        reasons = f"{plural(len(group.others), 'cell')}, none with a measurement that may be ranked."
+        return Finding(workload, group, "No answer", reasons, caveats)
+    best = group.ranked[0]
+    step = best.cell.step
+    speed = f"{duration(step.value if step else None)} a step"
+    if len(group.ranked) == 1:
+        name = called[best.cell.anchor]
+        return Finding(workload, group, f"{name}: {speed}", "Nothing comparable was measured beside it.", caveats)
+    tied = [entry for entry in group.ranked[1:] if not _apart(entry)]
+    behind = [entry for entry in group.ranked[1:] if _apart(entry)]
+    if not tied:
+        headline = f"{called[best.cell.anchor]} is fastest"
+        detail = f"{speed}. {_slower(behind, called)}"
+    else:
+        level = [called[entry.cell.anchor] for entry in (best, *tied)]
+        level = level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
+        headline = f"{listing(level)} cannot be told apart"
+        detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
+    return Finding(workload, group, headline, detail, caveats)
+
+
+def _apart(entry: Ranked) -> bool:
+    """Whether the whole interval says that the cell is slower than the best one."""
+    return entry.ratio.low is not None and entry.ratio.low > 1
+
+
+def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
+    parts = [
+        f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long "
+        f"({'' if at else '95 % interval '}{between(entry.ratio)})"
+        for at, entry in enumerate(behind[:3])
+    ]
+    if len(behind) > 3:
+        parts.append(f"{len(behind) - 3} more take longer")
+    return f"{listing(parts)}." if parts else ""
+
+
+def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
+    parts = []
+    for entry in tied[:3]:
+        name = called[entry.cell.anchor]
+        if entry.ratio.low is None:
+            parts.append(f"{name} has too few windows for an interval ({entry.ratio.note})")
+        else:
+            low, high = between(entry.ratio).split(" to ")
+            parts.append(f"{name} may take from {low} to {high} times as long")
+    return f"{listing(parts)}."
+
+
+def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+    caveats = []
+    cells = [entry.cell for entry in group.ranked]
+    unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
+    if unsteady:
+        caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
+    hot = [called[cell.anchor] for cell in cells if cell.throttled]
+    if hot:
+        caveats.append(f"Throttled: the device slowed itself down under {listing(hot)}.")
+    single = [called[cell.anchor] for cell in cells if len(cell.repeats) == 1]
+    if single:
+        of = "each" if len(single) == len(cells) else f"of {listing(single)}"
+        caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
+    if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
+        caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
+    if any(cell.short for cell in cells):
+        caveats.append(
+            f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."
+        )
+    if group.key.data_source == "generated":
+        caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")
+    if group.others:
+        why = [_ENDS.get(cell.status, cell.unranked) for cell in group.others]
+        parts = [f"{called[cell.anchor]} ({words})" for cell, words in zip(group.others, why, strict=True)]
+        caveats.append(f"Not ranked: {listing(parts)}.")
+    beside = [
+        f"{called[cell.anchor]} ({number(cell.score.value)})"
+        for cell in cells
+        if cell.score and workload.outside_band(cell)
+    ]
+    if beside and workload.band:
+        low, high = workload.band
+        caveats.append(
+            f"Outside what a correct full run reaches ({workload.metric} {low} to {high}): {listing(beside)}."
+        )
+    below = [called[cell.anchor] for cell in cells if _at_chance(workload, cell)]
+    if below:
+        caveats.append(f"{listing(below)} learned nothing: the accuracy is that of chance.")
+    return tuple(caveats)
+
+
+def _at_chance(workload: Workload, cell: Cell) -> bool:
+    return workload.chance is not None and cell.score is not None and cell.score.value <= workload.chance

@@ -1,0 +1,149 @@
+"""Which step times moved between runs, and what was recorded to have changed before they did.
+
+A cell's runs, in the order of their time, fall into states: runs between which nothing recorded changed. Their repeats
+are repeats of one thing. Each state is set against the one before it, and within the last state the newest run against
+those before it: a number that moved while nothing recorded changed is the one to look at first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from reports.answers import export
+from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, contrasts, differences
+from reports.data.model import Cell, Tables
+from reports.text import between, listing, number, plural
+
+NOTHING = "nothing recorded changed"
+
+
+@dataclass(frozen=True)
+class History:
+    """Every change of state of every cell that several runs measured, and the cells that only one did."""
+
+    runs: tuple[str, ...]  # oldest first
+    rows: tuple[Contrast, ...]
+    once: int
+
+    @property
+    def moved(self) -> tuple[Contrast, ...]:
+        return tuple(row for row in self.rows if row.verdict == "real")
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing moved; 1: something did; 2: it cannot be told of every row, or there is none."""
+        if self.moved:
+            return 1
+        return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
+
+    @property
+    def summary(self) -> str:
+        """One sentence that counts the verdicts."""
+        if not self.rows:
+            return "No cell was measured by more than one of these runs."
+        unsure = sum(row.verdict == "cannot tell" for row in self.rows)
+        parts = [
+            (len(self.moved), "moved"),
+            (len(self.rows) - len(self.moved) - unsure, "noise"),
+            (unsure, "cannot be told"),
+        ]
+        said = listing([f"{count} {word}" for count, word in parts if count])
+        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {said}."
+
+
+def in_time(tables: Tables) -> dict[str, int]:
+    """Run -> its place among the runs, oldest first."""
+    runs = sorted(tables.runs, key=lambda run: (str(run.manifest["created"]), run.run_id))
+    return {run.run_id: at for at, run in enumerate(runs)}
+
+
+def history(tables: Tables, margin: float = MARGIN) -> History:
+    """What moved over the runs of `tables`."""
+    order = in_time(tables)
+    measured: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in tables.cells:
+        if not cell.unranked:
+            measured.setdefault((cell.image, cell.framework, cell.mode, cell.uuid, cell.key), []).append(cell)
+    again = [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values() if len(cells) > 1]
+    pairs = [pair for cells in again for pair in _pairs(states(cells))]
+    return History(tuple(order), contrasts(pairs, margin), len(measured) - len(again))
+
+
+def states(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells of consecutive runs between which nothing recorded changed, oldest first."""
+    states = [[cells[0]]]
+    for before, after in pairwise(cells):
+        if differences(Side((before,)), Side((after,))):
+            states.append([])
+        states[-1].append(after)
+    return states
+
+
+def _pairs(states: Sequence[Sequence[Cell]]) -> Iterable[tuple[Side, Side]]:
+    for before, after in pairwise(states):
+        yield Side(tuple(before)), Side(tuple(after))
+    last = states[-1]
+    if len(last) > 1:
+        yield Side(tuple(last[:-1])), Side((last[-1],))
+
+
+def changed(row: Contrast) -> str:
+    """What was recorded to change between the two sides of a row."""
+    return "; ".join(str(one) for one in row.differences) or NOTHING
+
+
+HEADS = (
+    "cell",
+    "workload",
+    "device",
+    "precision",
+    "preset",
+    "from",
+    "to",
+    "before, a step",
+    "after, a step",
+    "ratio",
+    "95 % interval",
+)
+
+
+def table(rows: Sequence[Contrast]) -> export.Table:
+    """Rows of a history as people read them."""
+    found = [
+        (
+            row.name,
+            row.cell.key.workload,
+            row.cell.key.device,
+            row.cell.key.precision,
+            row.cell.key.preset,
+            row.before.cells[-1].run_id,
+            row.after.cells[0].run_id,
+            *(export.step(side.step) for side in (row.before, row.after)),
+            "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×",
+            between(row.ratio),
+            row.words + (f": {row.reason}" if row.reason else ""),
+            changed(row),
+        )
+        for row in rows
+    ]
+    drawn = export.Table((*HEADS, "verdict", "what changed"), tuple(found))
+    return drawn.narrowed(("device", "precision", "preset", "from", "to")) if found else drawn
+
+
+def records(found: History) -> list[dict[str, Any]]:
+    """A flat record for each row."""
+    return [export.contrast(row) for row in found.rows]
+
+
+def document(found: History) -> Mapping[str, Any]:
+    """The whole history as JSON."""
+    return {"runs": found.runs, "summary": found.summary, "rows": records(found), "measured_once": found.once}
+
+
+def markdown(found: History, rows: Sequence[Contrast]) -> str:
+    """The summary and the given rows for a page."""
+    parts = [f"**{export.escaped(found.summary)}**", *([export.markdown(table(rows)), METHOD] if rows else [])]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,128 @@
+"""What more devices would give: a model of the step time over the device count, fitted to measured ones. Pure functions of numbers.
+
+    t(n) = compute(n) + 2 log2(n) latency + 2 (n - 1) / n transfer
+
+compute(n) is a constant in weak scaling and 1 / n of one device's in strong. The rest is an all-reduce of the gradients by
+reduce-scatter and all-gather (Rabenseifner's; Thakur, Rabenseifner and Gropp, Int. J. High Performance Computing Applications 19,
+2005, 4.4): no algorithm sends less, and its latency grows with the logarithm, as that of NCCL's double binary trees does
+(Jeaugey, NCCL 2.4, 2019), which it takes among many devices. A ring sends as much, but its latency grows with n - 1: a network
+of rings scales worse than this says. Waiting for the slowest of n devices grows about as the logarithm too and is part of the
+latency here. Where gradients travel while others are still computed, latency and transfer are what could not be hidden.
+The three terms are fitted without a negative one, to relative errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runner.results.statistics import LEVEL, SEED, Array, error_draws, fewest_windows, median_draws, median_estimate
+
+FEWEST_COUNTS = 3
+DRAWS = 1000
+TERMS = ("compute", "latency", "transfer")
+
+
+class ModelError(Exception):
+    """The measured points carry no model; the message says why."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The step time at a number of devices in seconds, with its interval; `measured`: within the counts that were."""
+
+    devices: int
+    seconds: float
+    low: float
+    high: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """The fitted terms in seconds, the deviation of the measured points from it, and what it predicts.
+
+    `residual` is the relative standard deviation of the points around the model; None where it has as many terms as there are points. The
+    intervals hold the noise of the points and that deviation. They do not hold that the machine changes: another switch, another rack.
+    """
+
+    terms: Mapping[str, float]
+    residual: float | None
+    counts: tuple[int, ...]
+    predictions: tuple[Prediction, ...]
+
+
+def features(counts: Sequence[int] | Array, strong: bool) -> Array:
+    """(counts, terms): what each term counts for."""
+    n = np.asarray(counts, dtype=np.float64)
+    return np.stack([1 / n if strong else np.ones_like(n), 2 * np.log2(n), 2 * (n - 1) / n], axis=1)
+
+
+def fit(counts: Sequence[int] | Array, seconds: Array, strong: bool) -> Array:
+    """The terms of each of several sets of step times, (sets, counts) -> (sets, terms): least squares of relative errors, none negative.
+
+    With three terms the best of all fits that leave some out is the exact answer (Lawson and Hanson, Solving Least Squares
+    Problems, 1974, ch. 23: the solution is the plain one on its positive terms).
+    """
+    weighted = features(counts, strong)[None] / seconds[:, :, None]
+    best = np.full((len(seconds), len(TERMS)), np.nan)
+    least = np.full(len(seconds), np.inf)
+    for size in range(1, len(TERMS) + 1):
+        for chosen in itertools.combinations(range(len(TERMS)), size):
+            part = weighted[:, :, chosen]
+            found = np.zeros((len(seconds), len(TERMS)))
+            found[:, chosen] = np.linalg.pinv(part).sum(axis=2)
+            errors = ((np.einsum("snt,st->sn", weighted, found) - 1) ** 2).sum(axis=1)
+            better = (found >= 0).all(axis=1) & (errors < least * (1 - 1e-9))
+            best[better], least[better] = found[better], errors[better]
+    return best
+
+
+def model(points: Mapping[int, Sequence[Array]], strong: bool, wanted: Sequence[int]) -> Model:
+    """The model of measured step times: device count -> the windows of each repeat. Predicts the `wanted` counts. Raises ModelError."""
+    counts = tuple(sorted(points))
+    if len(counts) < FEWEST_COUNTS:
+        there = ", ".join(map(str, counts))
+        raise ModelError(
+            f"{len(counts)} device counts ({there}): a model of three terms takes {FEWEST_COUNTS} or more, such as --devices 1,2,4"
+        )
+    rng = np.random.default_rng(SEED)
+    draws = np.stack([_draws(points[count], rng) for count in counts], axis=1)
+    middle = np.array([[float(np.median(np.concatenate(list(points[count])))) for count in counts]])
+    terms = fit(counts, middle, strong)[0]
+    fitted = features(counts, strong) @ terms
+    left = len(counts) - int((terms > 0).sum())
+    residual = float(np.sqrt(np.sum(np.log(middle[0] / fitted) ** 2) / left)) if left else None
+    draws = draws * np.exp((residual or 0.0) * rng.standard_normal(draws.shape))
+    sets = fit(counts, draws, strong)
+    return Model(
+        dict(zip(TERMS, map(float, terms), strict=True)),
+        residual,
+        counts,
+        tuple(_predicted(count, terms, sets, strong, counts[-1]) for count in wanted),
+    )
+
+
+def _predicted(count: int, terms: Array, sets: Array, strong: bool, largest: int) -> Prediction:
+    row = features([count], strong)[0]
+    low, high = np.quantile(sets @ row, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    value = float(row @ terms)
+    return Prediction(count, value, min(value, float(low)), max(value, float(high)), count <= largest)
+
+
+def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
+    """Medians as other runs might have had them: of other repeats where there are several, else of other windows."""
+    pooled = np.concatenate(list(repeats))
+    found = median_estimate(repeats)
+    if found is not None and found.error is not None and (found.error or found.inside):
+        # One degree of freedom draws factors that are no number any more; 1e21 is as far from a step time as they need be.
+        factors = np.exp(np.clip(error_draws(found, rng, DRAWS), -50.0, 50.0))
+        return np.asarray(found.value * factors)
+    if len(pooled) < fewest_windows():
+        raise ModelError(
+            f"a point has {len(pooled)} windows: fewer than the {fewest_windows()} that say how sure it is"
+        )
+    return median_draws(pooled, rng, DRAWS)

@@ -1,0 +1,164 @@
+"""Cells that differ only in how many devices they had: speed-up, efficiency, what was learned, and what more devices would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from reports.answers.scale_model import Model, ModelError, model
+from reports.data.groups import levels
+from reports.data.model import Cell, Key, Tables, Workload
+from reports.text import cell_name
+from runner.results import statistics
+from runner.results.statistics import Estimate
+
+# Quality must survive scaling: this far below what one device's repeats reach is out of its band. The study that showed why: a
+# network's mean AUC fell from 0.80 on one GPU to 0.55 on four.
+BAND = 0.02
+# Metrics are compared at equal training: so many times as many items is not.
+EQUAL_ITEMS = 1.1
+# What the prediction is drawn to.
+FARTHEST = (128, 1024)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Some devices: items a second of all of them, against one device's, and what was learned."""
+
+    devices: int
+    cells: tuple[Cell, ...]
+    rate: Estimate
+    speed_up: Estimate
+    metric: float | None
+    items: float | None  # how many it was trained on before that
+    flag: str  # what is wrong with the metric, or why it cannot be judged; empty: it holds
+
+    @property
+    def efficiency(self) -> Estimate:
+        """Speed-up over what so many devices would ideally give."""
+        return _times(self.speed_up, 1 / self.devices)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One cell over device counts in one kind of scaling, beginning with one device."""
+
+    anchor: str
+    title: str
+    framework: str
+    workload: Workload
+    key: Key  # of one device
+    kind: str  # weak | strong
+    points: tuple[Point, ...]
+    model: Model | None
+    refused: str  # why there is no model
+
+    @property
+    def on_a_cpu(self) -> bool:
+        return self.key.device_kind == "cpu"
+
+    def predicted_rate(self, devices: int, seconds: float) -> float:
+        """Items a second at a predicted step time."""
+        one = self.points[0].cells[0].items_per_step or 0.0
+        return one * (devices if self.kind == "weak" else 1) / seconds
+
+    @property
+    def far(self) -> tuple[tuple[int, Estimate, Estimate], ...]:
+        """(devices, items a second, efficiency) predicted for FARTHEST."""
+        found = []
+        for each in self.model.predictions if self.model else ():
+            if each.devices in FARTHEST:
+                value, low, high = (self.predicted_rate(each.devices, s) for s in (each.seconds, each.high, each.low))
+                rate = Estimate(value, low, high, 0, 0, "predicted")
+                found.append((each.devices, rate, _times(rate, 1 / (each.devices * self.points[0].rate.value))))
+        return tuple(found)
+
+
+def scalings(tables: Tables) -> tuple[Scaling, ...]:
+    """Every cell that was measured on one device and on several, weak before strong."""
+    found: list[Scaling] = []
+    for workload in tables.ranked:
+        families: dict[tuple[object, ...], list[Cell]] = {}
+        for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
+            alike = replace(cell.key, devices=1, scaling="")
+            families.setdefault((alike, cell.image, cell.framework, cell.mode, cell.engine), []).append(cell)
+        for cells in families.values():
+            for kind in ("weak", "strong"):
+                several = [cell for cell in cells if cell.key.devices > 1 and (cell.key.scaling or "weak") == kind]
+                one = [cell for cell in cells if cell.key.devices == 1]
+                if one and several:
+                    found.append(_scaling(f"scaling-{len(found) + 1}", workload, kind, one, several))
+    return tuple(found)
+
+
+def _scaling(anchor: str, workload: Workload, kind: str, one: list[Cell], several: list[Cell]) -> Scaling:
+    by_count: dict[int, list[Cell]] = {1: one}
+    for cell in sorted(several, key=lambda cell: cell.key.devices):
+        by_count.setdefault(cell.key.devices, []).append(cell)
+    points = tuple(_point(count, tuple(cells), tuple(one), workload) for count, cells in by_count.items())
+    first = one[0]
+    fitted, refused = None, ""
+    try:
+        if first.key.device_kind == "cpu":
+            raise ModelError("devices of a CPU share it, so more of them would add nothing")
+        most = first.key.batch if kind == "strong" else FARTHEST[-1]
+        wanted = [2**power for power in range(11) if 2**power <= most]
+        windows = {
+            count: [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
+            for count, cells in by_count.items()
+        }
+        fitted = model(windows, kind == "strong", wanted)
+    except ModelError as error:
+        refused = str(error)
+    name = cell_name(first.image, first.framework, first.mode)
+    title = f"{name}, {workload.name}, {first.key.precision} on {first.key.device_model}"
+    return Scaling(anchor, title, first.framework, workload, first.key, kind, points, fitted, refused)
+
+
+def _point(count: int, cells: tuple[Cell, ...], one: tuple[Cell, ...], workload: Workload) -> Point:
+    windows, alone = _windows(cells), _windows(one)
+    step = statistics.median_estimate(windows)
+    ratio = statistics.ratio_estimate(alone, windows)
+    items, items_alone = cells[0].items_per_step, one[0].items_per_step
+    if step is None or ratio is None or not items or not items_alone:
+        raise ValueError("a ranked cell has a step time and items")
+    step = statistics.widened(step, [shift for cell in cells for _, shift in cell.shifts])
+    if any(cell.shifts for cell in (*one, *cells)):
+        ratio = statistics.spanning(ratio, levels(one), levels(cells))
+    low, high = (None if end is None else items / end for end in (step.high, step.low))
+    rate = replace(step, value=items / step.value, low=low, high=high)
+    speed_up = _times(ratio, items / items_alone)
+    if count == 1:
+        speed_up = Estimate(1.0, 1.0, 1.0, ratio.windows, ratio.repeats, "itself")
+    metric, seen = _learned(cells)
+    return Point(count, cells, rate, speed_up, metric, seen, _flag(cells, one, workload) if count > 1 else "")
+
+
+def _windows(cells: Iterable[Cell]) -> list[statistics.Array]:
+    return [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
+
+
+def _learned(cells: tuple[Cell, ...]) -> tuple[float | None, float | None]:
+    """The worst last test metric of some cells, and the items they were trained on before it."""
+    scored = [(cell.score.value, cell.score.steps * (cell.items_per_step or 0)) for cell in cells if cell.score]
+    return min(scored) if scored else (None, None)
+
+
+def _flag(cells: tuple[Cell, ...], one: tuple[Cell, ...], workload: Workload) -> str:
+    metric, items = _learned(cells)
+    bottom = min((cell.score.low for cell in one if cell.score), default=None)
+    _, alone = _learned(one)
+    if not workload.learns:
+        return ""
+    if metric is None or bottom is None or not items or not alone:
+        return "no metric to judge by"
+    if max(items, alone) > EQUAL_ITEMS * min(items, alone):
+        return f"not comparable: trained on {items / alone:.2g} × as many {workload.items} as one device"
+    if metric < bottom - BAND:
+        return f"below one device's band: it learned less than {bottom - BAND:.3g}, so its speed means nothing"
+    return ""
+
+
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    low, high = (None if end is None else end * factor for end in (estimate.low, estimate.high))
+    return replace(estimate, value=estimate.value * factor, low=low, high=high)

@@ -1,0 +1,83 @@
+"""What a device reached: the best product of matrices and the best elementwise operation of one run, the measured roofs over all its rates.
+
+They are taken of the cells themselves, of the device and the precision that the rates are of, from all frameworks that passed parity:
+what one of them did there, the device can do. A point whose level changed midway is none. Beside the datasheet's peak they show what
+of it anybody reached. A convolution may lie above the roof of the products, since Winograd's algorithm multiplies less than is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from reports.data.model import Cell, Rate
+from reports.data.operators import RateCurve
+from reports.data.peaks import beyond_cache
+
+_PRODUCTS = ("matmul", "matmul_flat", "matmul_thin")
+_STREAMS = ("add", "mul", "div")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One roof, and the windows it comes from: those of this operation at this size in the cell's table `operations`."""
+
+    value: float  # floating-point operations a second, or bytes a second
+    cell: Cell
+    operation: str
+    direction: str
+    rate: Rate
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a device reached in one run at one precision; None where no point of the run tells it."""
+
+    run_id: str
+    work: Reached | None
+    traffic: Reached | None
+
+    def share(self, curve: RateCurve, rate: Rate) -> float | None:
+        """Of what was reached in what the curve is measured in; None where it is not the memory's, or nothing is known."""
+        if not curve.by_traffic:
+            return rate.gflops * 1e9 / self.work.value if self.work and rate.mop else None
+        if self.traffic is None or not _streams(curve, rate):
+            return None
+        return rate.gigabytes * 1e9 / self.traffic.value
+
+
+def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
+    """Run id -> what its device reached, from the curves of one group of comparable cells. Of several devices, nothing."""
+    runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
+    found = {}
+    for run in runs:
+        products = (each for each in _points(curves, run, _PRODUCTS) if each[1].mop)
+        streams = (each for each in _points(curves, run, _STREAMS) if _streams(each[0], each[1]))
+        work = _best(products, lambda rate: rate.gflops * 1e9)
+        traffic = _best(streams, lambda rate: rate.gigabytes * 1e9)
+        if work or traffic:
+            found[run] = Ceiling(run, work, traffic)
+    return found
+
+
+_Point = tuple[RateCurve, Rate, Cell]
+
+
+def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) -> Iterable[_Point]:
+    for curve in curves:
+        for cell, rates in curve.cells:
+            if cell.run_id == run and curve.operation in operations:
+                yield from ((curve, rate, cell) for rate in rates if not (rate.shift or curve.refused(rate)))
+
+
+def _streams(curve: RateCurve, rate: Rate) -> bool:
+    """Whether the device's memory bounds it: it is no copy to or from the host or another device, and does not fit a cache."""
+    return curve.direction not in ("copy", "reduce") and beyond_cache(rate, curve.device_kind)
+
+
+def _best(points: Iterable[_Point], value: Callable[[Rate], float]) -> Reached | None:
+    best = max(points, key=lambda each: value(each[1]), default=None)
+    if best is None:
+        return None
+    curve, rate, cell = best
+    return Reached(value(rate), cell, curve.operation, curve.direction, rate)

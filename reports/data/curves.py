@@ -1,0 +1,139 @@
+"""What stored metrics say: when a network first is at a level, what each class came to, how long was waited for data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reports.data.model import Cell, Curve, Group, Repeat, Workload
+from runner.results.statistics import Array
+
+SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
+WAITING = "waiting for data"  # the metric: which share of a window's time went by in it
+FEWEST = 3  # points: a curve of its two ends does not say when
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A cell's training seconds and steps until the level, the middle of its repeats; null: some repeat never was there."""
+
+    cell: Cell
+    seconds: float | None
+    steps: float | None
+
+
+@dataclass(frozen=True)
+class TimeTo:
+    """The level of a metric that cells are timed to, and where it comes from."""
+
+    name: str
+    split: str
+    level: float
+    why: str
+    rows: tuple[Reached, ...]
+
+
+def time_to(group: Group, workload: Workload) -> TimeTo | None:
+    """Time to the workload's band where a full run on its data has one; else to the training loss that every cell reached.
+
+    Null where fewer than two cells have a curve that says when.
+    """
+    key = group.key
+    if workload.band and key.preset == "full" and key.data_source == workload.band_data:
+        found = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
+        if found is not None:
+            return found
+    ends = [_end(curve) for entry in group.ranked for curve in _curves(entry.cell, "loss", "train")]
+    finite = [end for end in ends if math.isfinite(end)]
+    if not finite:
+        return None
+    return _timed(group, "loss", "train", max(finite), "which every cell ended at or below")
+
+
+CLASSES = 100  # at most so many are shown
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """The last value of a metric of each class, a row a cell; NaN: it was not finite, or could not be told."""
+
+    classes: tuple[str, ...]
+    rows: tuple[tuple[Cell, tuple[float | None, ...]], ...]
+
+
+def of_class(curve: Curve) -> str:
+    """The class whose metric a curve named "<metric> of <class>" is; empty where it is of all."""
+    return curve.name.partition(" of ")[2] if curve.split != "train" else ""
+
+
+def by_class(group: Group) -> ByClass | None:
+    """What the test metric of each class came to, the middle of a cell's repeats; null where none was told."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for cell in group.cells:
+        for repeat in cell.repeats:
+            for curve in repeat.curves:
+                if (name := of_class(curve)) and curve.split == "test":
+                    found.setdefault(name, {}).setdefault(cell.anchor, []).append(float(curve.values[-1]))
+    if not found:
+        return None
+    names = tuple(sorted(found)[:CLASSES])
+    told = [cell for cell in group.cells if any(cell.anchor in found[name] for name in names)]
+    rows = tuple((cell, tuple(_middle(found[name].get(cell.anchor, [])) for name in names)) for cell in told)
+    return ByClass(names, rows)
+
+
+def _middle(values: list[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.median(finite)) if finite else None
+
+
+def _curves(cell: Cell, name: str, split: str) -> list[Curve]:
+    found = (curve for repeat in cell.repeats for curve in repeat.curves)
+    return [curve for curve in found if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]
+
+
+def _timed(group: Group, name: str, split: str, level: float, why: str) -> TimeTo | None:
+    rows = []
+    for entry in group.ranked:
+        curves = _curves(entry.cell, name, split)
+        if curves:
+            times = [first(curve, level, falling=name == "loss") for curve in curves]
+            known = [time for time in times if time is not None]
+            middle = np.median(np.array(known), axis=0) if len(known) == len(times) else (None, None)
+            rows.append(Reached(entry.cell, *(None if value is None else float(value) for value in middle)))
+    return TimeTo(name, split, level, why, tuple(rows)) if len(rows) > 1 else None
+
+
+def _end(curve: Curve) -> float:
+    return float(np.nanmedian(curve.values[-SMOOTH:])) if np.isfinite(curve.values[-SMOOTH:]).any() else math.nan
+
+
+def smoothed(values: Array) -> Array:
+    """The running median of the last five values at each point, fewer at the beginning; what is not finite stays so."""
+    padded = np.concatenate([np.full(SMOOTH - 1, np.nan), values])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTH)
+    known = np.isfinite(windows).any(axis=1)
+    out = np.full(len(values), np.nan)
+    out[known] = np.nanmedian(windows[known], axis=1)
+    return out
+
+
+def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] | None:
+    """(training seconds, steps) at the first point where the curve, a training loss smoothed, is at the level or past it."""
+    values = smoothed(curve.values) if curve.split == "train" else curve.values
+    there = np.flatnonzero(values <= level if falling else values >= level)
+    return (float(curve.seconds[there[0]]), float(curve.steps[there[0]])) if len(there) else None
+
+
+def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
+    """The share of the steady windows' time that went by in waiting for data, where it was told."""
+    shares = []
+    for repeat in repeats:
+        told = next((curve for curve in repeat.curves if curve.name == WAITING and curve.split == "train"), None)
+        steady = np.array([stage == "steady" for stage in repeat.windows.stage])
+        if told is not None and len(told.values) == len(steady):
+            shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
+    return {"data_waiting_share": float(np.median(shares))} if shares else {}

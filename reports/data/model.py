@@ -1,0 +1,339 @@
+"""What the page is made of, once the stored rows are put together. Frozen; times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.results.statistics import Array, Estimate, Shift
+
+PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The measured windows of one repeat, in their order, as parallel columns."""
+
+    index: Array
+    stage: tuple[str, ...]
+    begin: Array
+    seconds: Array
+    steps: Array
+    items: Array
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one repeat against training steps and training seconds; a value that was not finite is NaN."""
+
+    name: str
+    split: str
+    repeat: int
+    steps: Array
+    seconds: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One quantity of one device over seconds since the process began, perhaps as means; `low` and `high` are of all that was sampled."""
+
+    device: str  # a GPU's UUID, or cpu: the cell's own processes
+    name: str
+    unit: str
+    seconds: Array
+    values: Array
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One process of a cell: how it ended and what it measured. The row's other columns stay in `row`."""
+
+    number: int
+    status: str
+    reused: bool
+    shift: Shift | None
+    windows: Windows
+    curves: tuple[Curve, ...]
+    row: Mapping[str, Any]
+    signals: tuple[Signal, ...] = ()
+
+    @property
+    def steady_step_seconds(self) -> Array:
+        """Seconds per step of each steady window."""
+        steady = [stage == "steady" for stage in self.windows.stage]
+        return self.windows.seconds[steady] / self.windows.steps[steady]
+
+
+@dataclass(frozen=True)
+class ParityRow:
+    """The tensor of one quantity that lies nearest to its bound, or furthest beyond it. error null: not finite."""
+
+    quantity: str
+    tensor: str
+    error: float | None
+    bound: float
+    passed: bool
+    variant: str
+    tensors: int
+
+    @property
+    def share(self) -> float:
+        """Error over bound: up to 1 is passed."""
+        return float("inf") if self.error is None else self.error / self.bound if self.bound else float("inf")
+
+
+@dataclass(frozen=True)
+class Score:
+    """The last test metric of a cell: the median over its repeats and their range, and the fewest steps before it."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    repeats: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """What cells must share to be set beside one another."""
+
+    workload: str
+    precision: str
+    preset: str
+    device_kind: str
+    device_model: str
+    devices: int
+    batch: int
+    data_source: str
+    scaling: str = ""  # of several devices: weak, where the batch is that of each, or strong
+
+    @property
+    def device(self) -> str:
+        if self.devices == 1:
+            return self.device_model
+        return f"{self.devices} × {self.device_model}" + (f", {self.scaling} scaling" if self.scaling else "")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of one run with all its repeats: as well as its worst repeat, `missing` where one is missing."""
+
+    anchor: str
+    label: str
+    run_id: str
+    cell_id: str
+    image: str
+    framework: str
+    mode: str
+    engine: str
+    seed: int | None
+    key: Key
+    status: str
+    reason: str
+    planned: int
+    repeats: tuple[Repeat, ...]
+    step: Estimate | None
+    items_per_step: float | None
+    first_step_seconds: float | None
+    phases: Mapping[str, float]
+    # what it took besides time, by column of the store, and its share of waiting for data; what was not recorded is left out
+    costs: Mapping[str, float]
+    throttled: tuple[str, ...]  # why its device slowed itself down; empty where it did not
+    score: Score | None
+    parity_passed: bool | None
+    parity: tuple[ParityRow, ...]
+    short: bool
+    total_seconds: float | None
+    environment: Mapping[str, Any]
+    row: Mapping[str, Any]
+    host: Mapping[str, Any]
+    command: str
+
+    @property
+    def items_per_second(self) -> Estimate | None:
+        """Items per second: the step time's estimate, inverted."""
+        step, items = self.step, self.items_per_step
+        if step is None or items is None or step.value <= 0:
+            return None
+        low, high = (None if end is None else items / end for end in (step.high, step.low))
+        return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
+
+    @property
+    def shifts(self) -> tuple[tuple[int, Shift], ...]:
+        """(repeat, shift) of each repeat whose level changed midway."""
+        return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
+
+    @property
+    def unranked(self) -> str:
+        """Why the cell is not ranked; empty when it is."""
+        if self.status != "ok":
+            return self.reason or self.status
+        if self.parity_passed is not True:
+            return "parity failed" if self.parity_passed is False else "parity was not checked"
+        return "" if self.step is not None else "no steady window"
+
+    @property
+    def parity_of(self) -> Mapping[str, ParityRow]:
+        return {row.quantity: row for row in self.parity}
+
+    @property
+    def reused(self) -> int:
+        return sum(repeat.reused for repeat in self.repeats)
+
+    @property
+    def variant(self) -> tuple[str, str]:
+        """What the cell computes instead of the specification, and why; both empty where it is the specification itself."""
+        settings = self.environment.get("settings")
+        found = settings if isinstance(settings, dict) else {}
+        return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
+
+    @property
+    def uuid(self) -> str:
+        """The one GPU that the cell was for, where each of a model was asked for; else empty."""
+        return str(self.row.get("device_uuid") or "")
+
+    @property
+    def version(self) -> str:
+        return str(self.row.get("framework_version") or "")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ranked cell and how much longer its step takes than the fastest one's."""
+
+    cell: Cell
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that may be compared: the ranked ones, fastest first, and those that are only shown, with the reason."""
+
+    anchor: str
+    key: Key
+    ranked: tuple[Ranked, ...]
+    others: tuple[Cell, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(entry.cell for entry in self.ranked) + self.others
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload's title and words, with its groups."""
+
+    anchor: str
+    name: str
+    title: str
+    items: str
+    metric: str
+    band: tuple[float, float] | None
+    band_data: str
+    band_needs: str  # what else a run needs to be expected in the band; empty: nothing
+    chance: float | None
+    task: str  # train | infer | operators
+    learns: bool  # whether it trains towards a metric; inference and single operators do not
+    groups: tuple[Group, ...]
+
+    def outside_band(self, cell: Cell) -> bool:
+        """Whether a whole run on the band's data came to a metric that no correct one does. Where the band needs more, it is not judged."""
+        if self.band is None or self.band_needs or cell.score is None:
+            return False
+        whole = cell.key.preset == "full" and cell.key.data_source == self.band_data
+        return whole and not self.band[0] <= cell.score.value <= self.band[1]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One operation at one size in one cell: the median over its windows, of all repeats."""
+
+    size: str
+    mop: float  # million floating-point operations in one run
+    bytes: float  # the least that one run reads and writes
+    seconds: float  # of one run
+    windows: int
+    shift: Shift | None  # where the level changed midway
+    buffers: int = 1  # so many sets of inputs took turns
+
+    @property
+    def gflops(self) -> float:
+        return self.mop / self.seconds / 1e3
+
+    @property
+    def gigabytes(self) -> float:
+        """Per second."""
+        return self.bytes / self.seconds / 1e9
+
+
+Rates = Mapping[tuple[str, str], tuple[Rate, ...]]  # (operation, direction) -> from small to large
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation or kernel in a profile of a few steps."""
+
+    name: str
+    on: str  # cpu | cuda
+    calls: float  # a step
+    seconds: float  # its own, a step
+    share: float  # of the time of all operations
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a framework's profiler saw in one repeat of a cell."""
+
+    operations: tuple[Operation, ...]
+    steps: int
+    step_seconds: float  # by the clock, under the profiler
+    busy_seconds: float  # of all operations together, a step
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Combinations that the plan left out for one reason."""
+
+    reason: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's manifest, as stored, and its id."""
+
+    run_id: str
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything the page shows."""
+
+    runs: tuple[Run, ...]
+    workloads: tuple[Workload, ...]
+    skipped: tuple[Skipped, ...]
+    operations: Mapping[tuple[str, str], Rates]  # run id, cell id
+    profiles: Mapping[tuple[str, str], Profile]
+
+    @property
+    def ranked(self) -> tuple[Workload, ...]:
+        """The workloads whose cells have a step time; curves of operations have a section of their own."""
+        return tuple(workload for workload in self.workloads if workload.task != "operators")
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(cell for workload in self.workloads for group in workload.groups for cell in group.cells)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Of those workloads that are ranked."""
+        return tuple(group for workload in self.ranked for group in workload.groups)

@@ -1,0 +1,123 @@
+"""Curves of single operations: from the stored windows to a rate for each size, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from reports.data.model import Cell, Group, Rate, Rates
+from reports.data.peaks import Peak, peak_of
+from runner.results import statistics
+from runner.results.statistics import Array
+
+_POINT = ["run_id", "cell_id", "operation", "direction", "size"]
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """One operation in one direction: the rates of each cell that has it, from small to large."""
+
+    operation: str
+    direction: str
+    cells: tuple[tuple[Cell, tuple[Rate, ...]], ...]
+    peak: Peak | None = None  # of the device at the cells' precision, where its datasheet is known
+    device_kind: str = "cuda"
+    devices: int = 1
+
+    @property
+    def by_traffic(self) -> bool:
+        """Whether memory is what it is measured in: at its largest size it does less than one operation a byte."""
+        largest = max((rates[-1] for _, rates in self.cells), key=lambda rate: rate.bytes)
+        return largest.mop * 1e6 < largest.bytes
+
+    @property
+    def unit(self) -> str:
+        return "GB/s" if self.by_traffic else "GFLOP/s"
+
+    def value(self, rate: Rate) -> float:
+        return rate.gigabytes if self.by_traffic else rate.gflops
+
+    def share(self, rate: Rate) -> float | None:
+        """Of the device's peak in what the curve is measured in."""
+        if self.peak is None:
+            return None
+        return self.peak.share_of_traffic(rate, self.direction) if self.by_traffic else self.peak.share_of_work(rate)
+
+    def refused(self, rate: Rate) -> bool:
+        """Whether it lies above what the device can do: it is said, and not printed, drawn or called the best."""
+        return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
+
+    def bus_bandwidth(self, rate: Rate) -> float | None:
+        """Of an all-reduce in GB/s, as nccl-tests tells it: what each device's link carries where none is wasted, whatever their number.
+
+        Its "algorithm bandwidth", bytes of a buffer over the time, is the rate itself.
+        """
+        return rate.gigabytes * 2 * (self.devices - 1) / self.devices if self.direction == "reduce" else None
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Every size that a cell has, from small to large."""
+        found = {rate.size: (rate.mop, rate.bytes) for _, rates in self.cells for rate in rates}
+        return tuple(sorted(found, key=lambda size: found[size]))
+
+    def rows(self) -> list[tuple[str, list[Rate | None], float]]:
+        """For each size: its rate in each cell, and the best value."""
+        columns = [{rate.size: rate for rate in rates} for _, rates in self.cells]
+        rows = []
+        for size in self.sizes:
+            found = [column.get(size) for column in columns]
+            believed = (self.value(rate) for rate in found if rate and not self.refused(rate))
+            rows.append((size, found, max(believed, default=0.0)))
+        return rows
+
+
+def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
+    """(run id, cell id) -> the rates of its operations. `frame` is the store's table `operations`, of any number of runs."""
+    frame = frame[(frame["runs"] > 0) & (frame["seconds"] > 0)]
+    found: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
+    for (run, cell, operation, direction, size), part in frame.groupby(_POINT, sort=False):
+        part = part.sort_values(["repeat", "index"], kind="stable")
+        seconds: Array = (part["seconds"] / part["runs"]).to_numpy(dtype="float64")
+        first = part.iloc[0]
+        shift = statistics.level_shift(seconds) if part["repeat"].nunique() == 1 else None
+        median = float(pd.Series(seconds).median())
+        counted = float(first["mop"]), float(first["bytes"])
+        rate = Rate(str(size), *counted, median, len(part), shift, int(first["buffers"]))
+        found.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
+    return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in found.items()}
+
+
+def _grown(found: Iterable[Rate]) -> list[Rate]:
+    return sorted(found, key=lambda rate: (rate.mop, rate.bytes))
+
+
+def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateCurve, ...]:
+    """The curves of a group of comparable cells, in the order in which they were measured. A cell without parity has none."""
+    measured = {
+        cell.anchor: (cell, stored.get((cell.run_id, cell.cell_id), {}))
+        for cell in group.cells
+        if cell.status == "ok" and cell.parity_passed
+    }
+    peak = peak_of(group.key)
+    keys = list(dict.fromkeys(key for _, found in measured.values() for key in found))
+    return tuple(
+        RateCurve(
+            *key,
+            tuple((cell, found[key]) for cell, found in measured.values() if key in found),
+            peak,
+            group.key.device_kind,
+            group.key.devices,
+        )
+        for key in keys
+    )
+
+
+# The bounds that dl_bench published are those of MEDIUM; LARGE holds what it plotted as large, and its end is ours.
+_CLASSES = ((20, "SMALL"), (1_000, "MEDIUM"), (100_000, "LARGE"))
+
+
+def size_class(mop: float) -> str:
+    """dl_bench's category of an operation of so many million floating-point operations; empty where nothing is computed."""
+    return next((name for end, name in _CLASSES if mop < end), "VERY_LARGE") if mop > 0 else ""

@@ -1,0 +1,335 @@
+"""Stored frames to the page's typed rows: cells put together from their repeats, grouped by what compares, ranked."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from reports.data import curves, operators, profiles, telemetry
+from reports.data.groups import workloads
+from reports.data.model import (
+    PHASES,
+    Cell,
+    Curve,
+    Key,
+    ParityRow,
+    Repeat,
+    Run,
+    Score,
+    Skipped,
+    Tables,
+    Windows,
+)
+from reports.data.specifications import specification
+from reports.text import cell_name
+from runner.results import statistics
+from runner.results.statistics import Array
+from runner.results.store import TABLES, RunStore, read
+
+Row = Mapping[str, Any]
+Place = tuple[str, str, int]  # run id, cell id, repeat
+
+FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
+
+# What a cell took besides time. A store of before telemetry has no energy and heat.
+COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
+
+_WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
+
+
+def load(folders: Sequence[Path]) -> Tables:
+    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    return build(manifests, {name: read(folders, name) for name in FRAMES})
+
+
+def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
+    """The page's rows, from each run's manifest and the tables FRAMES of all runs."""
+    stored = _rows(frames["cells"])
+    ran: dict[tuple[str, str], list[Row]] = {}
+    for row in stored:
+        if row["status"] != "skipped":
+            ran.setdefault((row["run_id"], row["cell_id"]), []).append(row)
+    parts = {name: _by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
+    cells = []
+    for manifest in manifests:
+        plan = {entry["id"]: entry for entry in manifest["plan"]}
+        ids = list(plan) + [cell for run, cell in ran if run == manifest["run_id"] and cell not in plan]
+        for cell_id in ids:
+            rows = ran.get((manifest["run_id"], cell_id), [])
+            cells.append(_cell(manifest, cell_id, plan.get(cell_id), rows, parts))
+    cells = _labelled(cells)
+    runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
+    left_out = _skipped(row for row in stored if row["status"] == "skipped")
+    return Tables(
+        runs, workloads(cells), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
+    )
+
+
+def _rows(frame: pd.DataFrame) -> list[Row]:
+    """The frame's rows with None for every null; whole numbers, floats in pandas beside nulls, whole again."""
+    columns: dict[str, list[Any]] = {}
+    for name in frame.columns:
+        values, gone = frame[name].tolist(), frame[name].isna().tolist()
+        whole = name in _WHOLE
+        columns[name] = [None if no else int(value) if whole else value for value, no in zip(values, gone, strict=True)]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
+    """The frame cut up by run, cell and repeat, each part in its stored order."""
+    if frame.empty:
+        return {}
+    keys = ["run_id", "cell_id", "repeat"]
+    parts = cast("dict[tuple[str, str, int], Any]", frame.groupby(keys, sort=False).indices)
+    # A repeat's rows come from one file and so lie together: a slice costs nothing, where picking rows copies them.
+    return {
+        (run, cell, int(repeat)): frame.iloc[rows[0] : rows[-1] + 1]
+        if np.ptp(rows) + 1 == len(rows)
+        else frame.iloc[rows]
+        for (run, cell, repeat), rows in parts.items()
+    }
+
+
+def _column(frame: pd.DataFrame, name: str) -> Array:
+    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
+
+
+def _windows(frame: pd.DataFrame | None) -> Windows:
+    if frame is None:
+        empty = np.empty(0)
+        return Windows(empty, (), empty, empty, empty, empty)
+    begin, seconds, steps, items, index = (
+        _column(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
+    )
+    stage = np.array(frame["stage"].tolist(), dtype=object)
+    # A window without steps or with a clock that stood still carries no step time. No clock tells less than a nanosecond.
+    kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
+    kept = kept[np.argsort(index[kept], kind="stable")]
+    return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
+
+
+def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
+    if frame is None:
+        return ()
+    curves = []
+    for (name, split), part in frame.groupby(["name", "split"], sort=True):
+        part = part.sort_values("step", kind="stable")
+        columns = (_column(part, column) for column in ("step", "train_seconds", "value"))
+        curves.append(Curve(str(name), str(split), repeat, *columns))
+    return tuple(curves)
+
+
+def _repeat(row: Row, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]) -> Repeat:
+    windows = _windows(parts["samples"].get(place))
+    curves = _curves(parts["metrics"].get(place), place[2])
+    signals = telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"])))
+    repeat = Repeat(place[2], str(row["status"]), reused, None, windows, curves, row, signals)
+    return replace(repeat, shift=statistics.level_shift(repeat.steady_step_seconds))
+
+
+def _cell(
+    manifest: Mapping[str, Any],
+    cell_id: str,
+    planned: Row | None,
+    rows: Sequence[Row],
+    parts: Mapping[str, Mapping[Place, pd.DataFrame]],
+) -> Cell:
+    """One cell from its stored repeats; `planned` is its entry in the manifest's plan, null for a row without one."""
+    run_id = str(manifest["run_id"])
+    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
+    repeats = tuple(
+        _repeat(row, (run_id, cell_id, row["repeat"]), (cell_id, row["repeat"]) in reused, parts)
+        for row in sorted(rows, key=lambda row: int(row["repeat"]))
+    )
+    row: Row = next((one.row for one in repeats if one.status == "ok"), rows[0] if rows else planned or {})
+    wanted = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
+    status, reason = _status(repeats, wanted)
+    measured = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
+    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in measured])
+    if step is not None:
+        step = statistics.widened(step, [repeat.shift for repeat in measured if repeat.shift is not None])
+    passed = [one["parity_passed"] for one in rows if one["parity_passed"] is not None]
+    short = any(one["short"] for one in rows)
+    return Cell(
+        anchor="",
+        label=str(row.get("image")),
+        run_id=run_id,
+        cell_id=cell_id,
+        image=str(row.get("image")),
+        framework=str(row.get("framework")),
+        mode=str(row.get("mode") or "default"),
+        engine=str(row.get("engine") or manifest["engine"]),
+        seed=row.get("seed"),
+        key=_key(row),
+        status=status,
+        reason=reason,
+        planned=wanted,
+        repeats=repeats,
+        step=step,
+        items_per_step=_items_per_step(measured),
+        first_step_seconds=_middle(rows, "first_step_seconds"),
+        phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
+        costs={**_costs(rows), **curves.waiting(measured)},
+        throttled=_throttled(rows),
+        score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
+        parity_passed=bool(all(passed)) if passed else None,
+        parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
+        short=short,
+        total_seconds=None if short or status != "ok" else _total(repeats),
+        environment=_environment(row),
+        row=row,
+        host=manifest.get("host") or {},
+        command=_command(row, manifest),
+    )
+
+
+def _key(row: Row) -> Key:
+    words = ("workload", "precision", "preset", "device_kind", "device_model")
+    workload, precision, preset, kind, model = (str(row.get(name) or "unknown") for name in words)
+    source = str(row.get("data_source") or "")
+    return Key(
+        *(workload, precision, preset, kind, model, int(row.get("devices") or 1), int(row.get("batch") or 0), source),
+        str(row.get("scaling") or ""),
+    )
+
+
+def _status(repeats: Sequence[Repeat], wanted: int) -> tuple[str, str]:
+    """The worst status among the repeats that were asked for, and the sentence for it."""
+    bad = [repeat for repeat in repeats if repeat.status != "ok"]
+    if bad:
+        first = bad[0].row
+        reason = f"{first['error_kind'] or 'failed'}: {first['reason'] or 'no reason was given'}"
+        share = f"{len(bad)} of {wanted} repeats: " if wanted > 1 else ""
+        return "failed", share + reason
+    if len(repeats) < wanted:
+        return "missing", f"{len(repeats)} of {wanted} repeats ended before the run was stopped; --resume runs the rest"
+    return "ok", ""
+
+
+def _items_per_step(repeats: Sequence[Repeat]) -> float | None:
+    shares = [repeat.windows.items / repeat.windows.steps for repeat in repeats]
+    return float(np.median(np.concatenate(shares))) if shares else None
+
+
+def _middle(rows: Iterable[Row], column: str) -> float | None:
+    values = statistics.clean([row[column] for row in rows if row.get(column) is not None])
+    return float(np.median(values)) if len(values) else None
+
+
+def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
+    """The middle of the repeats of every cost that some of them recorded."""
+    return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
+
+
+def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
+    slowed = (row.get("throttled_by") for row in rows if row.get("throttled"))
+    return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
+
+
+def _phase(rows: Iterable[Row], name: str) -> float | None:
+    return _middle(rows, f"{name.replace('-', '')}_seconds")
+
+
+def _total(repeats: Sequence[Repeat]) -> float | None:
+    """Median seconds of the whole training as specified: first step, warm-up, every window; no evaluation."""
+    totals = [float(np.sum(repeat.windows.seconds)) for repeat in repeats if len(repeat.windows)]
+    return float(np.median(totals)) if totals else None
+
+
+def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
+    """The last value of the test metric in each repeat that ended well: the workload's, or of one unknown here the first there is."""
+    name, last, steps = "", [], []
+    for repeat in repeats:
+        tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
+        tests.sort(key=lambda curve: curve.name != metric)
+        if repeat.status == "ok" and tests and math.isfinite(tests[0].values[-1]):
+            name = tests[0].name
+            last.append(float(tests[0].values[-1]))
+            steps.append(int(tests[0].steps[-1]))
+    return Score(name, float(np.median(last)), min(last), max(last), len(last), min(steps)) if last else None
+
+
+def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
+    """For each quantity the tensor that comes nearest to its bound, over all repeats."""
+    worst: dict[str, ParityRow] = {}
+    tensors: dict[str, set[str]] = {}
+    for frame in frames:
+        for row in [] if frame is None else _rows(frame):
+            quantity, tensor = str(row["quantity"]), str(row["tensor"])
+            tensors.setdefault(quantity, set()).add(tensor)
+            bound = math.nan if row["bound"] is None else float(row["bound"])
+            found = ParityRow(quantity, tensor, row["error"], bound, bool(row["passed"]), str(row["variant"] or ""), 0)
+            kept = worst.get(quantity)
+            if kept is None or (found.passed, -found.share) < (kept.passed, -kept.share):
+                worst[quantity] = found
+    return tuple(replace(row, tensors=len(tensors[name])) for name, row in worst.items())
+
+
+def _environment(row: Row) -> Mapping[str, Any]:
+    """The stored environment event; empty where the cell ended before it told one."""
+    text = row.get("environment_json")
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {"unreadable environment event": str(text)}
+    return found if isinstance(found, dict) else {}
+
+
+def _command(row: Row, manifest: Mapping[str, Any]) -> str:
+    """The command that measures this cell again on such a machine."""
+    gpus = "none" if row.get("device_kind") != "cuda" else str(row.get("devices") or 1)
+    uuids = row.get("device_uuids")
+    if gpus != "none" and uuids is not None and len(uuids):
+        gpus = ",".join(str(uuid) for uuid in uuids)
+    several = row.get("devices") if int(row.get("devices") or 1) > 1 else None
+    options = {
+        "gpus": gpus,
+        "images": row.get("image"),
+        "frameworks": row.get("framework"),
+        "workloads": row.get("workload"),
+        "precision": row.get("precision"),
+        "modes": row.get("mode"),
+        "preset": row.get("preset"),
+        "engine": row.get("engine") or manifest["engine"],
+        "seed": row.get("seed"),
+        "repeats": manifest["repeats"],
+        "devices": several,
+        "scaling": (row.get("scaling") or None) if several else None,
+    }
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["runner", "matrix", *words])
+
+
+def _labelled(cells: Sequence[Cell]) -> list[Cell]:
+    """Each cell with an anchor, and a label that tells it from its group's others: mode, engine, run if needed."""
+    engines = {cell.engine for cell in cells}
+    labels = []
+    for cell in cells:
+        name = cell_name(cell.image, cell.framework, cell.mode)
+        parts = [name, cell.engine if len(engines) > 1 else "", cell.uuid]
+        labels.append(" · ".join(part for part in parts if part))
+    seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
+    out = []
+    for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
+        if seen[cell.key, label] > 1:
+            label = f"{label} · {cell.run_id}"
+        out.append(replace(cell, anchor=f"cell-{index}", label=label))
+    return out
+
+
+def _skipped(rows: Iterable[Row]) -> tuple[Skipped, ...]:
+    reasons: dict[str, list[Row]] = {}
+    for row in rows:
+        reasons.setdefault(str(row["reason"] or "no reason was given"), []).append(row)
+    return tuple(Skipped(reason, tuple(found)) for reason, found in reasons.items())

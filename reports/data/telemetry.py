@@ -1,0 +1,147 @@
+"""What the devices did while a repeat ran: stored telemetry as a few lines over time, and which cells ran beside it."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.data.model import Cell, Repeat, Signal, Tables
+from reports.text import listing, number, plural
+from runner.results.statistics import Array
+
+# Values of all lines of a page together, and of one line at least and at most: a plot is some hundred pixels wide.
+VALUES_IN_ALL = 100_000
+FEWEST, MOST = 24, 240
+
+# A node has eight GPUs; the lines of more would only cover one another.
+MOST_DEVICES = 8
+
+HELD_BACK = "clock held back"
+
+# column -> (what it is, unit, and how many of the column's own unit that is)
+_OF_A_GPU = {
+    "power_watts": ("power", "W", 1.0),
+    "temperature_celsius": ("temperature", "°C", 1.0),
+    "sm_megahertz": ("clock", "MHz", 1.0),
+    "utilisation_percent": ("utilisation", "% busy", 1.0),
+    "memory_bytes": ("memory", "GiB", 2.0**30),
+}
+# NVML's bits of the reasons that take speed away: power, heat, the supply. Idle clocks and those that somebody set do not count.
+_HELD_BACK = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
+
+def values_each(repeats: int) -> int:
+    """How many values a line may have on a page with so many repeats."""
+    return max(FEWEST, min(MOST, VALUES_IN_ALL // max(1, 4 * repeats)))
+
+
+def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
+    """The lines of one repeat's telemetry, at most `most` values each: of GPUs as they were asked, of the cell its busy CPUs and memory."""
+    found: list[Signal] = []
+    if frame is None:
+        return ()
+    for device, part in frame.groupby("device", sort=True):
+        part = part.sort_values("seconds", kind="stable")
+        seconds = _column(part, "seconds")
+        if device == "cpu":
+            found += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, _column(part, "cpu_seconds")), most)
+            found += _line("cpu", "memory of the cell", "GiB", seconds, _column(part, "memory_bytes") / 2.0**30, most)
+            continue
+        for column, (name, unit, factor) in _OF_A_GPU.items():
+            found += _line(str(device), name, unit, seconds, _column(part, column) / factor, most)
+        reasons = part["throttle_reasons"].fillna(0).astype("int64").to_numpy()
+        clock = np.where(reasons & _HELD_BACK, _column(part, "sm_megahertz"), math.nan)
+        found += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
+    return tuple(found)
+
+
+def _column(frame: pd.DataFrame, name: str) -> Array:
+    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
+
+
+def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
+    """A counter's rise a second, between its samples. Where it falls a process of the cell has ended: nothing is known."""
+    known = np.isfinite(counter)
+    seconds, counter = seconds[known], counter[known]
+    step = np.diff(seconds)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.diff(counter) / step
+    return (seconds[1:] + seconds[:-1]) / 2, np.where((step > 0) & (rate >= 0), rate, math.nan)
+
+
+def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most: int) -> list[Signal]:
+    """The line, or none where nothing was told; more than `most` values become means over equal spans of time."""
+    known = np.isfinite(values) & np.isfinite(seconds)
+    seconds, values = seconds[known], values[known]
+    if not len(values):
+        return []
+    low, high = float(np.min(values)), float(np.max(values))
+    if len(values) > most and seconds[-1] > seconds[0]:
+        place = ((seconds - seconds[0]) / (seconds[-1] - seconds[0]) * most).astype(np.int64).clip(0, most - 1)
+        count = np.bincount(place, minlength=most)
+        kept = count > 0
+        seconds, values = (np.bincount(place, each, most)[kept] / count[kept] for each in (seconds, values))
+    return [Signal(device, name, unit, seconds, values, low, high)]
+
+
+def described(repeat: Repeat) -> str:
+    """What was sampled, in words: the range of each quantity, over all devices of a kind."""
+    parts = []
+    for name, unit in dict.fromkeys((one.name, one.unit) for one in repeat.signals if one.name != HELD_BACK):
+        same = [one for one in repeat.signals if one.name == name]
+        low, high = (number(end) for end in (min(one.low for one in same), max(one.high for one in same)))
+        said = low if low == high else f"{low} to {high}"
+        parts.append(f"{said} {name}" if unit == "CPUs" else f"{name} {said} {unit}")
+    gpus = {one.device for one in repeat.signals if one.device != "cpu"}
+    held = any(one.name == HELD_BACK for one in repeat.signals)
+    drawn = f", {MOST_DEVICES} of them drawn" if len(gpus) > MOST_DEVICES else ""
+    where = f" ({plural(len(gpus), 'GPU')}{drawn})" if len(gpus) > 1 else ""
+    end = "; at the crosses the clock was held back by power, heat or supply" if held else ""
+    return f"Sampled from outside{where}: {listing(parts)}{end}." if parts else ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A repeat of a cell of the same run that ran at the same time, for so many seconds of it."""
+
+    cell: Cell
+    repeat: int
+    seconds: float
+
+
+MOST_BESIDE = 6
+
+
+def beside(tables: Tables) -> Mapping[tuple[str, int], tuple[tuple[Beside, ...], int]]:
+    """(cell's anchor, repeat) -> what ran at the same time in its run, longest first, and how many more than are listed."""
+    found: dict[tuple[str, int], list[Beside]] = {}
+    for spans in _spans(tables.cells).values():
+        running: list[tuple[float, int, float, Cell, int]] = []  # by their ends
+        for at, (begin, end, cell, repeat) in enumerate(spans):
+            while running and running[0][0] <= begin:
+                heapq.heappop(running)
+            for until, _, _, other, number_ in running:
+                both = min(until, end) - begin
+                found.setdefault((cell.anchor, repeat), []).append(Beside(other, number_, both))
+                found.setdefault((other.anchor, number_), []).append(Beside(cell, repeat, both))
+            heapq.heappush(running, (end, at, begin, cell, repeat))
+    ordered = {place: sorted(others, key=lambda one: -one.seconds) for place, others in found.items()}
+    return {
+        place: (tuple(others[:MOST_BESIDE]), max(0, len(others) - MOST_BESIDE)) for place, others in ordered.items()
+    }
+
+
+def _spans(cells: Iterable[Cell]) -> dict[str, list[tuple[float, float, Cell, int]]]:
+    """Run -> (begin, end, cell, repeat) of every repeat whose times were recorded, by begin."""
+    spans: dict[str, list[tuple[float, float, Cell, int]]] = {}
+    for cell in cells:
+        for repeat in cell.repeats:
+            begin, wall = repeat.row.get("started_unix"), repeat.row.get("wall_seconds")
+            if begin is not None and wall is not None and math.isfinite(begin) and math.isfinite(wall):
+                spans.setdefault(cell.run_id, []).append((begin, begin + wall, cell, repeat.number))
+    return {run: sorted(found, key=lambda span: span[:2]) for run, found in spans.items()}

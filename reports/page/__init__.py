@@ -1,0 +1,1 @@
+"""The answers as a page, as figures and as text."""

@@ -1,0 +1,300 @@
+"""The plots that set cells beside one another: step times, learning, phases, operations, several devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from reports.answers.scaling import Scaling
+from reports.data.curves import of_class
+from reports.data.model import Cell, Curve, Group, Workload
+from reports.data.specifications import titles
+from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned, tick
+from reports.text import between, duration, number
+from runner.results.statistics import Estimate
+
+# Okabe and Ito's colours (Color Universal Design, 2008), each shaded until it stands 3:1 against the page.
+PALETTE = {
+    "vermilion": ("#d0500a", "#f0824a"),
+    "amber": ("#a87400", "#e6a520"),
+    "blue": ("#0072b2", "#4fa8e0"),
+    "green": ("#00835e", "#2fc295"),
+    "purple": ("#b0568a", "#dd8fbd"),
+    "sky": ("#2a86b8", "#7cc8f0"),
+    "olive": ("#77750a", "#cfcb4a"),
+    "grey": ("#6b7280", "#9aa3b0"),
+}
+# Those that are most often seen together come first, so that their colours differ.
+_FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
+DASHES = ("solid", "dash", "dot", "dashdot")
+PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
+
+
+def _places(frameworks: Iterable[str]) -> dict[str, int]:
+    """Framework -> its place in an order that a release keeps: the same signs on every page. Foreign ones come last."""
+    known = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
+    order = [*known, *sorted(set(frameworks) - set(known))]
+    return {name: order.index(name) for name in frameworks}
+
+
+def colours(frameworks: Iterable[str]) -> dict[str, str]:
+    """Framework -> colour name. With the symbol it is one framework's own, for up to 56 of them (7 and 8 share no divisor)."""
+    names = [name for name in PALETTE if name != "grey"]
+    return {name: names[place % len(names)] for name, place in _places(frameworks).items()}
+
+
+def symbols(cells: Sequence[Cell]) -> dict[str, str]:
+    """Framework -> marker, so that colour is never the only sign."""
+    return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
+
+
+def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
+    """Milliseconds a step of every measured cell: its windows as ticks, the median a marker with its interval."""
+    cells = [cell for cell in group.cells if cell.step is not None]
+    if not cells:
+        return None
+    marks = symbols(group.cells)
+    traces: list[Figure] = []
+    reach = 0.0
+    for row, cell in enumerate(cells):
+        times = 1e3 * np.concatenate([repeat.steady_step_seconds for repeat in cell.repeats])
+        shown = np.sort(times)[thinned(len(times), most)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": json_numbers(shown),
+                "y": [row + 0.3] * len(shown),
+                "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
+                "hoverinfo": "skip",
+                "meta": {"framework": cell.framework},
+            }
+        )
+        if cell.step is not None:
+            traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
+        # A cell that hardly held still may have an interval many times its median: it may leave the axis, not own it.
+        reach = max(reach, min(max(float(np.quantile(times, 0.97)), 1e3 * _upper(cell)), 3 * float(np.median(times))))
+    labels = [tick(cell.label) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
+    yaxis = {
+        "tickvals": list(range(len(cells))),
+        "ticktext": labels,
+        "range": [len(cells) - 0.4, -0.4],
+        "title": {"text": ""},
+        "showgrid": False,
+    }
+    layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
+    layout["xaxis"]["range"] = [0, 1.08 * reach]
+    return {"data": traces, "layout": layout}
+
+
+def _upper(cell: Cell) -> float:
+    step = cell.step
+    return 0.0 if step is None else step.value if step.high is None else step.high
+
+
+def _median_mark(cell: Cell, step: Estimate, row: int, symbol: str) -> Figure:
+    bars: Figure = {}
+    if step.low is not None and step.high is not None:
+        upper, lower = 1e3 * (step.high - step.value), 1e3 * (step.value - step.low)
+        bars = {
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": [upper],
+                "arrayminus": [lower],
+                "thickness": 2,
+                "width": 7,
+            }
+        }
+    hover = f"<b>{text(cell.label)}</b><br>{duration(step.value)} a step<br>95 % interval {between(step, 1e3)} ms"
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [1e3 * step.value],
+        "y": [row],
+        "marker": {"symbol": symbol, "size": 10, "line": {"width": 1}},
+        "hovertemplate": hover + "<extra></extra>",
+        "meta": {"framework": cell.framework, "ring": True},
+        **bars,
+    }
+
+
+def beyond_axis(group: Group) -> int:
+    """How many windows the interval plot's axis does not reach: rare long ones would press all the others together."""
+    figure = intervals(group)
+    if figure is None:
+        return 0
+    end = figure["layout"]["xaxis"]["range"][1] / 1e3
+    return sum(int(np.sum(repeat.steady_step_seconds > end)) for cell in group.cells for repeat in cell.repeats)
+
+
+def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
+    """For each metric its curve over training seconds, with the steps beside them for the page's switch; single classes have a table."""
+    found: dict[tuple[str, str], list[tuple[Cell, Curve]]] = {}
+    for cell in group.cells:
+        for repeat in cell.repeats:
+            for curve in repeat.curves:
+                if not of_class(curve):
+                    found.setdefault((curve.split, curve.name), []).append((cell, curve))
+    marks = symbols(group.cells)
+    figures = []
+    for (split, name), curves in sorted(found.items()):
+        title = f"{'training' if split == 'train' else split} {name}"
+        figures.append((title, _learning_figure(curves, marks, workload if name == workload.metric else None, most)))
+    return figures
+
+
+def _learning_figure(
+    curves: Sequence[tuple[Cell, Curve]], marks: Mapping[str, str], workload: Workload | None, most: int
+) -> Figure:
+    traces: list[Figure] = []
+    images: dict[str, list[str]] = {}
+    for cell, curve in curves:
+        same = images.setdefault(cell.framework, [])
+        if cell.label not in same:
+            same.append(cell.label)
+        part = thinned(len(curve.values), most)
+        few = len(curve.values) <= 12
+        # Two points say where it began and ended; a firm line between them would say how it went.
+        line = {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]}
+        line = {"width": 1, "dash": "dot"} if len(curve.values) < 3 else line
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers" if few else "lines",
+                "x": json_numbers(curve.seconds[part], 5),
+                "y": json_numbers(curve.values[part], 5),
+                "line": line,
+                "marker": {"symbol": marks[cell.framework], "size": 8},
+                "name": text(cell.label),
+                "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
+                "meta": {"framework": cell.framework, "steps": json_numbers(curve.steps[part], 9)},
+            }
+        )
+    layout = plot_layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
+    layout["yaxis"]["rangemode"] = "tozero"
+    layout["xaxis"]["rangemode"] = "tozero"
+    if workload is not None and workload.chance is not None:
+        layout["shapes"] = [level(workload.chance)]
+        layout["annotations"] = [_note("chance", workload.chance)]
+    return {"data": traces, "layout": layout}
+
+
+def _note(words: str, value: float) -> Figure:
+    return {
+        "text": words,
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": value,
+        "yanchor": "bottom",
+        "showarrow": False,
+    }
+
+
+def phases(group: Group) -> Figure | None:
+    """Seconds until a cell trained at its steady rate, by phase; training and evaluation are not in it."""
+    cells = [cell for cell in group.cells if cell.phases]
+    if not cells:
+        return None
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "x": [round(cell.phases.get(name, 0.0), 4) for cell in cells],
+            "y": list(range(len(cells))),
+            "hovertemplate": f"{name} %{{x:.3g}} s<extra></extra>",
+            "meta": {"phase": name},
+        }
+        for name in PHASE_TINTS
+        if any(name in cell.phases for cell in cells)
+    ]
+    yaxis = {
+        "tickvals": list(range(len(cells))),
+        "ticktext": [tick(cell.label) for cell in cells],
+        "range": [len(cells) - 0.5, -0.5],
+        "title": {"text": ""},
+        "showgrid": False,
+    }
+    layout = plot_layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
+    layout.update(barmode="stack", bargap=0.45)
+    return {"data": traces, "layout": layout}
+
+
+def described(group: Group) -> str:
+    """The interval plot in words, for those who do not see it."""
+    parts = [
+        f"{cell.label}: {number(1e3 * cell.step.value)} milliseconds, interval {between(cell.step, 1e3)}"
+        for cell in group.cells
+        if cell.step is not None
+    ]
+    return "Step times with 95 % intervals. " + "; ".join(parts)
+
+
+def scaling(shown: Scaling) -> Figure | None:
+    """Items a second by devices, both axes logarithmic: measured points, the ideal line, and dashed what is only predicted."""
+    counts = [point.devices for point in shown.points]
+    rates = [point.rate for point in shown.points]
+    meta = {"framework": shown.framework}
+    unit = f"{text(shown.workload.items)} a second"
+    traces: list[Figure] = []
+    predicted = shown.model.predictions if shown.model else ()
+    if predicted:
+        x = [each.devices for each in predicted]
+        value, low, high = (
+            [shown.predicted_rate(each.devices, seconds) for each, seconds in zip(predicted, times, strict=True)]
+            for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
+        )
+        edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
+        traces.append({**edge, "y": json_numbers(low)})
+        traces.append({**edge, "y": json_numbers(high), "fill": "tonexty", "opacity": 0.5})
+        hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
+        line = {"width": 2, "dash": "dash"}
+        traces.append(
+            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": json_numbers(value), "line": line}
+            | {"hovertemplate": hover, "meta": meta}
+        )
+    far = max([*counts, *(each.devices for each in predicted)])
+    ideal = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "ideal",
+        "x": [1, far],
+        "y": json_numbers([rates[0].value, far * rates[0].value]),
+    }
+    traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
+    above = [(rate.high or rate.value) - rate.value for rate in rates]
+    below = [rate.value - (rate.low or rate.value) for rate in rates]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": json_numbers(above),
+        "arrayminus": json_numbers(below),
+        "width": 6,
+    }
+    traces.append(
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "measured",
+            "x": counts,
+            "y": json_numbers([rate.value for rate in rates]),
+            "error_y": bars,
+            "marker": {
+                "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
+                "size": 9,
+            },
+            "hovertemplate": "%{x} devices: %{y:.4g} " + unit + "<extra></extra>",
+            "meta": meta,
+        }
+    )
+    ticks = [2**power for power in range(11) if 2**power <= far]
+    reach = [math.log10(0.8), math.log10(1.25 * far)]
+    layout = plot_layout(
+        300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
+    )
+    return {"data": traces, "layout": layout}

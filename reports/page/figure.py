@@ -1,0 +1,81 @@
+"""What every plot is made of: Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows
+(`meta`), and the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every
+text is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from reports.text import visible
+from runner.results.statistics import Array
+
+Figure = dict[str, Any]
+
+TICK = 28  # characters on a line of a label beside an axis
+MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
+
+
+def text(value: str, longest: int = 60) -> str:
+    """A text that Plotly shows as it is."""
+    return html.escape(visible(value, longest))
+
+
+def tick(label: str) -> str:
+    """A cell's label beside an axis, its image on one line and the rest below. A cut one is only marked as such: the whole name stands in
+    the table, and the plot needs the room, on a phone most."""
+    image, _, rest = visible(label).partition(" · ")
+    return "<br>".join(html.escape(_brief(part)) for part in (image, rest) if part)
+
+
+def _brief(part: str) -> str:
+    return part if len(part) <= TICK else part[: TICK - 1] + "…"
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> slice:
+    """Every k-th point such that at most `most` are left."""
+    return slice(None, None, max(1, math.ceil(count / most)))
+
+
+def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
+    """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
+
+
+def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
+    axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
+    layout: Figure = {
+        "height": height,
+        "margin": {"l": 8, "r": 12, "t": 8, "b": 40},
+        "xaxis": {**axis, "title": {"text": x, "standoff": 8}},
+        "yaxis": {**axis, "title": {"text": y, "standoff": 8}},
+        "showlegend": False,
+        "hovermode": "closest",
+        "dragmode": False,
+    }
+    for name, value in more.items():
+        if isinstance(value, dict) and isinstance(layout.get(name), dict):
+            layout[name] = {**layout[name], **value}
+        else:
+            layout[name] = value
+    return layout
+
+
+def level(value: float) -> Figure:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": value,
+        "y1": value,
+        "line": {"width": 1, "dash": "dot"},
+    }
+
+
+def number_of(value: float) -> float:
+    """The value to three digits, for an axis that ends at a number a person could write."""
+    return float(f"{value:.3g}")

@@ -1,0 +1,109 @@
+"""The plots of single operations: a rate over its size, and all rates under the roofs that bound them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from reports.data.ceilings import Ceiling
+from reports.data.operators import RateCurve
+from reports.data.peaks import Peak
+from reports.page.charts import symbols
+from reports.page.figure import Figure, json_numbers, plot_layout, text
+
+
+def operator(curve: RateCurve) -> Figure | None:
+    """One operation's rate by size, a line a cell, both axes logarithmic: by work, or by traffic where that is what counts."""
+    marks = symbols([cell for cell, _ in curve.cells])
+    traces: list[Figure] = []
+    for cell, rates in curve.cells:
+        across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
+        pairs = zip(across, rates, strict=True)
+        kept = [(x, curve.value(rate), rate.size) for x, rate in pairs if x > 0 and not curve.refused(rate)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": text(cell.label),
+                "x": json_numbers([x for x, _, _ in kept]),
+                "y": json_numbers([value for _, value, _ in kept]),
+                "text": [text(size) for _, _, size in kept],
+                "marker": {"symbol": marks[cell.framework], "size": 8},
+                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
+                "meta": {"framework": cell.framework},
+            }
+        )
+    if not any(trace["x"] for trace in traces):
+        return None
+    x = "bytes a run" if curve.by_traffic else "million operations a run"
+    layout = plot_layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    return {"data": traces, "layout": layout}
+
+
+def roofline(curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Figure | None:
+    """Each operation at the size where it was fastest, by its operations a byte, under the measured roofs and the datasheet's.
+
+    Both axes are logarithmic (Williams, Waterman and Patterson 2009, "Roofline"). None where no roof is known.
+    """
+    marks = symbols([cell for curve in curves for cell, _ in curve.cells])
+    points = []
+    for curve in curves:
+        for cell, rates in curve.cells:
+            believed = [rate for rate in rates if rate.mop and not curve.refused(rate)]
+            if believed:
+                points.append((curve, cell, max(believed, key=lambda rate: rate.gflops)))
+    across = [_intensity(rate.mop, rate.bytes) for _, _, rate in points]
+    roofs = [_roof(f"measured in {each.run_id}", *_measured(each), "dash", across) for each in ceilings]
+    peak = next((curve.peak for curve in curves if curve.peak), None)
+    if peak is not None:
+        roofs.append(_roof("datasheet", *_promised(peak), "dot", across))
+    traces: list[Figure] = [roof for roof in roofs if roof["x"]]
+    if not points or not traces:
+        return None
+    for cell in {cell.anchor: cell for _, cell, _ in points}.values():
+        own = [(curve, rate) for curve, owner, rate in points if owner.anchor == cell.anchor]
+        names = [text(f"{curve.operation} {curve.direction} {rate.size}") for curve, rate in own]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": text(cell.label),
+                "x": json_numbers([_intensity(rate.mop, rate.bytes) for _, rate in own]),
+                "y": json_numbers([rate.gflops for _, rate in own]),
+                "text": names,
+                "marker": {"symbol": marks[cell.framework], "size": 8},
+                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} GFLOP/s<extra></extra>",
+                "meta": {"framework": cell.framework},
+            }
+        )
+    axes = {"xaxis": {"type": "log"}, "yaxis": {"type": "log"}}
+    return {"data": traces, "layout": plot_layout(320, "operations a byte", "GFLOP/s", **axes)}
+
+
+def _intensity(mop: float, traffic: float) -> float:
+    return mop * 1e6 / traffic
+
+
+def _measured(ceiling: Ceiling) -> tuple[float | None, float | None]:
+    return ceiling.work.value if ceiling.work else None, ceiling.traffic.value if ceiling.traffic else None
+
+
+def _promised(peak: Peak) -> tuple[float | None, float | None]:
+    return peak.flops, peak.bytes
+
+
+def _roof(name: str, work: float | None, traffic: float | None, dash: str, across: Sequence[float]) -> Figure:
+    """The line that nothing crosses: the memory's slope up to where the arithmetic bounds it; as much of it as is known."""
+    low, high = min(across, default=1.0), max(across, default=1.0)
+    knee = [work / traffic] if work and traffic and low < work / traffic < high else []
+    x = [low, *knee, high] if work or traffic else []
+    y = [min(bound for bound in (work, traffic and traffic * at) if bound) / 1e9 for at in x]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": text(name),
+        "x": json_numbers(x),
+        "y": json_numbers(y),
+        "line": {"width": 2, "dash": dash},
+        "hovertemplate": f"{text(name)}<br>%{{y:.4g}} GFLOP/s<extra></extra>",
+        "meta": {},
+    }

@@ -1,0 +1,1 @@
+"""What there is, as data: images with their pins, frameworks, workloads. Reads and validates files; changes nothing."""

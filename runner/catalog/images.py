@@ -1,0 +1,355 @@
+"""The catalog of images: one folder each, with image.toml, requirements.in and requirements.lock.
+
+A folder's name is the image's name. Whatever is wrong in one is told with file, field and fix, all of it at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+PROJECT = Path(__file__).resolve().parents[2]
+IMAGES = PROJECT / "images"
+
+# An image is named as its folder, in lower case: the name is a container image's too.
+NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+
+Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
+ComputeCapability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
+DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
+
+# What a precision asks of a device: a CPU has no TF32 unit.
+_CUDA_ONLY_PRECISIONS = {"tf32"}
+
+
+class CatalogError(Exception):
+    """A folder of the catalog that cannot be used; each line of the message names a file, a field and the fix."""
+
+
+class Image(BaseModel):
+    """One pinned combination of frameworks, Python and CUDA: an image.toml, with its folder and the folder's name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    folder: Path = Field(exclude=True)
+    frameworks: tuple[str, ...] = Field(min_length=1, examples=['["torch"]'])
+    framework_version: Version = Field(examples=['"2.13.0"'])
+    python: str = Field(pattern=r"^3\.\d+$", examples=['"3.11"'])
+    accelerator: Literal["cpu", "cuda"] = Field(examples=['"cpu"'])
+    cuda: Version | None = Field(None, examples=['"12.8.1"'])
+    cudnn: Version | None = Field(None, examples=['"9.10.2.21"'])
+    nccl: Version | None = Field(None, examples=['"2.27.5"'])
+    # where CUDA comes from: NVIDIA's wheels in the lock, the base image, or the framework's own wheel, which holds it all
+    cuda_from: Literal["wheels", "base", "framework"] = Field("wheels", examples=['"base"'])
+    # the oldest driver that runs the CUDA family, and the GPUs that the wheels hold code for
+    min_driver: Version | None = Field(None, examples=['"525.60.13"'])
+    min_compute_capability: ComputeCapability | None = Field(None, examples=['"7.0"'])
+    max_compute_capability: ComputeCapability | None = Field(None, examples=['"12.0"'])
+    base: str = Field(pattern=r"^[a-z0-9][\w./:-]*$", examples=['"python:3.11-slim-bookworm"'])
+    # None: not resolved yet. The base is then fixed only as far as its tag is.
+    base_digest: str | None = Field(None, pattern=r"^sha256:[0-9a-f]{64}$", examples=['"sha256:<64 hex digits>"'])
+    cpu_twin: str | None = Field(None, examples=['"torch-2.13.0-cpu"'])
+    precisions: tuple[Precision, ...] = Field(min_length=1, examples=['["fp32"]'])
+    locked: date = Field(examples=["2026-11-20"])
+    # what the wheels of the lock weigh together, so that a plan can say what must be fetched
+    download_gb: float = Field(gt=0, examples=["0.25"])
+    # where CI put the built image, by digest: `runner images pin --registry` writes it, and matrix pulls it
+    published: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][\w.:-]*(/[a-z0-9][\w.-]*)+@sha256:[0-9a-f]{64}$",
+        examples=['"ghcr.io/<owner>/torch-2.13.0-cpu@sha256:<64 hex digits>"'],
+    )
+    # the index that is asked only when the site's own pip configuration cannot satisfy the lock
+    extra_index: str | None = Field(
+        None, pattern=r"^https://[^@\s]+$", examples=['"https://download.pytorch.org/whl/cpu"']
+    )
+    # what the lock holds as source archives only, built without isolation: sources.lock, made beside requirements.lock
+    source_builds: tuple[str, ...] = Field((), examples=['["chainer"]'])
+    # Debian package -> the program, shared library or file (a path) by which one sees that it is there; "" where
+    # an environment outside a container does without, and a mode is missing then
+    debian: dict[DebianPackage, str] = Field(default_factory=dict, examples=['{ "g++" = "g++" }'])
+    # the image that Julia is copied from, with its digest where that is known; the folder then holds Project.toml
+    julia: str | None = Field(
+        None, pattern=r"^julia:\d+\.\d+\.\d+-\w+(@sha256:[0-9a-f]{64})?$", examples=['"julia:1.10.10-bookworm"']
+    )
+    # why this image was never run; it is planned only when it is named
+    untested: str | None = Field(None, examples=['"no Julia can be had where this was written"'])
+    notes: str = ""
+
+    @field_validator("frameworks", "precisions", "source_builds")
+    @classmethod
+    def _no_repeats(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("a value stands there twice; name each once")
+        return values
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> Self:
+        gpu_fields = ("cuda", "cudnn", "min_driver", "min_compute_capability", "max_compute_capability")
+        if self.accelerator == "cuda":
+            missing = [name for name in gpu_fields if getattr(self, name) is None]
+            if missing:
+                raise ValueError(f"{missing[0]}: a cuda image must have it; add {_example(missing[0])}")
+            if _numbers(self.min_compute_capability) > _numbers(self.max_compute_capability):
+                raise ValueError("min_compute_capability: it is above max_compute_capability; swap the two")
+        else:
+            extra = [name for name in (*gpu_fields, "nccl", "cpu_twin") if getattr(self, name) is not None]
+            extra += ["cuda_from"] if "cuda_from" in self.model_fields_set else []
+            if extra:
+                raise ValueError(f'{extra[0]}: a cpu image has none; remove it, or set accelerator = "cuda"')
+            wrong = sorted(_CUDA_ONLY_PRECISIONS.intersection(self.precisions))
+            if wrong:
+                raise ValueError(f"precisions: a CPU has no {wrong[0]}; remove it")
+        return self
+
+    @property
+    def lock_path(self) -> Path:
+        return self.folder / "requirements.lock"
+
+    @property
+    def sources_path(self) -> Path:
+        """The lock of what is built from source archives; there only where source_builds names some."""
+        return self.folder / "sources.lock"
+
+    @property
+    def seal_path(self) -> Path:
+        """Digests of what was asked for and of each pin, written with the lock: an edit of either is seen without a network."""
+        return self.folder / "requirements.seal"
+
+    @property
+    def locks(self) -> tuple[Path, ...]:
+        """The locks that are installed: one, and a second where something is built from its source archive."""
+        return (self.lock_path, self.sources_path) if self.source_builds else (self.lock_path,)
+
+    @property
+    def finish_path(self) -> Path:
+        """What sh runs after the locks are installed, with the environment's python first on PATH; seldom there."""
+        return self.folder / "finish.sh"
+
+    @property
+    def julia_paths(self) -> tuple[Path, ...]:
+        """What Julia's package manager installs: Project.toml, and Manifest.toml where a machine with Julia made it."""
+        return tuple(path for path in (self.folder / "Project.toml", self.folder / "Manifest.toml") if path.is_file())
+
+    @property
+    def lock_sha256(self) -> str:
+        """sha256 (hex) of the lock file; where there is more that is installed, of that as well."""
+        found = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
+        more = [path for path in (self.sources_path, self.finish_path, *self.julia_paths) if path.is_file()]
+        names = [*sorted(self.debian), *([self.julia] if self.julia else [])]
+        if not more and not names:
+            return found[0]
+        found += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
+        return hashlib.sha256("\n".join([*found, *names]).encode()).hexdigest()
+
+    @property
+    def download_bytes(self) -> int:
+        return round(self.download_gb * 1e9)
+
+    @property
+    def base_reference(self) -> str:
+        """The base image, by digest where that is known."""
+        return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
+
+
+def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[str, ...]:
+    """The frameworks that the bench has adapters for: the folders below bench/frameworks with a framework.json."""
+    return tuple(sorted(path.parent.name for path in folder.glob("*/framework.json")))
+
+
+def load_catalog(
+    folder: Path = IMAGES, frameworks: Sequence[str] | None = None, locks: bool = True
+) -> dict[str, Image]:
+    """Read every image of the catalog, by name.
+
+    `frameworks` are those an image may serve, by default the ones that the bench has. Without `locks` an image may miss
+    its locks, for the one command that makes them. Raises CatalogError, which tells everything that is wrong and not only
+    the first.
+    """
+    known = tuple(known_frameworks() if frameworks is None else frameworks)
+    if not folder.is_dir():
+        raise CatalogError(f"{folder}: there is no such folder; the catalog is the folder `images` of the project")
+    problems: list[str] = []
+    catalog: dict[str, Image] = {}
+    for path in sorted(folder.glob("*/")):
+        try:
+            catalog[path.name] = _load_image(path, known, locks)
+        except CatalogError as error:
+            problems.append(str(error))
+    if not problems:  # a twin that could not be read would be told as missing
+        for image in catalog.values():
+            problems += _twin_problems(image, catalog)
+    if problems:
+        raise CatalogError("\n".join(problems))
+    return catalog
+
+
+def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
+    """The images whose names fit a shell pattern, in the catalog's order. One that fits none raises CatalogError."""
+    names: set[str] = set()
+    for pattern in patterns:
+        found = set(fnmatch.filter(catalog, pattern))
+        if not found:
+            raise CatalogError(
+                f"no image is called {pattern!r}{suggest(pattern, catalog)}; `runner images list` shows them all"
+            )
+        names |= found
+    return [image for name, image in catalog.items() if name in names]
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """A did-you-mean clause for a word that is not known, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+# name==version, an optional marker, then at least one hash: what pip installs with --require-hashes.
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)(?:\s*;[^\\]*)?(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})+)$"
+)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One requirement of a lock: a package at a version, and the sha256 of every file that it may be installed from."""
+
+    name: str  # as PEP 503 compares names: lower case, words between single dashes
+    version: str
+    hashes: frozenset[str]
+
+    @property
+    def seal(self) -> str:
+        """16 hex digits that change with the name, the version or any hash."""
+        content = "\n".join([f"{self.name}=={self.version}", *sorted(self.hashes)])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def normal(name: str) -> str:
+    """A distribution's name as the package index compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def asked_digest(path: Path) -> str:
+    """16 hex digits that change with what a requirements.in asks for; comments and blank lines do not count."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()[:16]
+
+
+def read_pins(path: Path) -> list[Pin]:
+    """A lock's requirements, in its order. Raises CatalogError for a line that is not a pin with a sha256."""
+    text = re.sub(r"\\\n", " ", path.read_text())
+    pins: list[Pin] = []
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _REQUIREMENT.match(line)
+        if not match:
+            raise CatalogError(
+                f"{path}: {line[:60]!r} is not `name==version --hash=sha256:…`; make the lock again with "
+                f"`runner images lock {path.parent.name}`"
+            )
+        hashes = frozenset(word.removeprefix("--hash=sha256:") for word in match["hashes"].split())
+        pins.append(Pin(normal(match["name"]), match["version"], hashes))
+    if not pins:
+        raise CatalogError(
+            f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
+        )
+    return pins
+
+
+def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
+    path = folder / "image.toml"
+    if not NAME.fullmatch(folder.name):
+        raise CatalogError(
+            f"{folder}: a folder's name is an image's name: lower-case letters, digits and single . _ -; rename it"
+        )
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CatalogError(f"{path}: the file is missing; write it, or remove the folder") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: not TOML: {error}; mend that line") from None
+    problems = [
+        f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
+    ]
+    for name in ("requirements.in", "requirements.lock") if locks else ("requirements.in",):
+        if not (folder / name).is_file():
+            hint = (
+                f"`runner images lock {folder.name}` makes it"
+                if name.endswith("lock")
+                else "list what to install there"
+            )
+            problems.append(f"{path}: {folder / name} is missing; {hint}")
+    image = None
+    try:
+        image = Image.model_validate({**fields, "name": folder.name, "folder": folder})
+    except ValidationError as error:
+        problems += [f"{path}: {_sentence(found)}" for found in error.errors()]
+    for name in image.frameworks if image else ():
+        if name not in frameworks:
+            known = ", ".join(frameworks) or "none"
+            problems.append(
+                f"{path}: frameworks: {name!r} has no adapter{suggest(name, frameworks)}; known are {known}"
+            )
+    if locks and image and bool(image.source_builds) != image.sources_path.is_file():
+        fix = f"`runner images lock {folder.name}` makes it" if image.source_builds else "remove the file"
+        problems.append(f"{path}: source_builds: it and {image.sources_path.name} do not go together; {fix}")
+    if image and bool(image.julia) != bool(image.julia_paths):
+        fix = "write the packages that it pins there" if image.julia else "remove the file, or name Julia's image"
+        problems.append(f"{path}: julia: it and Project.toml do not go together; {fix}")
+    if problems or image is None:
+        raise CatalogError("\n".join(problems))
+    return image
+
+
+def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:
+    """What is wrong with an image's CPU twin."""
+    if image.cpu_twin is None:
+        return []
+    where = f"{image.folder / 'image.toml'}: cpu_twin: {image.cpu_twin!r}"
+    twin = catalog.get(image.cpu_twin)
+    if twin is None:
+        return [
+            f"{where} is not in the catalog{suggest(image.cpu_twin, catalog)}; name one that is, or remove the line"
+        ]
+    if twin.accelerator != "cpu":
+        return [f"{where} is no cpu image; name one that is"]
+    if missing := [name for name in image.frameworks if name not in twin.frameworks]:
+        return [f"{where} does not serve {', '.join(missing)}; name one that serves {', '.join(image.frameworks)}"]
+    return []
+
+
+def _sentence(found: Any) -> str:
+    """One of pydantic's findings as `field: problem; fix`."""
+    field = str(found["loc"][0]) if found["loc"] else ""
+    message = str(found["msg"]).removeprefix("Value error, ")
+    if not field:
+        return message  # the model's own checks name field and fix themselves
+    if found["type"] == "extra_forbidden":
+        return f"{field}: there is no such field{suggest(field, Image.model_fields)}; rename or remove it"
+    if found["type"] == "missing":
+        return f"{field}: it is missing; add {_example(field)}"
+    given = f"{found['input']!r}: " if not isinstance(found["input"], (dict, list)) else ""
+    return f"{field}: {given}{message[0].lower()}{message[1:]}; write it like {_example(field)}"
+
+
+def _example(field: str) -> str:
+    examples = Image.model_fields[field].examples
+    return f"`{field} = {examples[0] if examples else '…'}`"
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (version or "0").split("."))

@@ -1,0 +1,1 @@
+"""The command `runner`: a file a command."""

@@ -1,0 +1,1 @@
+"""What GPU cells need of a machine, looked at piece by piece."""

@@ -1,0 +1,121 @@
+"""Doctor's checks of what images are made from: room, base images, the package index."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from runner.doctor.scene import OK, WARN, Check, Scene
+
+# An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
+_ROOM_BYTES = 15 * 10**9
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def disk(seen: Scene) -> Iterator[Check]:
+    """Room where images, environments and results go."""
+    places = {"images": str(seen.info.get("DockerRootDir") or ""), "this folder": str(Path.cwd())}
+    for what, folder in places.items():
+        if not folder or not Path(folder).exists():
+            continue
+        free = shutil.disk_usage(folder).free
+        saw = f"{free / 1e9:.0f} GB free for {what} ({folder})"
+        if free < _ROOM_BYTES:
+            yield Check(
+                "disk",
+                WARN,
+                saw,
+                "a CUDA image takes some 12 GB while it is made",
+                "`docker system df`, `docker image prune`",
+            )
+        else:
+            yield Check("disk", OK, saw)
+
+
+def base_image(seen: Scene) -> Iterator[Check]:
+    """The base images are here, or their registry can be asked."""
+    from runner.catalog.images import load_catalog
+
+    if seen.client is None:
+        return
+    wanted = sorted({image.base for image in load_catalog().values()})
+    if seen.base_image:
+        pythons = sorted({image.python for image in load_catalog().values() if image.accelerator == "cpu"})
+        wanted = sorted({seen.base_image.replace("{python}", python) for python in pythons})
+    missing = [name for name in wanted if not _is_here(seen.client, name)]
+    if not missing:
+        yield Check("base images", OK, f"{len(wanted)} are here")
+        return
+    reachable = _registry_answers(seen.client, missing[0])
+    saw = f"{len(missing)} of {len(wanted)} are not here ({missing[0]}, ...)"
+    if reachable is None:
+        yield Check("base images", OK, f"{saw}; their registry answers")
+    else:
+        fix = "a mirror in daemon.json, or --base-image with an image of your site"
+        yield Check(
+            "base images",
+            WARN,
+            f"{saw}, and their registry does not answer: {reachable}",
+            "images cannot be built",
+            fix,
+        )
+
+
+def _is_here(client: Any, name: str) -> bool:
+    from docker.errors import DockerException
+
+    try:
+        client.images.get(name)
+    except DockerException:
+        return False
+    return True
+
+
+def _registry_answers(client: Any, name: str) -> str | None:
+    """None when the registry can be asked for an image; else what it said."""
+    from docker.errors import DockerException
+
+    try:
+        client.images.get_registry_data(name)
+    except DockerException as error:
+        return " ".join(str(getattr(error, "explanation", None) or error).split())[:200]
+    return None
+
+
+def pip_index(_: Scene) -> Iterator[Check]:
+    """Whether pip, as it is configured here, is answered by the package index that builds ask."""
+    url = _pip_setting()
+    # without what may be a password
+    shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
+    options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
+    asked = _pip(*options, "index", "versions", "pip")
+    if asked is not None and asked.returncode == 0:
+        yield Check("pip index", OK, f"{shown} answers")
+        return
+    said = "pip gave no answer" if asked is None else " ".join(asked.stderr.split())[-200:]
+    said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
+    fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
+    yield Check("pip index", WARN, f"{shown} does not answer ({said})", "wheels cannot be fetched", fix)
+
+
+def _pip_setting() -> str | None:
+    """The index that pip is configured for; None for its own default."""
+    if url := os.environ.get("PIP_INDEX_URL"):
+        return url
+    told = _pip("config", "get", "global.index-url")
+    return (told.stdout.strip() or None) if told is not None else None
+
+
+def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [sys.executable, "-m", "pip", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=6 * _TIMEOUT_SECONDS, check=False)
+    return None

@@ -1,0 +1,203 @@
+"""Doctor's checks of the engine and of what gives its containers GPUs.
+
+The last one starts a container with every GPU and asks nvidia-smi in it what it sees: that an engine accepts a request proves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+from runner import known_messages
+from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.engines.docker import cdi as names
+from runner.machine.hardware import same_gpus
+
+_HOOK = "nvidia-container-runtime-hook"
+
+# Where CDI specifications lie, unless the engine says otherwise.
+_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+
+_TIMEOUT_SECONDS = 10.0
+
+
+def engine(seen: Scene) -> Iterator[Check]:
+    """A Docker Engine answers."""
+    if seen.client is None:
+        fix = "install Docker and start it, or use --engine venv"
+        yield Check("engine", FAIL, str(seen.why_no_engine), "cells cannot run in containers", fix)
+        return
+    yield Check(
+        "engine", OK, f"Docker Engine {seen.info.get('ServerVersion')}, cgroups {seen.info.get('CgroupVersion', '?')}"
+    )
+
+
+def toolkit(seen: Scene) -> Iterator[Check]:
+    """What of NVIDIA's Container Toolkit is on this machine."""
+    if not seen.gpus or seen.client is None:
+        return
+    there = [name for name in ("nvidia-ctk", "nvidia-container-cli", _HOOK) if shutil.which(name)]
+    if there:
+        yield Check("toolkit", OK, f"on this PATH: {', '.join(there)}{_version(there)}")
+        return
+    means = "the engine most likely has nothing that gives it GPUs; only the container below proves it"
+    fix = "install nvidia-container-toolkit, then `nvidia-ctk runtime configure --runtime=docker`"
+    yield Check("toolkit", WARN, "no program of the NVIDIA Container Toolkit is on this PATH", means, fix)
+
+
+def _version(there: Sequence[str]) -> str:
+    if "nvidia-ctk" not in there:
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(["nvidia-ctk", "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+        return f" ({told.stdout.splitlines()[0]})" if told.stdout else ""
+    return ""
+
+
+def hook(seen: Scene) -> Iterator[Check]:
+    """The program that gives containers GPUs where the engine does not know them by CDI names."""
+    if not seen.gpus or seen.client is None:
+        return
+    found = shutil.which(_HOOK)
+    if not _without_cdi_name(seen):
+        yield Check("hook", OK, "not needed: the engine knows every GPU by its CDI name")
+    elif found:
+        yield Check("hook", OK, found, "dockerd looks for it on its own PATH, when it starts")
+    else:
+        means = "dockerd looks for it on its own PATH when it starts, and without it refuses GPUs that it knows by no CDI name"
+        fix = "install nvidia-container-toolkit (not Docker from snap), then restart dockerd"
+        yield Check("hook", WARN, f"{_HOOK} is not on this PATH", means, fix)
+
+
+def _without_cdi_name(seen: Scene) -> list[str]:
+    known = names.devices(seen.info)
+    return [gpu.uuid for gpu in seen.gpus if names.name(gpu.uuid) not in known]
+
+
+def runtime(seen: Scene) -> Iterator[Check]:
+    """The runtime `nvidia`, which is not needed, and what it is when it is the default."""
+    if seen.client is None or not seen.gpus:
+        return
+    known = sorted(seen.info.get("Runtimes") or {})
+    if seen.info.get("DefaultRuntime") == "nvidia":
+        yield Check(
+            "runtime",
+            OK,
+            "nvidia is the default runtime",
+            "CPU cells are given NVIDIA_VISIBLE_DEVICES=void, so they see no GPU",
+        )
+    else:
+        yield Check(
+            "runtime", OK, f"runtimes: {', '.join(known)}", "the runtime nvidia is not needed for requests by UUID"
+        )
+
+
+def cdi(seen: Scene) -> Iterator[Check]:
+    """CDI specifications, and whether they name today's GPUs."""
+    if seen.client is None or not seen.gpus:
+        return
+    missing = _without_cdi_name(seen)
+    instead = "GPUs are asked for by the hook"
+    if not missing:
+        yield Check("CDI", OK, "the engine knows every GPU by its CDI name; cells ask for them so")
+    elif any(known.startswith(names.KIND) for known in names.devices(seen.info)):
+        fix = "`systemctl restart nvidia-cdi-refresh`, or `nvidia-ctk cdi generate --device-name-strategy=uuid`"
+        means = f"the specification is older than the GPUs' MIG layout, or names them by index; {instead}"
+        yield Check("CDI", WARN, f"the engine's CDI names lack {', '.join(missing)}", means, fix)
+    elif seen.info.get("CDISpecDirs"):
+        yield Check("CDI", OK, f"no CDI name of a GPU in {', '.join(seen.info['CDISpecDirs'])}", instead)
+    elif files := names.specifications({"CDISpecDirs": _FOLDERS}):
+        saw = f"{', '.join(map(str, files))}; this engine has no CDI, or has it switched off"
+        yield Check("CDI", OK, saw, instead)
+    else:
+        yield Check("CDI", OK, "no CDI specification", instead)
+
+
+def cgroups(seen: Scene) -> Iterator[Check]:
+    """Whether containers may lose their GPUs when systemd reloads."""
+    if seen.client is None or not seen.gpus:
+        return
+    driver_of = str(seen.info.get("CgroupDriver"))
+    if driver_of == "systemd" and _without_cdi_name(seen):
+        known = known_messages.find("Failed to initialize NVML: Unknown Error")
+        assert known is not None
+        means = "a `systemctl daemon-reload` while a cell runs takes its GPU away (NVML: Unknown Error)"
+        yield Check("cgroups", WARN, "cgroup driver systemd, and GPUs come by the hook", means, known.fix)
+    else:
+        yield Check("cgroups", OK, f"cgroup driver {driver_of}")
+
+
+def container(seen: Scene) -> Iterator[Check]:
+    """Start a container with every GPU, and compare what nvidia-smi in it sees."""
+    if seen.client is None or not seen.gpus:
+        why = "there is no engine" if seen.client is None else "there is no GPU"
+        yield Check("container", LEFT_OUT, f"not started: {why}")
+        return
+    if seen.image is None:
+        fix = "`runner images build` some image first, or name one with --image"
+        yield Check(
+            "container",
+            WARN,
+            "not started: no image of ours is here",
+            "whether GPUs reach a container is not known",
+            fix,
+        )
+        return
+    uuids = [gpu.uuid for gpu in seen.gpus]
+    try:
+        printed = _nvidia_smi(seen, uuids)
+    except Exception as error:  # docker-py's and requests' many
+        yield _explained(str(getattr(error, "explanation", None) or error))
+        return
+    listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
+    inside = [uuid for uuid in listed if not _is_parent(uuid, seen)]
+    if same_gpus(inside, uuids):
+        yield Check("container", OK, f"a container sees {', '.join(inside)}: just what it was given")
+    elif inside:
+        means = "a cell would measure another GPU than its row says; every GPU cell will fail"
+        fix = "`nvidia-ctk cdi list` and /etc/nvidia-container-runtime/config.toml; make the CDI specification again"
+        yield Check(
+            "container", FAIL, f"a container was given {', '.join(uuids)} and sees {', '.join(inside)}", means, fix
+        )
+    else:
+        yield _explained(printed)
+
+
+def _is_parent(uuid: str, seen: Scene) -> bool:
+    """nvidia-smi lists a cut GPU above its instances."""
+    return any(gpu.board == uuid != gpu.uuid for gpu in seen.gpus)
+
+
+def _explained(said: str) -> Check:
+    said = " ".join(said.split())[:400]
+    known = known_messages.find(said)
+    means = known.means if known else "GPU cells cannot run in containers here"
+    fix = known.fix if known else "the message is the engine's; its log (`journalctl -u docker`) may say more"
+    return Check("container", FAIL, said or "nvidia-smi printed nothing", means, fix)
+
+
+def _nvidia_smi(seen: Scene, uuids: Sequence[str]) -> str:
+    """What `nvidia-smi -L` prints in a container with these GPUs, asked for as cells ask. Raises what docker-py raises."""
+    from docker.errors import ContainerError
+
+    assert seen.client is not None
+    try:
+        printed = seen.client.containers.run(
+            seen.image,
+            entrypoint=["nvidia-smi"],
+            command=["-L"],
+            device_requests=[names.device_request(uuids, names.devices(seen.info))],
+            environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
+            network_mode="none",
+            read_only=True,
+            cap_drop=["ALL"],
+            remove=True,
+            stderr=True,
+        )
+    except ContainerError as error:
+        said = error.stderr
+        return said.decode("utf-8", "replace") if isinstance(said, bytes) and said else str(error)
+    return bytes(printed).decode("utf-8", "replace")

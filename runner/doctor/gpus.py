@@ -1,0 +1,69 @@
+"""Doctor's checks of the driver and its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runner import known_messages
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
+from runner.machine.hardware import Gpu
+
+
+def driver(seen: Scene) -> Iterator[Check]:
+    """The driver answers, and library and kernel module are of one version."""
+    if seen.why_no_gpu:
+        known = known_messages.find(seen.why_no_gpu)
+        loaded = f"; the kernel module is {seen.module}" if seen.module else "; no NVIDIA kernel module is loaded"
+        means = known.means if known else "no cell can use a GPU; CPU images run all the same"
+        fix = known.fix if known else "install NVIDIA's driver, or load it: `modprobe nvidia`"
+        nothing = not seen.module and "no NVIDIA driver" in seen.why_no_gpu
+        said = seen.why_no_gpu.removesuffix("; `runner doctor` says more")
+        yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
+        return
+    versions = {gpu.driver for gpu in seen.gpus}
+    saw = f"driver {', '.join(versions)}, CUDA up to {', '.join({gpu.cuda_driver for gpu in seen.gpus})}"
+    if seen.module and versions and seen.module not in versions:
+        known = known_messages.find("Driver/library version mismatch")
+        assert known is not None
+        yield Check("driver", FAIL, f"{saw}, kernel module {seen.module}", known.means, known.fix)
+        return
+    yield Check("driver", OK, saw)
+
+
+def gpus(seen: Scene) -> Iterator[Check]:
+    """Each GPU answers, is free, keeps its driver loaded and has all its lanes."""
+    for reason in seen.refused:
+        known = known_messages.find(reason)
+        yield Check("GPU", FAIL, reason, known.means if known else "cells leave it out", known.fix if known else "")
+    for gpu in seen.gpus:
+        well = Check("", OK, f"{gpu.model}, {gpu.memory_bytes / 2**30:.0f} GiB, free")
+        for notice in list(_notices(gpu)) or [well]:
+            yield replace(notice, name=f"GPU {gpu.name}")
+
+
+def _notices(gpu: Gpu) -> Iterator[Check]:
+    if gpu.processes:
+        who = ", ".join(map(str, gpu.processes))
+        means = "its times would not be its own; the matrix leaves it out"
+        yield Check("", WARN, f"{gpu.model} is in use by {who}", means, "wait, end it, or --share")
+    if gpu.persistence is False:
+        means = "the driver is unloaded when nobody uses it: every cell pays seconds for its start"
+        yield Check(
+            "", WARN, f"{gpu.model}: persistence mode is off", means, "`systemctl enable --now nvidia-persistenced`"
+        )
+    if gpu.pcie_width and gpu.pcie_width_now and gpu.pcie_width_now < gpu.pcie_width:
+        saw = f"{gpu.model} uses {gpu.pcie_width_now} of its {gpu.pcie_width} PCIe lanes"
+        yield Check(
+            "", WARN, saw, "copies from and to the host are slower than they could be", "look at its slot and riser"
+        )
+
+
+def mig(seen: Scene) -> Iterator[Check]:
+    """Instances of cut GPUs, which are measured as devices of their own."""
+    cut = [gpu for gpu in seen.gpus if gpu.instance is not None]
+    if cut:
+        saw = ", ".join(f"{gpu.name} {gpu.model}" for gpu in cut)
+        yield Check("MIG", OK, saw, "each instance is a device of its own; those of one GPU run one after another")
+    elif seen.gpus:
+        yield Check("MIG", OK, "no GPU is cut into instances")

@@ -1,0 +1,1 @@
+"""Cells in containers of a Docker Engine."""

@@ -1,0 +1,60 @@
+"""Environments of locks that no image of the catalog has any more: found, and removed where nobody works in them."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+from runner.catalog.images import Image
+from runner.engines.process.interpreters import Interpreter, find_interpreter
+from runner.engines.process.venv import COMPLETE, environment_folder
+
+
+def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
+    """(folder, what it is) of these images' environments that the engine `venv` would not take today.
+
+    An image whose Python is not on this machine now is passed over: which of its environments is today's cannot be told.
+    """
+    for image in images:
+        found = find_interpreter(image.python)
+        if not isinstance(found, Interpreter):
+            continue
+        current = environment_folder(image, found)
+        # The name of one image may begin with another's.
+        own = re.compile(re.escape(image.name) + "-[0-9a-f]{12}")
+        for folder in sorted(current.parent.glob(f"{image.name}-*")):
+            if folder != current and folder.is_dir() and own.fullmatch(folder.name):
+                yield folder, f"{image.name} of another lock or Python, {_size(folder) / 1e9:.1f} GB"
+
+
+def remove(folder: Path) -> str | None:
+    """Remove an environment; why it stays, where it is being made or something runs in it. Raises OSError."""
+    with open(folder.with_name(folder.name + ".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "a runner is making it"
+        if number := _user(folder):
+            return f"process {number} runs in it"
+        (folder / COMPLETE).unlink(missing_ok=True)  # first: half an environment must not pass for a whole one
+        shutil.rmtree(folder)
+    return None
+
+
+def _user(folder: Path) -> int | None:
+    """A process that was started with a program of the folder."""
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"]
+        if command and command[0].startswith(f"{folder}/"):
+            return int(process.pid)
+    return None
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files below a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

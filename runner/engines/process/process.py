@@ -1,0 +1,191 @@
+"""Cells as processes of this machine: what the engines `venv` and `host` have in common.
+
+There is no container around them, so nothing is shut off; but a cell gets its own CPUs, a clean environment, a scratch
+folder as its temporary folder, and leaves no process behind, however it or the runner ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from runner.catalog.images import PROJECT
+from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
+from runner.engines.ownership import is_dead, owner_of
+
+KEEPER = Path(__file__).with_name("keeper.py")
+
+CHUNK_BYTES = 64 * 1024
+
+# What of the user's environment a cell sees; everything else could change what is measured without being seen.
+_KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
+
+# Libraries that would otherwise start a thread for each CPU of the machine, whatever the cell's slot is.
+_THREADED = ("OMP", "MKL", "OPENBLAS")
+
+
+def cache_folder() -> Path:
+    """Where this project keeps what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlbench"
+
+
+def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str] = ()) -> dict[str, str]:
+    """The environment of a cell. `keep` names further variables of the user's that it sees."""
+    names = [name for name in (*_KEPT, *keep) if name in os.environ]
+    environment = {name: os.environ[name] for name in names}
+    environment |= {
+        "HOME": environment.get("HOME", str(scratch)),
+        "TMPDIR": str(scratch),
+        "PYTHONPATH": str(PROJECT),
+        "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
+        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
+        "PYTHONUNBUFFERED": "1",  # the log's last lines are the ones that matter when a cell is killed
+        "DLBENCH_CACHE": str(cache),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_CACHE_PATH": str(cache / "cuda"),
+        # a CPU cell sees no GPU, so a CPU result cannot come from one
+        "CUDA_VISIBLE_DEVICES": ",".join(slot.device_uuids) if slot.device_kind == "cuda" else "",
+    }
+    if slot.cpus:
+        environment |= {f"{library}_NUM_THREADS": str(len(slot.cpus)) for library in _THREADED}
+    return environment
+
+
+def start_process(
+    prepared: Prepared,
+    arguments: Sequence[str],
+    slot: Slot,
+    label: str,
+    data: Path | None,
+    cache: Path,
+    keep: Sequence[str] = (),
+    extra: Mapping[str, str] | None = None,
+) -> LocalRunning:
+    """Start a cell below a keeper. Raises EngineError."""
+    cache.mkdir(parents=True, exist_ok=True)
+    scratch = _make_scratch()
+    environment = cell_environment(slot, cache.resolve(), scratch, keep) | dict(extra or {}) | {"DLBENCH_RUN": label}
+    command = [*prepared.command, *arguments]
+    if data is not None:
+        command += ["--data", str(data.resolve())]
+    read_end, write_end = os.pipe()
+    cpus = ",".join(map(str, slot.cpus))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(KEEPER), str(read_end), cpus, str(scratch), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=scratch,
+            pass_fds=(read_end,),
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(write_end)
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise EngineError(f"{prepared.image.name}: its process could not be started: {error}") from error
+    finally:
+        os.close(read_end)
+    return LocalRunning(process, write_end, scratch)
+
+
+class LocalRunning:
+    """A started cell. Exactly one thread reads events() and then calls wait(); any may call stop()."""
+
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, scratch: Path) -> None:
+        self._process = process
+        self._lifeline: int | None = lifeline
+        self._scratch = scratch
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._oom_kills = oom_kills()
+        self._log = bytearray()
+        self._log_reader = threading.Thread(target=self._read_log, daemon=True)
+        self._log_reader.start()
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        while chunk := os.read(self._process.stderr.fileno(), CHUNK_BYTES):
+            self._log += chunk
+            del self._log[:-LOG_TAIL_BYTES]
+
+    def events(self) -> Iterator[bytes]:
+        """What the cell prints on standard output, until no process of it is left to print."""
+        assert self._process.stdout is not None
+        while chunk := os.read(self._process.stdout.fileno(), CHUNK_BYTES):
+            yield chunk
+
+    def stop(self) -> None:
+        """Cut the lifeline: the keeper kills the cell and all that it started."""
+        self._stopped = True
+        self._cut()
+
+    def dump(self) -> None:
+        """The keeper hands it on to the cell."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+
+    def pid(self) -> int | None:
+        """The keeper: the cell is below it."""
+        return self._process.pid if self._process.returncode is None else None
+
+    def _cut(self) -> None:
+        with self._lock:
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+                self._lifeline = None
+
+    def wait(self) -> Exit:
+        """Wait for the end of the cell and of what it started."""
+        for _ in self.events():  # whoever stopped reading early must not leave the cell blocked on its output
+            pass
+        code = self._process.wait()
+        self._cut()
+        self._log_reader.join(timeout=5)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        killed = code == 128 + signal.SIGKILL and not self._stopped
+        out_of_memory = killed and oom_kills() > self._oom_kills
+        code = code if code >= 0 else 128 - code  # the keeper itself was killed
+        return Exit(code, out_of_memory, bytes(self._log).decode("utf-8", "replace"))
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since it began."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _scratch_folder() -> Path:
+    return cache_folder() / "scratch"
+
+
+def _make_scratch() -> Path:
+    """A temporary folder that names its owner, so that a later runner can remove what a killed one left."""
+    folder = _scratch_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=owner_of(os.getpid()).replace("/", "_") + "_", dir=folder))
+
+
+def sweep_scratch() -> int:
+    """Remove the scratch folders of runners that have died; return how many. Their keepers have ended their cells."""
+    removed = 0
+    for path in _scratch_folder().glob("*_*_*_*_*"):
+        if is_dead("/".join(path.name.split("_")[:4])):
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed

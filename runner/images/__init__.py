@@ -1,0 +1,1 @@
+"""The second use: build, publish, lock and check the images of the catalog."""

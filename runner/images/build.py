@@ -1,0 +1,394 @@
+"""Build an image of the catalog with the Docker Engine, or pull it where CI has published just this one.
+
+Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. Before
+them images/Dockerfile.cuda, where the base brings CUDA and no Python; between them images/Dockerfile.julia, where the
+framework is Julia's. The builder's own cache makes a second build short; when the tag of all inputs is there, no build is
+started at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.protocol import source_digest
+from runner.catalog.images import PROJECT, Image
+from runner.images import registry
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.errors import APIError
+
+BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"
+BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
+
+# How many of a failed build's last lines go into the error.
+SHOWN_LINES = 25
+
+# The oldest CUDA that a driver must run for an image of a CUDA family: the family's first, never the exact release, so
+# that minor-version compatibility works.
+_CUDA_FLOOR = "cuda>={major}.0"
+
+
+class BuildError(Exception):
+    """A build that failed; the message ends with the log's last lines and where the whole log lies."""
+
+
+class EngineLostError(BuildError):
+    """The connection to the engine broke; what was being made may be made again when it is back."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a build depends on, and the names that follow from it."""
+
+    image: Image
+    base: str  # the reference of the base image, Python filled in
+    dockerfiles_sha256: str
+    bench_sha256: str
+
+    @property
+    def base_tag(self) -> str:
+        """The tag of the common layers on this base image."""
+        below = self.python_tag if self.image.cuda_from == "base" else self.base
+        return f"dlbench/base:{_sha256(below, _read_digest(PROJECT / 'Dockerfile.base'))[:12]}"
+
+    @property
+    def python_tag(self) -> str:
+        """The tag of a CUDA base image with the distribution's Python."""
+        return f"dlbench/cuda:{_sha256(self.base, _read_digest(PROJECT / 'images' / 'Dockerfile.cuda'))[:12]}"
+
+    @property
+    def julia_tag(self) -> str:
+        """The tag of those layers with Julia and the image's packages."""
+        files = [_read_digest(path) for path in (PROJECT / "images" / "Dockerfile.julia", *self.image.julia_paths)]
+        return f"dlbench/julia:{_sha256(self.base_tag, self.image.julia, *files)[:12]}"
+
+    @property
+    def tag(self) -> str:
+        """The tag of the image with exactly these inputs."""
+        content = _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, self.bench_sha256)
+        return f"dlbench/{self.image.name}:{content[:12]}"
+
+    @property
+    def latest(self) -> str:
+        """The tag that compose files and people use: the last one built."""
+        return f"dlbench/{self.image.name}:latest"
+
+    def labels(self, base_id: str) -> dict[str, str]:
+        """What a built image says of itself, so that a stale or foreign one is seen without starting it."""
+        image = self.image
+        own = {
+            "image": image.name,
+            "framework": ",".join(image.frameworks),
+            "framework_version": image.framework_version,
+            "accelerator": image.accelerator,
+            "cuda": image.cuda,
+            "cudnn": image.cudnn,
+            "nccl": image.nccl,
+            "min_driver": image.min_driver,
+            "min_compute_capability": image.min_compute_capability,
+            "max_compute_capability": image.max_compute_capability,
+            "lock_sha256": image.lock_sha256,
+            "bench_sha256": self.bench_sha256,
+            "dockerfiles_sha256": self.dockerfiles_sha256,
+            "base": self.base,
+            "base_id": base_id,
+        }
+        common = {
+            "org.opencontainers.image.title": image.name,
+            "org.opencontainers.image.description": image.notes
+            or f"{', '.join(image.frameworks)} {image.framework_version}",
+            "org.opencontainers.image.version": image.framework_version,
+            "org.opencontainers.image.base.name": self.base.partition("@")[0],
+        }
+        if "@" in self.base:
+            common["org.opencontainers.image.base.digest"] = self.base.partition("@")[2]
+        return common | {f"dlbench.{name}": value for name, value in own.items() if value is not None}
+
+
+def recipe(image: Image, base_image: str | None = None) -> Recipe:
+    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base.
+
+    In it {python} and {cuda} are the image's versions. A stand-in for any Python is none for an image whose base brings CUDA.
+    """
+    template = base_image or os.environ.get(BASE_IMAGE_VARIABLE)
+    if template and image.cuda_from == "base" and "{python}" in template and "{cuda}" not in template:
+        template = None
+    stand_in = template and template.replace("{python}", image.python).replace("{cuda}", image.cuda or "")
+    base = stand_in or image.base_reference
+    steps = ["Dockerfile.base", "images/Dockerfile"]
+    steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
+    steps += ["images/Dockerfile.julia"] if image.julia else []
+    dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))
+    return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
+
+
+def built(client: DockerClient, wanted: Recipe) -> str | None:
+    """The id of the image with exactly these inputs, if it is there; None when it must be built.
+
+    A base image that was made anew under the same name counts as another input; one that is gone does not.
+    """
+    from docker.errors import ImageNotFound
+
+    try:
+        image = client.images.get(wanted.tag)
+    except ImageNotFound:
+        return None
+    try:
+        base_id = client.images.get(wanted.base).id
+    except ImageNotFound:
+        return str(image.id)
+    return str(image.id) if image.labels.get("dlbench.base_id") == base_id else None
+
+
+def missing_base(client: DockerClient, wanted: Recipe) -> str | None:
+    """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can, or when the
+    whole image can be pulled.
+    """
+    from docker.errors import APIError, ImageNotFound
+
+    try:
+        client.images.get(wanted.base)
+    except ImageNotFound:
+        if registry.there(client, wanted):
+            return None
+        try:
+            client.images.get_registry_data(wanted.base)
+        except APIError as error:
+            return _no_base(wanted, error)
+    return None
+
+
+def build(
+    image: Image,
+    base_image: str | None = None,
+    say: Callable[[str], None] | None = None,
+    client: DockerClient | None = None,
+    logs: Path | None = None,
+    cache_from: str | None = None,
+) -> str:
+    """Pull or build the image unless it is up to date, and return its id. Raises BuildError.
+
+    `cache_from` is a registry whose images of an earlier build serve as the builder's cache.
+    """
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
+
+    wanted = recipe(image, base_image)
+    say = say or (lambda _: None)
+    log_path = (logs or _log_folder()) / f"{image.name}.log"
+    try:
+        client = client or docker.from_env(version="auto")
+        digest = built(client, wanted) or registry.pull(client, wanted, say)
+        if digest is None:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            with open(log_path, "w", encoding="utf-8") as log:
+                digest = _build_all(client, wanted, _Log(log, log_path, say), cache_from)
+        client.images.get(digest).tag(*wanted.latest.split(":"))
+        return digest
+    except DockerException as error:
+        raise BuildError(f"building {image.name}: the Docker Engine answers: {error}") from error
+    except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
+        raise EngineLostError(f"building {image.name}: the connection to the Docker Engine broke: {error}") from error
+
+
+def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> str:
+    """Every step of the image; returns its id."""
+    base_id = _base_id(client, wanted, log)
+    _build_common(client, wanted, log, cache_from)
+    image = wanted.image
+    before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
+    bench = PROJECT / "bench"
+    files = [
+        (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
+        *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
+    ]
+    context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in _bench_files(bench))])
+    arguments = {"BASE": before} | build_arguments(image)
+    log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
+    cache = registry.cache(client, wanted, cache_from)
+    return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id), cache)
+
+
+def _build_common(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> None:
+    """The layers that all images of this base share, under the recipe's base_tag."""
+    image, below = wanted.image, wanted.base
+    if cache_from and registry.pull_base(client, wanted, cache_from):
+        return
+    if image.cuda_from == "base":
+        below = wanted.python_tag
+        context = _archive([(PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
+        log.title(f"{image.name}: Python {image.python} on {wanted.base}")
+        arguments = {"BASE": wanted.base, "PYTHON": image.python}
+        _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, {})
+    context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
+    log.title(f"{image.name}: common layers on {wanted.base}")
+    _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": below}, {})
+
+
+def build_arguments(image: Image) -> dict[str, str]:
+    """What images/Dockerfile is told of an image."""
+    arguments = {
+        "IMAGE": image.name,
+        "EXTRA_INDEX": image.extra_index or "",
+        "DEBIAN": " ".join(sorted(image.debian)),
+    }
+    if image.accelerator == "cuda":
+        floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
+        arguments |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_REQUIRE_CUDA": floor}
+    return arguments
+
+
+def _build_julia(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    """Julia and the image's packages on the common layers; returns the tag."""
+    image = wanted.image
+    name = "images/Dockerfile.julia"
+    files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
+    log.title(f"{image.name}: {image.julia} and its packages")
+    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
+    _run_build(client, log, _archive(files), name, wanted.julia_tag, arguments, {})
+    return wanted.julia_tag
+
+
+def installed_files(image: Image) -> list[Path]:
+    """What of the image's folder says what is installed: its locks, and finish.sh."""
+    return [path for path in (image.lock_path, image.sources_path, image.finish_path) if path.is_file()]
+
+
+def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+    """The id of the base image, pulled when it is not here."""
+    from docker.errors import APIError, ImageNotFound
+
+    try:
+        return str(client.images.get(wanted.base).id)
+    except ImageNotFound:
+        log.title(f"pulling {wanted.base}")
+    try:
+        pulled = client.images.pull(wanted.base)
+        return str((pulled[0] if isinstance(pulled, list) else pulled).id)
+    except APIError as error:
+        raise BuildError(f"building {wanted.image.name}: {_no_base(wanted, error)}") from None
+
+
+def _no_base(wanted: Recipe, error: APIError) -> str:
+    return (
+        f"the base image {wanted.base} is not here and cannot be pulled ({error.explanation or error}); where there is "
+        f"no registry, make one with `.ci/site-base {wanted.image.python}` and name it by --base-image or "
+        f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
+    )
+
+
+def _run_build(
+    client: DockerClient,
+    log: _Log,
+    context: io.BytesIO,
+    dockerfile: str,
+    tag: str,
+    arguments: dict[str, str],
+    labels: dict[str, str],
+    cache: list[str] | None = None,
+) -> str:
+    """One build by the engine's builder; returns the image's id. `cache`: the only images whose layers may serve."""
+    stream = client.api.build(
+        fileobj=context,
+        custom_context=True,
+        dockerfile=dockerfile,
+        tag=tag,
+        buildargs=arguments | _proxies(),
+        labels=labels,
+        cache_from=cache,
+        rm=True,
+        forcerm=True,
+        decode=True,
+        # e.g. `host`, where a bridge does not reach the package index
+        network_mode=os.environ.get(BUILD_NETWORK_VARIABLE) or None,
+    )
+    for message in stream:
+        if "stream" in message:
+            log.write(message["stream"])
+        if "error" in message:
+            log.write(message["error"] + "\n")
+            raise BuildError(log.failure(message["error"]))
+    return str(client.images.get(tag).id)
+
+
+class _Log:
+    """A build's log: all of it in a file, what it fetches to the user, its last lines in memory for an error."""
+
+    def __init__(self, file: io.TextIOWrapper, path: Path, say: Callable[[str], None]) -> None:
+        self._file = file
+        self._path = path
+        self._say = say
+        self._last: deque[str] = deque(maxlen=SHOWN_LINES)
+
+    def title(self, line: str) -> None:
+        self._say(line)
+        self.write(f"== {line}\n")
+
+    def write(self, text: str) -> None:
+        self._file.write(text)
+        self._file.flush()
+        for line in text.splitlines():
+            if line.strip():
+                self._last.append(line.rstrip())
+            if found := re.match(r"\s*Downloading (\S+) \((\d+\.\d+ [MG]B)\)", line):
+                self._say(f"fetching {' '.join(found[1].rsplit('/', 1)[-1].split('-')[:2])}, {found[2]}")
+
+    def failure(self, reason: str) -> str:
+        lines = "\n".join(f"  {line}" for line in self._last)
+        return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
+
+
+def _archive(files: Iterable[tuple[Path, str]]) -> io.BytesIO:
+    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were
+    written.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, name in files:
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    buffer.seek(0)
+    return buffer
+
+
+def _bench_files(bench: Path) -> Iterator[Path]:
+    """What of the bench goes into an image: what bench.protocol.source_digest counts."""
+    for path in sorted(bench.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(bench).parts)
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".pyc", ".part") and not hidden:
+            yield path
+
+
+def _proxies() -> dict[str, str]:
+    """The site's proxies, for the build only: the builder knows these names and keeps them out of the image and its
+    history.
+    """
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def _log_folder() -> Path:
+    cache: str | Path = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "dlbench" / "build-logs"
+
+
+def _read_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sha256(*parts: Any) -> str:
+    return hashlib.sha256("\n".join(str(part) for part in parts).encode()).hexdigest()

@@ -1,0 +1,259 @@
+"""Whether the catalog holds together: `runner images check`, offline and fast.
+
+A lock is the only thing that decides what is installed, so what image.toml says of CUDA, cuDNN, NCCL and the framework is
+proved from the lock. What cannot be proved from a lock (a base image's CUDA) is proved from the base image's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from runner.catalog.images import CatalogError, Image, asked_digest, normal, read_pins
+from runner.catalog.workloads import Workload
+
+# The least driver of each CUDA family, Linux x86_64. 11, 12 and 13 run on it by minor-version compatibility
+# (docs.nvidia.com/deploy/cuda-compatibility); 10 has none, so there it is the release's own (the toolkit's release notes).
+LEAST_DRIVER = {
+    "10.0": "410.48",
+    "10.1": "418.39",
+    "10.2": "440.33",
+    "11": "450.80.02",
+    "12": "525.60.13",
+    "13": "580.65.06",
+}
+
+# The oldest compute capability that a CUDA family's libraries serve (release notes: 11.0 dropped 3.0, 12.0 dropped 3.x,
+# 13.0 dropped Maxwell, Pascal and Volta).
+LEAST_CAPABILITY = {"10": "3.0", "11": "3.5", "12": "5.0", "13": "7.5"}
+
+# NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
+# themselves; the toolkit's metapackage or the framework's own exact requirements hold those together.
+_NUMBERED_AS_CUDA = (
+    *("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-cupti", "nvidia-cuda-nvcc", "nvidia-cuda-crt"),
+    *("nvidia-cuda-cccl", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-nvtx"),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong, with the file, what in it, and how to mend it."""
+
+    path: Path
+    what: str
+    # a digest that nobody could resolve yet is wrong only where all must be pinned
+    only_strict: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """An image with what its lock holds, for the rules."""
+
+    image: Image
+    pins: Mapping[str, str]  # normalised name -> version
+
+    @property
+    def toml(self) -> Path:
+        return self.image.folder / "image.toml"
+
+    def pin(self, stem: str) -> tuple[str, str] | None:
+        """(name, version) of an NVIDIA package whatever its suffix: -cu11, -cu12, -cu13, or none since CUDA 13."""
+        for name, version in self.pins.items():
+            if re.fullmatch(rf"{stem}(-cu\d+)?", name):
+                return name, version
+        return None
+
+    def wrong(self, field: str, what: str) -> Problem:
+        return Problem(self.toml, f"{field}: {what}")
+
+
+def check(
+    images: Iterable[Image], workloads: Iterable[Workload], adapters: Collection[tuple[str, str]]
+) -> list[Problem]:
+    """Everything that is wrong with the images, in the catalog's order."""
+    computed = {framework for framework, module in adapters if module in {found.module for found in workloads}}
+    return [problem for image in images for problem in _check_image(image, computed)]
+
+
+def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
+    try:
+        pins = {pin.name: pin for path in image.locks for pin in read_pins(path)}
+    except CatalogError as error:
+        yield Problem(image.lock_path, str(error).partition(": ")[2])
+        return
+    yield from _seal(image, {f"{pin.name}=={pin.version}": pin.seal for pin in pins.values()})
+    facts = _Facts(image, {pin.name: pin.version for pin in pins.values()})
+    for rule in _RULES:
+        yield from rule(facts)
+    if image.untested is None and not any(framework in computed for framework in image.frameworks):
+        fix = "write an adapter for a workload, or say in `untested` why there is none"
+        yield facts.wrong("frameworks", f"no workload is computed by {' or '.join(image.frameworks)}; {fix}")
+
+
+def _seal(image: Image, found: Mapping[str, str]) -> Iterator[Problem]:
+    """Pins and requirements that are not as the last `runner images lock` left them, each by its name."""
+    again = f"make the lock again with `runner images lock {image.name} --date {image.locked}`"
+    if not image.seal_path.is_file():
+        yield Problem(image.seal_path, f"it is missing; {again}")
+        return
+    lines = image.seal_path.read_text(encoding="utf-8").splitlines()
+    sealed = dict(line.rsplit(" ", 1) for line in lines if " " in line and not line.startswith("#"))
+    asked = image.folder / "requirements.in"
+    if sealed.pop(asked.name, None) != asked_digest(asked):
+        yield Problem(asked, f"it was changed after the lock was made; {again}")
+    for pin in sealed.keys() - found.keys():
+        yield Problem(image.lock_path, f"{pin} is not there, or its line was edited; {again}")
+    for pin in found.keys() - sealed.keys():
+        yield Problem(image.lock_path, f"{pin} was not locked; {again}")
+    for pin in found.keys() & sealed.keys():
+        if found[pin] != sealed[pin]:
+            yield Problem(image.lock_path, f"{pin}: its hashes are not those that were locked; {again}")
+
+
+def _names(facts: _Facts) -> Iterator[Problem]:
+    """The folder's name ends with the version and what it computes on."""
+    image = facts.image
+    cuda = "".join((image.cuda or "").split(".")[:2])
+    ending = f"-{image.framework_version}-{f'cu{cuda}' if image.accelerator == 'cuda' else 'cpu'}"
+    if not image.name.endswith(ending):
+        yield Problem(
+            image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it or mend that"
+        )
+
+
+def _asked(facts: _Facts) -> Iterator[Problem]:
+    """What requirements.in asks for is what the lock holds."""
+    path = facts.image.folder / "requirements.in"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        try:
+            asked = Requirement(line)
+        except InvalidRequirement as error:
+            yield Problem(path, f"{line!r}: {str(error).splitlines()[0]}; write it like `torch==2.13.0`")
+            continue
+        version = facts.pins.get(normal(asked.name))
+        if version is None:
+            yield Problem(facts.image.lock_path, f"{asked.name} is not in it, and requirements.in asks for it")
+        elif not asked.specifier.contains(version, prereleases=True):
+            yield Problem(facts.image.lock_path, f"{asked.name}=={version} is not the {line} of requirements.in")
+
+
+def _framework(facts: _Facts) -> Iterator[Problem]:
+    image = facts.image
+    if image.untested is None and not any(
+        version.split("+")[0] == image.framework_version for version in facts.pins.values()
+    ):
+        yield facts.wrong("framework_version", f"nothing in the lock has version {image.framework_version}")
+    if "numpy" not in facts.pins:
+        yield Problem(image.lock_path, "numpy is not in it, and the bench needs it; add it to requirements.in")
+
+
+def _no_nvidia(facts: _Facts) -> Iterator[Problem]:
+    """Where CUDA is not of the lock's wheels, the lock must not bring a second one."""
+    if facts.image.accelerator == "cuda" and facts.image.cuda_from == "wheels":
+        return
+    for name in facts.pins:
+        if name.startswith("nvidia-") or name == "cuda-toolkit":
+            where = f"CUDA comes from the {facts.image.cuda_from}" if facts.image.cuda else "it is a cpu image"
+            yield Problem(facts.image.lock_path, f"{name} is in it, and {where}; leave it out of requirements.in")
+
+
+def _cuda(facts: _Facts) -> Iterator[Problem]:
+    """CUDA, cuDNN and NCCL of the lock are those of image.toml, and nothing of another release is beside them."""
+    image = facts.image
+    if image.cuda is None or image.cuda_from != "wheels":
+        return
+    major = image.cuda.partition(".")[0]
+    there = [facts.pins.get("cuda-toolkit"), (facts.pin("nvidia-cuda-runtime") or ("", None))[1]]
+    if not any(version and _same(version, image.cuda) for version in there):
+        held = " and ".join(version for version in there if version) or "none"
+        yield facts.wrong("cuda", f"it says {image.cuda}, and the lock holds {held}")
+    for field, said in (("cudnn", image.cudnn), ("nccl", image.nccl)):
+        version = (facts.pin(f"nvidia-{field}") or ("", None))[1]
+        if version != said:
+            yield facts.wrong(field, f"it says {said or 'none'}, and the lock holds {version or 'none'}")
+    for name, version in facts.pins.items():
+        suffix = re.search(r"-cu(\d+)$", name)
+        if name.startswith("nvidia-") and suffix and suffix[1] != major:
+            yield Problem(image.lock_path, f"{name} is of another CUDA than image.toml's {image.cuda}")
+        if _stem(name) in _NUMBERED_AS_CUDA and version.split(".")[:2] != image.cuda.split(".")[:2]:
+            fix = f"pin it in requirements.in to CUDA {image.cuda}'s"
+            yield Problem(
+                image.lock_path, f"{name}=={version} is of another CUDA than image.toml's {image.cuda}; {fix}"
+            )
+
+
+def _base(facts: _Facts) -> Iterator[Problem]:
+    """A base image's name tells what it holds: Python, or CUDA and cuDNN."""
+    image = facts.image
+    tag = image.base.rpartition(":")[2]
+    if image.cuda and image.cuda_from == "base":
+        cudnn = (image.cudnn or "").partition(".")[0]
+        if not re.match(rf"{re.escape(tag.partition('-')[0])}(\.|$)", image.cuda):
+            yield facts.wrong("cuda", f"it says {image.cuda}, and the base image is {image.base}")
+        if f"-cudnn{cudnn}-" not in tag and "-cudnn-" not in tag:
+            yield facts.wrong("cudnn", f"it says {image.cudnn}, and the base image is {image.base}")
+    elif re.fullmatch(r"python:.*", image.base) and not tag.startswith(f"{image.python}-"):
+        yield facts.wrong("python", f"it says {image.python}, and the base image is {image.base}")
+    if image.julia and "@" not in image.julia:
+        yield Problem(facts.toml, f"julia: {image.julia} has no digest; a registry tells it", True)
+    if image.base_digest is None:
+        yield Problem(
+            facts.toml, f"base_digest: it is missing; `runner images pin {image.name}` asks the registry for it", True
+        )
+
+
+def _hardware(facts: _Facts) -> Iterator[Problem]:
+    """The least driver and GPU are not older than the image's CUDA takes."""
+    image = facts.image
+    if image.cuda is None:
+        return
+    release, major = ".".join(image.cuda.split(".")[:2]), image.cuda.partition(".")[0]
+    driver = LEAST_DRIVER.get(release) or LEAST_DRIVER.get(major)
+    if driver is None:
+        yield facts.wrong("cuda", f"no driver is known for {image.cuda}; add it to LEAST_DRIVER with NVIDIA's figure")
+    elif Version(image.min_driver or "0") < Version(driver):
+        yield facts.wrong("min_driver", f"it says {image.min_driver}, and CUDA {release} takes {driver} or newer")
+    capability = LEAST_CAPABILITY.get(major)
+    if capability and Version(image.min_compute_capability or "0") < Version(capability):
+        said = image.min_compute_capability
+        yield facts.wrong("min_compute_capability", f"it says {said}, and CUDA {major} begins at {capability}")
+
+
+def _jax(facts: _Facts) -> Iterator[Problem]:
+    """JAX's plugin is of JAX's version and of the image's CUDA."""
+    image = facts.image
+    if "jax" not in facts.pins or image.cuda is None:
+        return
+    major = image.cuda.partition(".")[0]
+    for part in ("jaxlib", f"jax-cuda{major}-plugin", f"jax-cuda{major}-pjrt"):
+        held = facts.pins.get(part)
+        if held != facts.pins["jax"]:
+            yield Problem(image.lock_path, f"{part} is {held or 'missing'}, and jax is {facts.pins['jax']}")
+
+
+_RULES: tuple[Callable[[_Facts], Iterator[Problem]], ...] = (
+    *(_names, _asked, _framework, _no_nvidia, _cuda, _base, _hardware, _jax),
+)
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"-cu\d+$", "", name)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two versions are one: a release may have zeros at its end."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other

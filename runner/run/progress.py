@@ -1,0 +1,124 @@
+"""What a person sees while the matrix runs: a bar with the time left and a line per running cell, or plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from runner.run.dispatch import Job
+from runner.run.schedule import Outcome
+
+
+def minutes(seconds: float) -> str:
+    """A length of time for a person."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Remaining:
+    """The time left: the mean length of the jobs that have ended, or the expectation before one has."""
+
+    def __init__(self, jobs: int, expected_seconds: float, lanes: int) -> None:
+        self._left, self._expected, self._lanes = jobs, expected_seconds, max(1, lanes)
+        self._spent: list[float] = []
+
+    def ended(self, seconds: float) -> None:
+        self._left -= 1
+        if seconds > 0:
+            self._spent.append(seconds)
+
+    def text(self) -> str:
+        each = sum(self._spent) / len(self._spent) if self._spent else self._expected
+        return f"about {minutes(self._left * each / self._lanes)} left"
+
+
+def result_line(outcome: Outcome) -> str:
+    """One ended job in a line."""
+    mark = "ok  " if outcome.status == "ok" else "FAIL"
+    line = f"{mark} {outcome.job.cell.label} · repeat {outcome.job.repeat} · {outcome.wall_seconds:.1f} s"
+    return line + (f"\n     {one_line(outcome.reason)}" if outcome.reason else "")
+
+
+def one_line(text: str, most: int = 400) -> str:
+    """Untrusted text as one printable line: control characters (terminal escapes too) are shown as their codes."""
+    text = text if len(text) <= most else text[:most] + " …"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
+
+
+def told_of(image: str, line: str, most: int = 400) -> str:
+    """A line about an image, with its name in front once."""
+    return one_line(line if line.startswith(image) else f"{image}: {line}", most)
+
+
+class PlainObserver:
+    """Lines for a log: what starts, what ends."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining = remaining
+
+    def preparing(self, image: str, line: str) -> None:
+        print(f"     {told_of(image, line)}", file=sys.stderr, flush=True)
+
+    def started(self, job: Job) -> None:
+        print(f"run  {job.cell.label} · repeat {job.repeat}", file=sys.stderr, flush=True)
+
+    def told(self, job: Job, event: Mapping[str, Any]) -> None:
+        pass
+
+    def ended(self, outcome: Outcome) -> None:
+        self._remaining.ended(outcome.wall_seconds)
+        print(f"{result_line(outcome)} ({self._remaining.text()})", file=sys.stderr, flush=True)
+
+
+class LiveObserver:
+    """A live display on a terminal."""
+
+    def __init__(self, console: Console, jobs: int, remaining: Remaining) -> None:
+        self._remaining = remaining
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=console,
+        )
+        self._all = self.progress.add_task("matrix", total=jobs, note=remaining.text())
+        self._tasks: dict[Job, TaskID] = {}
+        self._shown = 0.0
+
+    def preparing(self, image: str, line: str) -> None:
+        if time.monotonic() - self._shown > 0.1:
+            self._shown = time.monotonic()
+            self.progress.update(self._all, note=escape(told_of(image, line, 80)))
+
+    def started(self, job: Job) -> None:
+        if (before := self._tasks.pop(job, None)) is not None:  # it is tried again
+            self.progress.remove_task(before)
+        title = escape(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
+        self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
+        self.progress.update(self._all, note=self._remaining.text())
+
+    def told(self, job: Job, event: Mapping[str, Any]) -> None:
+        task = self._tasks[job]
+        if event["event"] == "phase" and event["state"] == "begin":
+            self.progress.update(task, note=event["name"])
+        elif event["event"] == "plan":
+            self.progress.update(task, total=event["windows"])
+        elif event["event"] == "operation" or (event["event"] == "sample" and event["stage"] == "steady"):
+            self.progress.advance(task)
+
+    def ended(self, outcome: Outcome) -> None:
+        task = self._tasks.pop(outcome.job, None)
+        if task is not None:
+            self.progress.remove_task(task)
+        self._remaining.ended(outcome.wall_seconds)
+        self.progress.console.print(escape(result_line(outcome)), highlight=False)
+        self.progress.update(self._all, advance=1, note=self._remaining.text())

@@ -1,0 +1,274 @@
+"""Runs the planned cells: each on devices of its own, repeats in shuffled blocks, each stored the moment it ends.
+
+A cell's failure is its row. What is not the cell's fault is mended: a lost GPU's cell goes to a twin, and an engine that restarts is
+waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from runner import known_messages
+from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
+from runner.machine.hardware import Gpu, Machine
+from runner.machine.telemetry import GpuSampler, lost_board
+from runner.plan.plan import Cell
+from runner.run.attempt import Attempt, Site
+from runner.run.dispatch import Dispatcher, Job, Place, places
+
+# What the cells may use of the host's memory together; the rest is the runner's and the system's.
+_MEMORY_SHARE = 0.9
+
+# How often the watchdog looks.
+_WATCH_SECONDS = 0.5
+
+# An engine that restarts is back within this time, or the run ends.
+_ENGINE_SECONDS = 180.0
+
+# A cell that an engine's restarts have cut off so often is not tried again.
+_ATTEMPTS = 3
+
+# A GPU counts as cool again within so many degrees of what it was at the start; and no cell waits longer for it than this.
+_COOL_CELSIUS = 3.0
+_COOL_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    job: Job
+    status: str
+    reason: str | None
+    wall_seconds: float
+
+
+class Observer(Protocol):
+    """Is told what happens, from the threads of the cells."""
+
+    def preparing(self, image: str, line: str) -> None: ...
+
+    def started(self, job: Job) -> None: ...
+
+    def told(self, job: Job, event: Mapping[str, Any]) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
+    """The part of the machine that a job on these places has: their CPUs, their share of memory, from the nodes near them.
+
+    GPU cells and CPU cells never run at once (Matrix.run drains one kind before the other): a CPU cell would take the GPU cells' cores.
+    """
+    memory = int(_MEMORY_SHARE * machine.cpu.memory_bytes)
+    if chosen[0].kind == "cpu":
+        return Slot("cpu", (), machine.cpu.cpus, memory)
+    gpus = {gpu.uuid: gpu for gpu in machine.gpus}
+    used = [gpus[place.uuid] for place in chosen]
+    cpus = tuple(sorted({cpu for gpu in used for cpu in _share(machine, gpu)}))
+    nodes = {gpu.numa_node for gpu in used}
+    known = nodes <= set(machine.cpu.memory_nodes) and len(machine.cpu.memory_nodes) > 1
+    boards = len({gpu.board for gpu in machine.gpus})
+    where = tuple(sorted(node for node in nodes if node is not None)) if known else ()
+    return Slot("cuda", tuple(gpu.uuid for gpu in used), cpus, len(used) * (memory // boards), where)
+
+
+def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:
+    """The CPUs of one GPU: its part of those near it, divided among the GPUs that are near the same ones."""
+    boards = list(dict.fromkeys(each.board for each in machine.gpus if each.cpus == gpu.cpus))
+    share = max(1, len(gpu.cpus) // len(boards))
+    number = boards.index(gpu.board)
+    return gpu.cpus[number * share : (number + 1) * share] or gpu.cpus
+
+
+@dataclass
+class Matrix:
+    """The running of one matrix. `seconds` says about how long a cell takes."""
+
+    site: Site
+    machine: Machine
+    observer: Observer
+    seconds: Callable[[Cell], float]
+    cool_down: GpuSampler | None = None  # asked for temperatures before a cell starts; None: nobody waits
+    outcomes: list[Outcome] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)  # UUIDs of the GPUs that fell off the bus
+    _active: dict[Job, Attempt] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _tries: dict[Job, int] = field(default_factory=dict)
+    _start_celsius: dict[str, float] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _engine_lock: threading.Lock = field(default_factory=threading.Lock)
+    _broken: BaseException | None = None
+
+    def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
+        """Make the images ready, before anything is measured; (ready ones, the others' reasons).
+
+        Raises EngineError where the engine went down and stays away.
+        """
+        ready: dict[str, Prepared] = {}
+        failed: dict[str, str] = {}
+        for image in images:
+            if self._stopped.is_set():
+                break
+            for _ in range(_ATTEMPTS):
+                try:
+                    ready[image.name] = self.site.engine.prepare(image, partial(self.observer.preparing, image.name))
+                    break
+                except EngineGoneError as error:
+                    gone = failed[image.name] = str(error)
+                except EngineError as error:
+                    failed[image.name] = str(error)
+                    break
+                self._wait_for_engine(gone)  # where it stays away the run ends, and --resume makes the image
+        return ready, {name: why for name, why in failed.items() if name not in ready}
+
+    def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
+        """Run the jobs; returns when all have ended or stop() was called. Raises what broke the store."""
+        for kind in ("cuda", "cpu"):
+            there = places(self.machine, kind)
+            of_kind = [job for job in jobs if job.cell.device_kind == kind]
+            self._remember_temperatures(there)
+            try:
+                self._drain(Dispatcher(of_kind, there, self.seconds), ready)
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                for thread in self._threads:
+                    thread.join()
+            if self._broken:
+                raise self._broken
+
+    def _drain(self, dispatcher: Dispatcher, ready: Mapping[str, Prepared]) -> None:
+        """Start what can start, watch what runs, until nothing is left."""
+        with self._changed:
+            while not self._stopped.is_set():
+                for job in dispatcher.without_devices():
+                    self.fail(job, "gpu-lost", "every GPU that it could run on has fallen off the bus")
+                while found := dispatcher.next(time.monotonic()):
+                    self._start(dispatcher, *found, ready)
+                if not self._active:
+                    return
+                self._changed.wait(_WATCH_SECONDS)  # with a limit: one without would hold back Ctrl-C
+                for attempt in list(self._active.values()):
+                    attempt.watch(time.monotonic())
+
+    def _start(self, dispatcher: Dispatcher, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
+        slot = slot_of(self.machine, chosen)
+        boards = [place.board for place in chosen if place.kind == "cuda"]
+        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.told, job))
+        self._active[job] = attempt
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=self._work, args=(dispatcher, attempt, ready[job.cell.image]))
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, dispatcher: Dispatcher, attempt: Attempt, prepared: Prepared) -> None:
+        """One attempt, in a thread of its own; then its devices are free for the next."""
+        again = False
+        try:
+            try:
+                self._cool(attempt.boards)
+                again = not self._stopped.is_set() and self._attempt(attempt, prepared)
+            except EngineError as error:
+                again = self._after_engine_error(attempt, error)
+        except BaseException as error:  # told by run_jobs in the main thread
+            self._broken = error
+            self.stop()
+        with self._changed:
+            if attempt.lost and attempt.lost not in self.lost:
+                self.lost.append(attempt.lost)
+                dispatcher.lost(attempt.lost)
+            del self._active[attempt.job]
+            dispatcher.ended(attempt.job)
+            if again:
+                dispatcher.put_back(attempt.job)
+            self._changed.notify_all()
+
+    def _attempt(self, attempt: Attempt, prepared: Prepared) -> bool:
+        """Run it and tell how it ended; True when it is to be tried again, on another GPU than the one that it lost."""
+        self.observer.started(attempt.job)
+        if ended := attempt.run(prepared):
+            self._tell(Outcome(attempt.job, *ended))
+            return False
+        return attempt.lost is not None and not attempt.stopped
+
+    def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
+        """Whether the job is to be tried again, since it was not to blame; else its row says what happened."""
+        job = attempt.job
+        if isinstance(error, EngineGoneError) and not self._stopped.is_set():
+            self._wait_for_engine(str(error))
+            self._tries[job] = self._tries.get(job, 1) + 1
+            if self._tries[job] <= _ATTEMPTS:
+                return True
+        elif attempt.boards and (lost := lost_board(attempt.boards)):
+            attempt.lost = lost
+            return True
+        if not self._stopped.is_set():
+            self.fail(job, "engine", str(error))
+        return False
+
+    def _wait_for_engine(self, reason: str) -> None:
+        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it stays away."""
+        with self._engine_lock:  # one thread waits for all
+            end = time.monotonic() + _ENGINE_SECONDS
+            while gone := self._gone():
+                if time.monotonic() >= end:
+                    raise EngineError(f"{reason}; {gone}, and it did not come back; start it, then --resume")
+                if self._stopped.wait(1.0):
+                    return
+
+    def _gone(self) -> str | None:
+        """Why the engine does not answer; None where it does, and what it left behind is cleared up."""
+        try:
+            gone = self.site.engine.unavailable()
+            if gone is None:
+                self.site.engine.sweep()
+        except EngineGoneError as error:  # it went down between the two, as one that is restarting does
+            return str(error)
+        return gone
+
+    def stop(self) -> None:
+        """End every running cell at once and start no more. What they measured so far is not a finished repeat."""
+        self._stopped.set()
+        for attempt in list(self._active.values()):
+            attempt.stop()
+
+    def fail(self, job: Job, kind: str, reason: str) -> None:
+        """Store a job that could not be run."""
+        row = asdict(job.cell) | {
+            "status": "failed",
+            "error_kind": kind,
+            "reason": reason,
+            "hint": known_messages.hint(kind, reason),
+            "engine": self.site.engine.name,
+        }
+        self.site.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
+        self._tell(Outcome(job, "failed", reason, 0.0))
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.observer.ended(outcome)
+
+    def _remember_temperatures(self, there: Sequence[Place]) -> None:
+        if self.cool_down is None:
+            return
+        for place in there:
+            celsius = self.cool_down.temperature(place.board) if place.kind == "cuda" else None
+            if celsius is not None:
+                self._start_celsius[place.board] = celsius
+
+    def _cool(self, boards: Sequence[str]) -> None:
+        """Wait until the GPUs are as cool as they were at the start of the run, or long enough."""
+        end = time.monotonic() + _COOL_SECONDS
+        while self.cool_down is not None and time.monotonic() < end and not self._stopped.is_set():
+            now = {board: self.cool_down.temperature(board) for board in boards if board in self._start_celsius}
+            if all(c is None or c <= self._start_celsius[board] + _COOL_CELSIUS for board, c in now.items()):
+                return
+            self._stopped.wait(1.0)

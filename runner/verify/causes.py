@@ -1,0 +1,276 @@
+"""Why a cell falls short: likely causes, each with the evidence that was seen and what to do about it. Pure.
+
+A cause is named only where a fact shows it; what no fact shows is not guessed. Facts are the cell's environment event, its
+ceilings, the telemetry of its run where there is some, and the same of the reference. The surest stand first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reports.text import percent
+from runner.verify.ceilings import Ceilings, best, busy
+from runner.verify.references.facts import Facts
+from runner.verify.references.telemetry import Telemetry
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One likely cause."""
+
+    name: str
+    evidence: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that is known of a cell that is looked into, and of its reference."""
+
+    facts: Facts
+    ceilings: Ceilings | None = None
+    reference: Facts | None = None
+    reference_ceilings: Ceilings | None = None
+    telemetry: Telemetry | None = None
+    reference_telemetry: Telemetry | None = None
+    machine_gpus: int = 0
+    failure: str = ""  # the cell's reason, where it failed
+    error_kind: str = ""
+    first_step_seconds: float | None = None
+    shift_ratio: float | None = None  # by what the level rose midway, where it did
+
+
+# Rates of windows scatter by a few percent on a shared machine; a part below this is no noise.
+_SHORT = 0.92
+
+# A tenth of the time throttled is what a steady gap of a percent or two needs.
+_THROTTLED = 0.1
+
+
+def causes(case: Case) -> list[Cause]:
+    """Every cause that a fact shows."""
+    return [cause for look in _LOOKS for cause in look(case)]
+
+
+def _cpu_only(case: Case) -> Iterator[Cause]:
+    """No CUDA in the framework, on a machine with GPUs."""
+    version = case.facts.framework_version or ""
+    refused = case.facts.device_kind == "cuda" and case.error_kind == "unsupported"
+    no_cuda = "+cpu" in version or "CUDA None" in case.failure
+    if (refused and no_cuda) or (case.machine_gpus and case.facts.device_kind == "cpu" and "+cpu" in version):
+        yield Cause(
+            "CPU-only build",
+            f"{case.facts.framework} {version or '(its version was not told)'} is built without CUDA, and the machine has "
+            f"{case.machine_gpus or 'a'} GPU{'s' if case.machine_gpus > 1 else ''}",
+            "install the build with CUDA: the index or package name says which (cu128, cuda12, -gpu)",
+        )
+    elif refused:
+        yield Cause(
+            "the framework finds no GPU",
+            f"it says: {case.failure[:200]}",
+            "compare the driver with the CUDA of the build (nvidia-smi), and look at CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _tf32(case: Case) -> Iterator[Cause]:
+    for name, value in sorted(case.facts.settings.items()):
+        other = case.reference.settings.get(name) if case.reference else None
+        wanted = case.facts.precision == "tf32" or other is True
+        if "tf32" in name and value is False and wanted:
+            why = "the precision asked for is tf32" if case.facts.precision == "tf32" else "it is on in the reference"
+            yield Cause(
+                "TF32 is off",
+                f"{name} reads back as off, and {why}",
+                "switch it on, or unset what switches it off (NVIDIA_TF32_OVERRIDE=0, a call in a start-up file)",
+            )
+
+
+def _cudnn(case: Case) -> Iterator[Cause]:
+    if case.facts.device_kind == "cuda" and case.facts.cuda_version and case.facts.cudnn_version in (None, "none"):
+        yield Cause(
+            "no cuDNN",
+            f"{case.facts.framework} has CUDA {case.facts.cuda_version} and tells no cuDNN",
+            "install the cuDNN that the build was made for; convolutions and recurrent layers fall back without it",
+        )
+
+
+# The first CUDA release that compiles for a capability (release notes of those versions): older ones leave PTX to the driver.
+_FIRST_CUDA = {
+    "7.0": (9, 0),
+    "7.5": (10, 0),
+    "8.0": (11, 0),
+    "8.6": (11, 1),
+    "8.9": (11, 8),
+    "9.0": (11, 8),
+    "10.0": (12, 8),
+    "12.0": (12, 8),
+}
+
+
+def _ptx(case: Case) -> Iterator[Cause]:
+    capability, cuda = case.facts.compute_capability, case.facts.cuda_version
+    first = _FIRST_CUDA.get(capability or "")
+    if first is None or not cuda or tuple(int(part) for part in re.findall(r"\d+", cuda)[:2]) >= first:
+        return
+    took = f"; its first step took {case.first_step_seconds:.1f} s" if case.first_step_seconds else ""
+    yield Cause(
+        "a CUDA older than the GPU",
+        f"compute capability {capability} came with CUDA {first[0]}.{first[1]}, and the build has CUDA {cuda}: the driver compiles "
+        f"PTX at the start, where there is any{took}",
+        f"install a build for CUDA {first[0]}.{first[1]} or later",
+    )
+
+
+def _threads(case: Case) -> Iterator[Cause]:
+    usable, machine = case.facts.cpu_count, case.facts.machine_cpus
+    before = case.reference.cpu_count if case.reference else None
+    most = max(filter(None, (machine, before)), default=None)
+    if usable and most and usable < most:
+        whose = "the reference had" if before == most and machine != most else "the machine has"
+        yield Cause(
+            "fewer CPUs",
+            f"the cell might use {usable} CPU{'s' if usable > 1 else ''}, and {whose} {most}",
+            "look for taskset, cpuset, a CPU quota of the container or the job's request, and lift it",
+        )
+    threads = _number(case.facts.settings.get("threads"))
+    other = _number(case.reference.settings.get("threads")) if case.reference else None
+    wanted = other if other is not None else usable
+    if threads and wanted and threads < wanted and threads < (usable or wanted):
+        yield Cause(
+            "fewer threads",
+            f"{case.facts.framework} computes with {threads:.0f} thread{'s' if threads > 1 else ''}, where {wanted:.0f} may be used",
+            "look for OMP_NUM_THREADS, MKL_NUM_THREADS or a call that sets threads, and leave them out",
+        )
+
+
+def _debug(case: Case) -> Iterator[Cause]:
+    version = case.facts.framework_version or ""
+    if re.search(r"(debug|\bdbg\b)", version, re.IGNORECASE) or (case.ceilings and case.ceilings.debug):
+        yield Cause(
+            "a debug build",
+            f"{case.facts.framework} {version} or its Python was built for debugging",
+            "install the release build",
+        )
+
+
+def _settings(case: Case) -> Iterator[Cause]:
+    """Switches that were on in the reference and are off here."""
+    for name, value in sorted(case.facts.settings.items()):
+        before = case.reference.settings.get(name) if case.reference else None
+        if before is True and value is False and "tf32" not in name:
+            yield Cause(f"{name} is off", f"{name} reads back as off; it is on in the reference", "switch it on")
+
+
+def _busy(case: Case) -> Iterator[Cause]:
+    found = case.ceilings
+    if found and busy(found):
+        yield Cause(
+            "a busy machine",
+            f"{found.load:.1f} processes were running on {found.cpus} CPUs before the measurement began",
+            "stop what else runs (top), or measure when the machine is idle",
+        )
+    others = case.facts.device.get("foreign_processes")
+    if others:
+        yield Cause(
+            "a busy GPU",
+            f"{others} other process{'es' if others != 1 else ''} computed on the GPU when the run began",
+            "find them with nvidia-smi, and wait for them or stop them",
+        )
+
+
+def _throttled(case: Case) -> Iterator[Cause]:
+    fixes = {
+        "power": "raise the power limit (nvidia-smi -pl) or the supply; compare it with the reference's",
+        "heat": "look at fans, inlet temperature and neighbours in the chassis",
+    }
+    seen, before = (one or Telemetry() for one in (case.telemetry, case.reference_telemetry))
+    for reason, share in sorted(seen.throttled.items(), key=lambda pair: -pair[1]):
+        # A GPU at its power limit may be at its work: what the reference had as well explains nothing.
+        if share - before.throttled.get(reason, 0.0) >= _THROTTLED:
+            fix = fixes.get(reason, "nvidia-smi -q -d PERFORMANCE tells what holds the clocks")
+            yield Cause(
+                f"throttled by {reason}", f"its clocks were held back by {reason} {per_cent(share)} of the time", fix
+            )
+    clock, usual = seen.sm_megahertz, before.sm_megahertz
+    if clock and usual and clock < 0.97 * usual:
+        yield Cause(
+            "a lower clock",
+            f"its median clock was {clock:.0f} MHz, and {usual:.0f} MHz in the reference: that alone may take "
+            f"{usual / clock:.2f} times as long",
+            "look at application clocks (nvidia-smi -q -d CLOCK), power limit and heat",
+        )
+
+
+def _pcie(case: Case) -> Iterator[Cause]:
+    width, most = _number(case.facts.device.get("pcie_width_now")), _number(case.facts.device.get("pcie_width"))
+    if width and most and width < most:
+        yield Cause(
+            "a narrow PCIe link",
+            f"the link runs at x{width:.0f} of the x{most:.0f} that the board has",
+            "seat the board again, or use a slot with all lanes; look for a riser or bifurcation",
+        )
+
+
+def _power_limit(case: Case) -> Iterator[Cause]:
+    limit = _number(case.facts.device.get("power_limit_watts"))
+    before = _number(case.reference.device.get("power_limit_watts")) if case.reference else None
+    if limit and before and limit < 0.98 * before:
+        yield Cause(
+            "a lower power limit",
+            f"its power limit is {limit:.0f} W, and {before:.0f} W in the reference",
+            "nvidia-smi -pl raises it, where the board and its supply allow",
+        )
+
+
+def _ceilings(case: Case) -> Iterator[Cause]:
+    """What can be done at best here, beside what could be done where the reference was measured."""
+    here, there = case.ceilings, case.reference_ceilings
+    if not here or not there or busy(here) or busy(there):  # beside other work a rate says nothing of the machine
+        return
+    product = best(here.numpy.matmul_flops) / best(there.numpy.matmul_flops)
+    if here.framework and there.framework:
+        own = best(here.framework.matmul_flops) / best(there.framework.matmul_flops)
+        # On a CPU NumPy's product shows the machine, so only what the framework lost beside it is the framework's.
+        if own < _SHORT and (case.facts.device_kind == "cuda" or own / product < _SHORT):
+            yield Cause(
+                "a slow matrix product",
+                f"{case.facts.framework}'s own reaches {per_cent(own)} of the reference's rate"
+                + ("" if case.facts.device_kind == "cuda" else f", NumPy's {per_cent(product)}"),
+                "look at the BLAS that the framework is linked to, its build, and what patches it",
+            )
+    yield from _slower("a slower core", "one core's arithmetic", here, there, "core_operations",
+                       "look at the CPU's frequency governor and limits, and for a neighbour on the same core")  # fmt: skip
+    yield from _slower("slower memory", "copying memory", here, there, "copy_bytes",
+                       "look at the memory channels in use, and for a neighbour that uses them")  # fmt: skip
+
+
+def _slower(name: str, what: str, here: Ceilings, there: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
+    share = best(getattr(here.numpy, rate)) / best(getattr(there.numpy, rate))
+    if share < _SHORT:
+        yield Cause(name, f"{what} reaches {per_cent(share)} of the reference's rate", fix)
+
+
+def _unsteady(case: Case) -> Iterator[Cause]:
+    if case.shift_ratio and case.shift_ratio > 1:
+        yield Cause(
+            "it slowed down midway",
+            f"from a window on every step took {per_cent(case.shift_ratio - 1)} longer",
+            "look for heat, a power limit, or something that began to run beside it",
+        )
+
+
+_LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
+    _cpu_only, _cudnn, _tf32, _ptx, _debug, _threads, _pcie, _power_limit, _throttled, _busy, _settings, _ceilings, _unsteady,
+)  # fmt: skip
+
+
+def per_cent(share: float, digits: int = 2) -> str:
+    """A share for a terminal and a log: with a plain space, where a page has one that does not break."""
+    return percent(share, digits).replace("\u00a0", " ")
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,109 @@
+"""What an environment can do at best, measured there and then, before its cells: the probe, started by any engine."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.catalog.images import PROJECT
+from runner.engines.base import Engine, EngineError, Prepared, Slot
+
+PROBE = PROJECT / "bench" / "ceilings.py"
+
+_LIMIT_SECONDS = 120.0
+_MAX_BYTES = 64 * 1024
+
+Rate = Annotated[float, Field(gt=0, lt=1e19, allow_inf_nan=False)]
+Rates = Annotated[tuple[Rate, ...], Field(min_length=3, max_length=100)]
+
+
+class CeilingsError(Exception):
+    """The ceilings could not be measured; the message says why."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NumpyRates(_Frozen):
+    """Windows of NumPy's rates on the CPU, a second."""
+
+    matmul_flops: Rates  # float32, 1024 x 1024
+    copy_bytes: Rates  # read and written
+    core_operations: Rates  # square roots of one core, in its cache: moves with its clock
+
+
+class FrameworkRates(_Frozen):
+    """Windows of the framework's rates on the cell's device, a second."""
+
+    matmul_flops: Rates
+    copy_bytes: Rates
+    launches: Rates  # of the smallest operation
+
+
+class Ceilings(_Frozen):
+    """What one environment reached."""
+
+    load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None  # runnable processes before the probe
+    cpus: Annotated[int, Field(ge=1, le=100_000)] | None  # of the machine, whoever may use them
+    debug: bool
+    numpy: NumpyRates
+    framework: FrameworkRates | None
+
+
+def best(rates: Sequence[float]) -> float:
+    """The rate that stands for the windows: the highest, since whatever else runs can only take away from a ceiling."""
+    return max(rates)
+
+
+def busy(found: Ceilings) -> bool:
+    """Whether more ran on the machine before the probe than the runner itself and half of the CPUs can bear."""
+    return found.load is not None and found.cpus is not None and found.load - 1 > 0.5 * found.cpus
+
+
+def measure(
+    engine: Engine, prepared: Prepared, framework: str, precision: str, slot: Slot, label: str, cache: Path
+) -> Ceilings:
+    """Run the probe where the cells will run. Raises CeilingsError."""
+    probe = replace(prepared, command=(prepared.command[0], "-c", PROBE.read_text(encoding="utf-8")))
+    try:
+        running = engine.start(probe, [framework, slot.device_kind, precision], slot, label, None, cache)
+    except EngineError as error:
+        raise CeilingsError(str(error)) from error
+    timer = threading.Timer(_LIMIT_SECONDS, running.stop)
+    timer.daemon = True
+    timer.start()
+    printed = b""
+    try:
+        for chunk in running.events():
+            printed += chunk
+            if len(printed) > _MAX_BYTES:
+                running.stop()
+                break
+        ended = running.wait()
+    except BaseException:  # Ctrl-C: the probe must not stay behind
+        with contextlib.suppress(EngineError):
+            running.stop()
+            running.wait()
+        raise
+    finally:
+        timer.cancel()
+    if ended.code != 0 or len(printed) > _MAX_BYTES:
+        last = ended.log_tail.strip().splitlines()[-1:] or ["it says nothing"]
+        raise CeilingsError(f"the probe ended with exit code {ended.code}: {last[0][:300]}")
+    return parse(printed)
+
+
+def parse(text: bytes | str) -> Ceilings:
+    """The probe's line, or a stored one. Raises CeilingsError."""
+    try:
+        return Ceilings.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CeilingsError(f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}") from None

@@ -1,0 +1,167 @@
+"""What is known of a measured cell beside its times: what decides whether two cells may be compared, and what may explain a gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from reports.data.model import Cell
+
+Text = Annotated[str, Field(max_length=300)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Scalars = Annotated[dict[Text, bool | int | Finite | Text | None], Field(max_length=200)]
+
+
+class Facts(BaseModel):
+    """One cell's facts. None or an empty map: it was not told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # what is computed: never compared with anything else
+    workload: Text
+    framework: Text
+    mode: Text
+    precision: Text
+    preset: Text
+    batch: int
+    devices: int
+    device_kind: Text
+    scaling: Text = ""  # of several devices: which batch stays
+    variant: Text
+    # the machine
+    device_model: Text
+    compute_capability: Text | None
+    device_memory_bytes: int | None
+    cpu_model: Text | None
+    cpu_count: int | None  # those that the cell might use
+    machine_cpus: int | None  # those that the machine has, where the probe told
+    device: Scalars  # what the runner's host told of the GPU: power limit, PCIe, ECC, MIG, clocks
+    # the software
+    framework_version: Text | None
+    python_version: Text | None
+    cuda_version: Text | None
+    cudnn_version: Text | None
+    driver_version: Text | None
+    data_source: Text | None
+    bench_sha256: Text | None
+    settings: Scalars  # as the framework itself reads them back
+    # where it came from
+    image: Text
+    engine: Text
+    lock_sha256: Text | None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `scaling` where there is none, so that references saved before there was one keep their digests."""
+        found: dict[str, Any] = dump(self)
+        return {name: value for name, value in found.items() if value or name != "scaling"}
+
+    @property
+    def name(self) -> str:
+        """The cell for a person."""
+        mode = "" if self.mode == "default" else f" {self.mode}"
+        return f"{self.framework}{mode} {self.workload} {self.precision}"
+
+
+# Of a GPU as the host tells it: these name the one device, and say nothing about another of its model.
+_OF_ONE_DEVICE = {
+    *("index", "uuid", "board", "instance", "pci", "pci_bus_id", "numa_node", "cpus", "free_bytes"),
+    *("model", "compute_capability", "memory_bytes", "driver"),  # facts of their own
+}
+
+
+def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
+    """The facts of a stored cell. Texts are cut to what a reference keeps."""
+    environment, row = cell.environment, cell.row
+    host, device = _map(environment.get("host")), _map(environment.get("device"))
+    return Facts(
+        workload=_text(cell.key.workload),
+        framework=_text(cell.framework),
+        mode=_text(cell.mode),
+        precision=_text(cell.key.precision),
+        preset=_text(cell.key.preset),
+        batch=cell.key.batch,
+        devices=cell.key.devices,
+        scaling=cell.key.scaling,
+        device_kind=_text(cell.key.device_kind),
+        variant=_text(cell.variant[0]),
+        device_model=_text(cell.key.device_model),
+        compute_capability=_maybe(row.get("compute_capability")),
+        device_memory_bytes=_whole(device.get("memory_bytes")),
+        cpu_model=_maybe(host.get("cpu_model")),
+        cpu_count=_whole(host.get("cpu_count")),
+        machine_cpus=machine_cpus,
+        device=_scalars(_host_device(cell, manifest), _OF_ONE_DEVICE),
+        framework_version=_maybe(row.get("framework_version")),
+        python_version=_maybe(row.get("python_version")),
+        cuda_version=_maybe(row.get("cuda_version")),
+        cudnn_version=_maybe(row.get("cudnn_version")),
+        driver_version=_maybe(row.get("driver_version") or _host_device(cell, manifest).get("driver")),
+        data_source=_maybe(row.get("data_source")),
+        bench_sha256=_maybe(row.get("bench_sha256")),
+        settings=_scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),
+        image=_text(cell.image),
+        engine=_text(cell.engine),
+        lock_sha256=_maybe(row.get("lock_sha256")),
+    )
+
+
+def _host_device(cell: Cell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
+    uuids = cell.row.get("device_uuids")
+    wanted = {str(uuid).lower().removeprefix("gpu-") for uuid in (uuids if uuids is not None else ())}
+    for entry in manifest.get("devices") or ():
+        if isinstance(entry, dict) and str(entry.get("uuid", "")).lower().removeprefix("gpu-") in wanted:
+            others = entry.get("processes")
+            return entry | {"foreign_processes": len(others)} if isinstance(others, (list, tuple)) else entry
+    return {}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return str(value)[:300]
+
+
+def _maybe(value: object) -> str | None:
+    return None if value is None or value == "" else _text(value)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+
+
+def _scalars(found: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
+    """The entries that are plain values, at most 200."""
+    kept = {
+        _text(name): _text(value) if isinstance(value, str) else value
+        for name, value in found.items()
+        if name not in without and (value is None or isinstance(value, (bool, int, float, str)))
+    }
+    finite = {name: v for name, v in kept.items() if not (isinstance(v, float) and not math.isfinite(v))}
+    return dict(list(finite.items())[:200])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact in which a cell and its reference differ."""
+
+    name: str
+    measured: object
+    reference: object
+
+    def __str__(self) -> str:
+        return f"{self.name} {_said(self.measured)} (reference {_said(self.reference)})"
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return "not told"
+    text = str(value)
+    return text[:12] if len(text) == 64 else text  # a digest
