@@ -2,7 +2,7 @@
 
 here <- dirname(normalizePath(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])))
 folder <- file.path(here, "..", "..", "bench", "frameworks", "r_keras")
-source(file.path(folder, "modules.R"))
+source(file.path(folder, "_modules.R"))
 source(file.path(here, "examples", "r_keras.R"))
 
 invisible(sys$path$insert(0L, here))

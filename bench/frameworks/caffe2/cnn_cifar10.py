@@ -7,7 +7,7 @@ exhaustive_search); a mini-batch is fed to two blobs.
 import numpy as np
 from caffe2.python import brew
 
-from bench.frameworks.caffe2.loop import Trained
+from bench.frameworks.caffe2._loop import Trained
 from bench.workloads.cnn_cifar10 import PARAMETERS
 
 NAMES = [spec.name for spec in PARAMETERS]

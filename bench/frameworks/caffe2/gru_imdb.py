@@ -9,7 +9,7 @@ import math
 import numpy as np
 from caffe2.python import gru_cell
 
-from bench.frameworks.caffe2.loop import Trained
+from bench.frameworks.caffe2._loop import Trained
 
 # gru_cell's own blobs: one product for the input, one for each gate of the state
 GATES = ("gru/reset_gate_t", "gru/update_gate_t", "gru/output_gate_t")

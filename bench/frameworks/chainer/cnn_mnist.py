@@ -7,7 +7,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from bench.frameworks.chainer.mnist import Trained
+from bench.frameworks.chainer._mnist import Trained
 
 
 class Network(chainer.Chain):

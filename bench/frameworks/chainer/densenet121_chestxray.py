@@ -11,8 +11,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
-from bench.frameworks.chainer.adam import Adam
-from bench.frameworks.chainer.pictures import Trained
+from bench.frameworks.chainer._adam import Adam
+from bench.frameworks.chainer._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32

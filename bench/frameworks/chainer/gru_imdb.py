@@ -9,7 +9,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from bench.frameworks.chainer.adam import Adam
+from bench.frameworks.chainer._adam import Adam
 from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
 

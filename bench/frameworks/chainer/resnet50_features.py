@@ -9,8 +9,8 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from bench.frameworks.chainer._weights import fill
 from bench.frameworks.chainer.framework import place, to_device, to_host
-from bench.frameworks.chainer.weights import fill
 
 # torchvision's word for a vector of a normalisation -> Chainer's
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}

@@ -9,7 +9,7 @@ import chainer.functions as F
 import chainer.links as L
 
 from bench.frameworks.chainer import resnet50_features
-from bench.frameworks.chainer.pictures import Trained
+from bench.frameworks.chainer._pictures import Trained
 
 
 class Network(resnet50_features.Network):

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import cntk as C
 
-from bench.frameworks.cntk.loop import Trained
+from bench.frameworks.cntk._loop import Trained
 
 CONVOLUTIONS = (("conv1", 3, 50), ("conv2", 50, 50), ("conv3", 50, 100), ("conv4", 100, 100))
 DENSE = (("dense1", 6400, 512), ("dense2", 512, 10))

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 import cntk as C
 
-from bench.frameworks.cntk.loop import Trained
+from bench.frameworks.cntk._loop import Trained
 
 SHAPES = OrderedDict(
     [

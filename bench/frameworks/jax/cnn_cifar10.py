@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax import mixed
+from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -27,7 +27,7 @@ class Network(nnx.Module):
         self.conv1, self.conv2 = conv(3, 50), conv(50, 50)
         self.conv3, self.conv4 = conv(50, 100), conv(100, 100)
         self.dense1 = nnx.Linear(6400, 512, dtype=dtype, rngs=rngs)
-        self.dense2 = nnx.Linear(512, 10, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
+        self.dense2 = nnx.Linear(512, 10, dtype=dtype, dot_general=_mixed.logits_product, rngs=rngs)
         self.dropout1, self.dropout2, self.dropout3 = nnx.Dropout(0.25), nnx.Dropout(0.25), nnx.Dropout(0.5)
 
     def __call__(self, x, rngs=None):
@@ -55,8 +55,8 @@ optimizer = optax.sgd(learning_rate=0.01, momentum=0.9)
 class Training:
     def __init__(self, setup):
         self.key = jax.random.key(setup.seed) if setup.training else None
-        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
-        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
+        self.optimizer = _mixed.optimizer(setup, optimizer)
         self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y, key):
@@ -66,7 +66,7 @@ class Training:
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y, key):
-        return mixed.value_and_grad(self.loss, state)(parameters, x, y, key)
+        return _mixed.value_and_grad(self.loss, state)(parameters, x, y, key)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
     def train_step(self, parameters, state, key, x, y):
@@ -101,7 +101,7 @@ class Training:
         return started(loss)
 
     def skipped(self):
-        return mixed.skipped(self.state)
+        return _mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

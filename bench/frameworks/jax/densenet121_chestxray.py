@@ -9,7 +9,7 @@ import jax
 import optax
 from flax import nnx
 
-from bench.frameworks.jax.pictures import Trained
+from bench.frameworks.jax._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32

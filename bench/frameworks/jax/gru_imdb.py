@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax import mixed
+from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
 UNITS = 100
@@ -59,7 +59,7 @@ class Network(nnx.Module):
     def __init__(self, rngs, dtype):
         self.embedding = nnx.Embed(30000, 125, dtype=dtype, rngs=rngs)
         self.gru = GRU(125, UNITS, rngs)  # computes in the type of its input
-        self.dense = nnx.Linear(UNITS, 2, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
+        self.dense = nnx.Linear(UNITS, 2, dtype=dtype, dot_general=_mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         return self.dense(self.gru(self.embedding(x.T)))  # C5: the state after position 150, padding included
@@ -70,8 +70,8 @@ optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant 
 
 class Training:
     def __init__(self, setup):
-        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
-        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
+        self.optimizer = _mixed.optimizer(setup, optimizer)
         self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y):
@@ -80,7 +80,7 @@ class Training:
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y):
-        return mixed.value_and_grad(self.loss, state)(parameters, x, y)
+        return _mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
@@ -113,7 +113,7 @@ class Training:
         return started(loss)
 
     def skipped(self):
-        return mixed.skipped(self.state)
+        return _mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

@@ -6,14 +6,14 @@ optimiser state. Flax keeps a Linear's weight as (in, out).
 
 from flax import nnx
 
-from bench.frameworks.jax import mixed
-from bench.frameworks.jax.mnist import Trained
+from bench.frameworks.jax import _mixed
+from bench.frameworks.jax._mnist import Trained
 
 
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
         self.dense1 = nnx.Linear(784, 32, dtype=dtype, rngs=rngs)
-        self.dense2 = nnx.Linear(32, 10, dtype=dtype, dot_general=mixed.logits_product, rngs=rngs)
+        self.dense2 = nnx.Linear(32, 10, dtype=dtype, dot_general=_mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         return self.dense2(nnx.relu(self.dense1(x)))
@@ -23,7 +23,7 @@ class Training(Trained):
     LAYERS = ("dense1", "dense2")
 
     def __init__(self, setup):
-        super().__init__(setup, Network(nnx.Rngs(setup.seed), mixed.dtype(setup)))
+        super().__init__(setup, Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
 
     def inputs(self, x, y):
         return super().inputs(x.reshape(len(x), 784), y)

@@ -10,7 +10,7 @@ import optax
 from flax import nnx
 
 from bench.frameworks.jax import resnet50_features
-from bench.frameworks.jax.pictures import Trained
+from bench.frameworks.jax._pictures import Trained
 from bench.frameworks.jax.resnet50_features import ATTRIBUTES
 
 

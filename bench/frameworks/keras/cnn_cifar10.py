@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from bench.frameworks.keras import loops, mixed
+from bench.frameworks.keras import _loops, _mixed
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -50,11 +50,11 @@ class Training:
         self.channels_first = keras.config.image_data_format() == "channels_first"
         self.network = network(setup.seed)
         # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
-        self.optimizer = mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
+        self.optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self.loop = loops.make(self.network, loss, self.optimizer, setup.training)
+        self.loop = _loops.make(self.network, loss, self.optimizer, setup.training)
 
     def load(self, parameters):
         for name in LAYERS:

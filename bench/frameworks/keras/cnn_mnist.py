@@ -7,7 +7,7 @@ layer's weights are permuted instead of its input.
 import keras
 from keras import layers
 
-from bench.frameworks.keras.mnist import Trained
+from bench.frameworks.keras._mnist import Trained
 
 
 def network(first):

@@ -8,16 +8,16 @@ keras.applications.DenseNet121, which is this network but for its epsilon of 1.0
 import keras
 from keras import layers
 
-from bench.frameworks.keras import images
-from bench.frameworks.keras.adam import Adam
-from bench.frameworks.keras.pictures import Trained, own
+from bench.frameworks.keras import _images
+from bench.frameworks.keras._adam import Adam
+from bench.frameworks.keras._pictures import Trained, own
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
 
 
 def axis():
-    return 1 if images.channels_first() else -1
+    return 1 if _images.channels_first() else -1
 
 
 def normalised(x, name):

@@ -6,7 +6,7 @@ Idiomatic here: Dense keeps its weight as (in, out); the loss takes logits, so t
 import keras
 from keras import layers
 
-from bench.frameworks.keras.mnist import Trained
+from bench.frameworks.keras._mnist import Trained
 
 
 def network():

@@ -8,8 +8,8 @@ function without gradients (A21). The layout of images is the one its backend co
 import keras
 from keras import layers
 
-from bench.frameworks.keras import images
-from bench.frameworks.keras.pictures import own
+from bench.frameworks.keras import _images
+from bench.frameworks.keras._pictures import own
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
 
 
@@ -43,7 +43,7 @@ def network(channels_first, sides=SHAPE[1:]):
 
 class Inference:
     def __init__(self, setup):
-        self.network = network(images.channels_first())
+        self.network = network(_images.channels_first())
 
     def load(self, parameters):
         """A convolution has a kernel (kh, kw, in, out); a normalisation scale, bias, mean and variance, in this order."""
@@ -55,7 +55,7 @@ class Inference:
             self.network.get_layer(name).set_weights(found)
 
     def inputs(self, x):
-        return images.contiguous(x)
+        return _images.contiguous(x)
 
     def predict(self, x):
         return self.network.predict_on_batch(x)

@@ -7,13 +7,13 @@ statistics a tenth of the way, the variance biased. The layout of images is the 
 import keras
 from keras import layers
 
-from bench.frameworks.keras import images, resnet50_features
-from bench.frameworks.keras.momentum import Momentum
-from bench.frameworks.keras.pictures import Trained
+from bench.frameworks.keras import _images, resnet50_features
+from bench.frameworks.keras._momentum import Momentum
+from bench.frameworks.keras._pictures import Trained
 
 
 def network():
-    features = resnet50_features.network(images.channels_first(), (None, None))
+    features = resnet50_features.network(_images.channels_first(), (None, None))
     return keras.Model(features.input, layers.Dense(1000, name="fc")(features.output))
 
 

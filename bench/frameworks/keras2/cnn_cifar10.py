@@ -6,7 +6,7 @@ softmax layer that people put last would cost precision (A7).
 
 from keras import backend, layers, models, optimizers
 
-from bench.frameworks.keras2.loop import Trained
+from bench.frameworks.keras2._loop import Trained
 
 NAMES = [layer + end for layer in ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2") for end in (".w", ".b")]
 

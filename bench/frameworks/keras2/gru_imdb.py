@@ -7,8 +7,8 @@ takes the products of the three gates in one, which Theano gains by; in CNTK the
 import numpy as np
 from keras import backend, layers, models
 
-from bench.frameworks.keras2.adam import ExactAdam
-from bench.frameworks.keras2.loop import Trained
+from bench.frameworks.keras2._adam import ExactAdam
+from bench.frameworks.keras2._loop import Trained
 
 
 def network():

@@ -7,8 +7,8 @@ os.environ["KERAS_BACKEND"] = "jax"
 import keras  # noqa: E402
 
 from bench.frameworks.jax import framework as backend  # noqa: E402
+from bench.frameworks.keras import _mixed  # noqa: E402
 from bench.frameworks.keras import framework as shared  # noqa: E402
-from bench.frameworks.keras import mixed  # noqa: E402
 
 NAME = "keras_jax"
 
@@ -21,7 +21,7 @@ is_out_of_memory = backend.is_out_of_memory
 def configure(setup):
     """The backend's precision, threads and memory. XLA chooses its own layout for the kernels; this is the one that its documents use."""
     backend.configure(setup)
-    mixed.configure(setup)
+    _mixed.configure(setup)
     keras.config.set_image_data_format("channels_last")
 
 

@@ -6,8 +6,8 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras  # noqa: E402
 
+from bench.frameworks.keras import _mixed  # noqa: E402
 from bench.frameworks.keras import framework as shared  # noqa: E402
-from bench.frameworks.keras import mixed  # noqa: E402
 from bench.frameworks.tensorflow import framework as backend  # noqa: E402
 
 NAME = "keras_tensorflow"
@@ -21,7 +21,7 @@ is_out_of_memory = backend.is_out_of_memory
 def configure(setup):
     """The backend's precision, threads and memory. TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1)."""
     backend.configure(setup)
-    mixed.configure(setup)
+    _mixed.configure(setup)
     keras.config.set_image_data_format("channels_first" if backend.channels_first() else "channels_last")
 
 

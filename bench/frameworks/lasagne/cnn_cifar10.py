@@ -8,7 +8,7 @@ import theano.tensor as T
 from lasagne import layers, updates
 from lasagne.nonlinearities import identity, rectify
 
-from bench.frameworks.lasagne.loop import Trained
+from bench.frameworks.lasagne._loop import Trained
 
 NAMES = [layer + end for layer in ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2") for end in (".w", ".b")]
 

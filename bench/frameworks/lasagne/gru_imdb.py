@@ -10,7 +10,7 @@ import theano.tensor as T
 from lasagne import layers
 from lasagne.nonlinearities import identity
 
-from bench.frameworks.lasagne.loop import Trained
+from bench.frameworks.lasagne._loop import Trained
 
 GATES = ("resetgate", "updategate", "hidden_update")
 SIGNS = (1, -1, 1) * 3

@@ -12,7 +12,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 from mindspore import mint, nn  # noqa: E402
 
-from bench.frameworks.mindspore.loop import Trained  # noqa: E402
+from bench.frameworks.mindspore._loop import Trained  # noqa: E402
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 

@@ -6,7 +6,7 @@ which is the specification's own form.
 
 from mindspore import nn
 
-from bench.frameworks.mindspore.loop import Adam, Trained
+from bench.frameworks.mindspore._loop import Adam, Trained
 
 
 class Network(nn.Cell):

@@ -8,9 +8,9 @@ import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
+from bench.frameworks.mxnet._pool import MaxPool
 from bench.frameworks.mxnet.framework import contexts, kvstore
-from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
-from bench.frameworks.mxnet.pool import MaxPool
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 

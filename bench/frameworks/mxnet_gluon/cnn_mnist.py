@@ -6,9 +6,9 @@ loop asks for a value (B6), so the engine runs ahead. Pooling rounds down, so th
 
 from mxnet.gluon import nn
 
+from bench.frameworks.mxnet._pool import MaxPool
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet.pool import MaxPool
-from bench.frameworks.mxnet_gluon.mnist import Trained
+from bench.frameworks.mxnet_gluon._mnist import Trained
 
 
 class Training(Trained):

@@ -10,8 +10,8 @@ concatenations and other names.
 from mxnet import gluon
 from mxnet.gluon import nn
 
-import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
-from bench.frameworks.mxnet_gluon.pictures import Trained
+import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet_gluon._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32

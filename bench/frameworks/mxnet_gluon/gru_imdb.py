@@ -9,9 +9,9 @@ import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn, rnn
 
-import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet.framework import contexts, kvstore
-from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
 
 
 class Network(gluon.HybridBlock):

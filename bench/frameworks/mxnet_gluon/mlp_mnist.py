@@ -6,7 +6,7 @@ static_shape) turns the blocks into one graph with its memory planned once (B8).
 
 from mxnet.gluon import nn
 
-from bench.frameworks.mxnet_gluon.mnist import Trained
+from bench.frameworks.mxnet_gluon._mnist import Trained
 
 
 class Training(Trained):

@@ -12,7 +12,7 @@ import numpy as np
 from mxnet import autograd, gluon, nd
 
 from bench.errors import Unsupported
-from bench.frameworks.mxnet.adam import ExactAdam
+from bench.frameworks.mxnet._adam import ExactAdam
 from bench.frameworks.mxnet.framework import context, contexts, is_out_of_memory, kvstore
 from bench.workloads import ops
 

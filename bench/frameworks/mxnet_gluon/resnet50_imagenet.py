@@ -7,9 +7,9 @@ running ones (D6), and nothing is recorded (A21). Of several contexts each norma
 
 from mxnet.gluon import nn
 
-from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
+from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet_gluon import resnet50_features
-from bench.frameworks.mxnet_gluon.pictures import Trained
+from bench.frameworks.mxnet_gluon._pictures import Trained
 
 
 class Network(resnet50_features.Network):

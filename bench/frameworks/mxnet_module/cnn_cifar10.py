@@ -7,9 +7,9 @@ gradient in one (A7).
 
 import mxnet as mx
 
+from bench.frameworks.mxnet._pool import max_pool
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet.pool import max_pool
-from bench.frameworks.mxnet_module.module import BATCH, Trained
+from bench.frameworks.mxnet_module._module import BATCH, Trained
 
 
 def symbol(on_gpu, dropout):

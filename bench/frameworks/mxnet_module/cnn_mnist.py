@@ -6,9 +6,9 @@ asks for a value (B6), so the engine runs ahead. SoftmaxOutput is softmax and it
 
 import mxnet as mx
 
+from bench.frameworks.mxnet._pool import max_pool
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet.pool import max_pool
-from bench.frameworks.mxnet_module.module import Resident
+from bench.frameworks.mxnet_module._module import Resident
 from bench.workloads.cnn_mnist import BATCH
 
 

@@ -8,9 +8,9 @@ weights, input biases, recurrent biases.
 import mxnet as mx
 import numpy as np
 
-import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet_module.module import BATCH, Trained
+from bench.frameworks.mxnet_module._module import BATCH, Trained
 
 # In the order in which the operator keeps them.
 GRU = (("gru.w", (300, 125)), ("gru.u", (300, 100)), ("gru.b", (300,)), ("gru.c", (300,)))

@@ -7,7 +7,7 @@ softmax and its cross-entropy's gradient in one (A7).
 import mxnet as mx
 
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet_module.module import Resident
+from bench.frameworks.mxnet_module._module import Resident
 from bench.workloads.mlp_mnist import BATCH
 
 

@@ -6,7 +6,7 @@ the mini-batch and nothing else.
 
 import numpy as np
 
-from bench.frameworks.onnxruntime_training.graph import Trained
+from bench.frameworks.onnxruntime_training._graph import Trained
 from bench.workloads.cnn_cifar10 import PARAMETERS
 
 

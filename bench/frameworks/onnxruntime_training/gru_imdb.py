@@ -6,7 +6,7 @@ So the cell is written out and unrolled. The input's product is taken for all po
 
 import numpy as np
 
-from bench.frameworks.onnxruntime_training.graph import Trained
+from bench.frameworks.onnxruntime_training._graph import Trained
 from bench.workloads.gru_imdb import PARAMETERS
 
 

@@ -5,8 +5,8 @@ normalisation into the convolution before it, fuses ReLU and addition, and takes
 optimizations). Input and output are bound (IO binding), so nothing is copied but the images and the features.
 """
 
+from bench.frameworks.onnxruntime_training._graph import Graph
 from bench.frameworks.onnxruntime_training.framework import session
-from bench.frameworks.onnxruntime_training.graph import Graph
 from bench.workloads.resnet50_features import EPSILON, FEATURES, SHAPE, blocks
 
 STATISTICS = ("weight", "bias", "running_mean", "running_var")

@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from bench.frameworks.paddle.loop import Trained
+from bench.frameworks.paddle._loop import Trained
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 

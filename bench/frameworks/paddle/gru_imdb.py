@@ -7,7 +7,7 @@ specification's own form. Paddle's Adam adds epsilon to the corrected root of th
 import paddle
 from paddle import nn
 
-from bench.frameworks.paddle.loop import Trained
+from bench.frameworks.paddle._loop import Trained
 
 
 class Network(nn.Layer):

@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from bench.frameworks.paddle.loop import Resident
+from bench.frameworks.paddle._loop import Resident
 
 
 class Network(nn.Layer):

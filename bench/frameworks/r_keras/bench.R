@@ -2,7 +2,7 @@
 # the optimiser in R.
 
 folder <- dirname(normalizePath(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])))
-source(file.path(folder, "modules.R"))
+source(file.path(folder, "_modules.R"))
 
 sys$argv <- r_to_py(as.list(c(file.path(folder, "bench.R"), commandArgs(trailingOnly = TRUE))))
 status <- py_to_r(import("bench.__main__", convert = FALSE)$main())

@@ -13,7 +13,7 @@ gru_imdb <- function(setup) {
     keras$layers$Dense(2L)
   ))
   # C9: every constant set; Keras' epsilon would be 1e-7
-  adam <- import("bench.frameworks.keras.adam", convert = FALSE)
+  adam <- import("bench.frameworks.keras._adam", convert = FALSE)
   optimizer <- adam$Adam(learning_rate = 0.001, beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-8)
 
   # Keras stacks the gates z, r, n, and both biases in one (2, 300) array: the bench's own functions for Keras know it

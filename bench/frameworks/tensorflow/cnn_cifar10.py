@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from bench.frameworks.keras import mixed
+from bench.frameworks.keras import _mixed
 from bench.frameworks.tensorflow.framework import channels_first, function
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -56,8 +56,8 @@ class Training:
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant
         # rate.
-        self.optimizer = mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
-        self.steps = mixed.Skipped(self.optimizer)
+        self.optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
+        self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -98,7 +98,7 @@ class Training:
         return (
             logits.numpy(),
             float(loss),
-            self.canonical(mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
+            self.canonical(_mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
         )
 
     def step(self, x, y):

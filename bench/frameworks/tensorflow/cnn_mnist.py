@@ -7,8 +7,8 @@ in both; the dense layer's weights are permuted instead of its input.
 import keras
 from keras import layers
 
+from bench.frameworks.tensorflow._mnist import Trained
 from bench.frameworks.tensorflow.framework import channels_first
-from bench.frameworks.tensorflow.mnist import Trained
 
 
 def network(order):

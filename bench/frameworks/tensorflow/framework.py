@@ -10,7 +10,7 @@ import tensorflow as tf  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
 from bench.errors import Unsupported  # noqa: E402
-from bench.frameworks.keras import mixed  # noqa: E402
+from bench.frameworks.keras import _mixed  # noqa: E402
 
 NAME = "tensorflow"
 
@@ -31,7 +31,7 @@ def configure(setup):
     tf.config.threading.set_inter_op_parallelism_threads(setup.threads)
     # On by default for matmul and convolution on Ampere and later: set it, and read it back in settings().
     tf.config.experimental.enable_tensor_float_32_execution(setup.precision == "tf32")
-    mixed.configure(setup)
+    _mixed.configure(setup)
     gpus = tf.config.list_physical_devices("GPU")
     if setup.device == "cpu":
         tf.config.set_visible_devices([], "GPU")

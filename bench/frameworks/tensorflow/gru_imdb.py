@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from bench.frameworks.keras import mixed
-from bench.frameworks.tensorflow.adam import Adam
+from bench.frameworks.keras import _mixed
+from bench.frameworks.tensorflow._adam import Adam
 from bench.frameworks.tensorflow.framework import function
 
 
@@ -33,8 +33,8 @@ class Training:
         self.network = network()
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
-        self.steps = mixed.Skipped(self.optimizer)
+        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -71,7 +71,7 @@ class Training:
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
         gradients = [tf.convert_to_tensor(value).numpy() for value in gradients]
-        return logits.numpy(), float(loss), canonical(mixed.unscaled(self.optimizer, gradients))
+        return logits.numpy(), float(loss), canonical(_mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
         self.steps.asked()

@@ -6,7 +6,7 @@ Idiomatic here: Dense keeps its weight as (in, out); a tensor on the device is h
 import keras
 from keras import layers
 
-from bench.frameworks.tensorflow.mnist import Trained
+from bench.frameworks.tensorflow._mnist import Trained
 
 
 def network():

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench.errors import Unsupported
-from bench.frameworks.keras.adam import Adam
+from bench.frameworks.keras._adam import Adam
 from bench.frameworks.tensorflow import framework, parallel
 from bench.workloads import ops
 

@@ -9,8 +9,8 @@ training with tf.distribute.Strategy has it; the loss takes logits and sparse la
 import tensorflow as tf
 
 from bench.frameworks.tensorflow import resnet50_features
+from bench.frameworks.tensorflow._pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
 from bench.frameworks.tensorflow.framework import channels_first
-from bench.frameworks.tensorflow.pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
 from bench.workloads.resnet50_imagenet import PARAMETERS
 
 

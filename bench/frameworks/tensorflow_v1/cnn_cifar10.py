@@ -7,8 +7,8 @@ Idiomatic here: the graph is built once and finalised (B8). TensorFlow convolves
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from bench.frameworks.tensorflow_v1._loop import Trained
 from bench.frameworks.tensorflow_v1.framework import channels_first
-from bench.frameworks.tensorflow_v1.loop import Trained
 
 CONVOLUTIONS = (("conv1", 3, 50), ("conv2", 50, 50), ("conv3", 50, 100), ("conv4", 100, 100))
 DENSE = (("dense1", 6400, 512), ("dense2", 512, 10))

@@ -7,9 +7,9 @@ there, which other frameworks here do once.
 
 import tensorflow.compat.v1 as tf
 
-from bench.frameworks.tensorflow_v1.adam import Adam
+from bench.frameworks.tensorflow_v1._adam import Adam
+from bench.frameworks.tensorflow_v1._loop import Trained
 from bench.frameworks.tensorflow_v1.framework import channels_first
-from bench.frameworks.tensorflow_v1.loop import Trained
 
 SHAPES = {
     "conv1.w": (2, 2, 1, 16),

@@ -7,9 +7,9 @@ since GRUCell applies the reset gate before the recurrent product and TensorFlow
 
 import tensorflow.compat.v1 as tf
 
-from bench.frameworks.tensorflow_v1.adam import Adam
+from bench.frameworks.tensorflow_v1._adam import Adam
+from bench.frameworks.tensorflow_v1._loop import Trained
 from bench.frameworks.tensorflow_v1.framework import on_gpu
-from bench.frameworks.tensorflow_v1.loop import Trained
 
 SHAPES = {
     "embedding": (30000, 125),

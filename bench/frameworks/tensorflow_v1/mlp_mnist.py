@@ -6,8 +6,8 @@ which other frameworks here do once.
 
 import tensorflow.compat.v1 as tf
 
-from bench.frameworks.tensorflow_v1.adam import Adam
-from bench.frameworks.tensorflow_v1.loop import Trained
+from bench.frameworks.tensorflow_v1._adam import Adam
+from bench.frameworks.tensorflow_v1._loop import Trained
 
 SHAPES = {"dense1.w": (784, 32), "dense1.b": (32,), "dense2.w": (32, 10), "dense2.b": (10,)}
 

@@ -6,7 +6,7 @@ again (B8). The loss is the only thing that comes back, and it is not waited for
 
 from tinygrad import nn
 
-from bench.frameworks.tinygrad.loop import Trained
+from bench.frameworks.tinygrad._loop import Trained
 
 
 class Training(Trained):

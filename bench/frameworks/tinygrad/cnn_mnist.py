@@ -6,7 +6,7 @@ again (B8). max_pool2d rounds down, so that an odd last row and column are left 
 
 from tinygrad import nn
 
-from bench.frameworks.tinygrad.loop import Resident
+from bench.frameworks.tinygrad._loop import Resident
 
 
 class Training(Resident):

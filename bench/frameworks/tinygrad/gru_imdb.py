@@ -6,7 +6,7 @@ taken for all positions at once. TinyJit plays the thousands of kernels back wit
 
 from tinygrad import Tensor, nn
 
-from bench.frameworks.tinygrad.loop import Trained
+from bench.frameworks.tinygrad._loop import Trained
 
 
 class Training(Trained):

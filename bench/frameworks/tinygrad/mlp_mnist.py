@@ -6,7 +6,7 @@ again (B8).
 
 from tinygrad import nn
 
-from bench.frameworks.tinygrad.loop import Resident
+from bench.frameworks.tinygrad._loop import Resident
 
 
 class Training(Resident):

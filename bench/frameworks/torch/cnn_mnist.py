@@ -6,7 +6,7 @@ Idiomatic here: channels first, as torch and cuDNN store images; max_pool2d roun
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.mnist import Trained
+from bench.frameworks.torch._mnist import Trained
 
 
 class Network(nn.Module):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.pictures import Trained
+from bench.frameworks.torch._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32

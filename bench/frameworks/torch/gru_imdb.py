@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.frameworks.torch._mixed import Mixed
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
-from bench.frameworks.torch.mixed import Mixed
 
 # canonical name -> torch's
 NAMES = {

@@ -7,7 +7,7 @@ as it is, so nothing is copied.
 import torch.nn.functional as F
 from torch import nn
 
-from bench.frameworks.torch.mnist import Trained
+from bench.frameworks.torch._mnist import Trained
 
 
 class Network(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import distributed
 
 from bench.errors import Unsupported
-from bench.frameworks.torch import fp8
+from bench.frameworks.torch import _fp8
 from bench.frameworks.torch.framework import compiled, torch_device
 from bench.workloads import ops
 
@@ -103,7 +103,7 @@ class Operators:
         if direction == ops.REDUCE:
             return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
         if self.setup.precision == "fp8":
-            return fp8.runs(direction, buffers, self.device)
+            return _fp8.runs(direction, buffers, self.device)
         # copies, in every precision: an optimiser's step writes into its parameter
         inputs = [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
         if direction == ops.STEP:

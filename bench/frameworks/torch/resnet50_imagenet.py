@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench.frameworks.torch import resnet50_features
-from bench.frameworks.torch.pictures import Trained
+from bench.frameworks.torch._pictures import Trained
 
 
 class Network(resnet50_features.Network):

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from bench.frameworks.onnxruntime_training import cnn_cifar10 as cnn_adapter
 from bench.frameworks.onnxruntime_training import gru_imdb as gru_adapter
-from bench.frameworks.onnxruntime_training.graph import Graph
+from bench.frameworks.onnxruntime_training._graph import Graph
 
 
 def packages():

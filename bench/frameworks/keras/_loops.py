@@ -7,7 +7,7 @@ how many steps so far a loss scale skipped.
 
 import keras
 
-from bench.frameworks.keras import mixed
+from bench.frameworks.keras import _mixed
 
 
 def make(network, loss, optimizer, dropout):
@@ -40,7 +40,7 @@ class _TensorFlow(_InPlace):
         import tensorflow as tf
 
         self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
-        self.steps = mixed.Skipped(optimizer)
+        self.steps = _mixed.Skipped(optimizer)
         self.xla = bool(tf.config.list_logical_devices("GPU"))
         self.train_step = tf.function(self._train_step, jit_compile=self.xla)
         self.forward = tf.function(
@@ -67,7 +67,7 @@ class _TensorFlow(_InPlace):
 
     def probe(self, x, y):
         logits, loss, gradients = self._gradients(self.tf.constant(x), self.tf.constant(y))
-        gradients = mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])
+        gradients = _mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])
         return self.tf.cast(logits, "float32").numpy(), float(loss), gradients
 
     def logits(self, x):
@@ -83,7 +83,7 @@ class _Jax:
         from bench.frameworks.jax.framework import donated
 
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
-        self.steps = mixed.Skipped(optimizer)
+        self.steps = _mixed.Skipped(optimizer)
         self.value_and_gradients = jax.value_and_grad(self._loss, has_aux=True)
         self.train_step = jax.jit(self._train_step, donate_argnums=donated(0))
         self.forward = jax.jit(
@@ -145,7 +145,7 @@ class _Jax:
         import numpy as np
 
         (_, (loss, logits, _)), gradients = self.value_and_gradients(*self.state, x, y)
-        gradients = mixed.unscaled(self.optimizer, [np.asarray(value) for value in gradients])
+        gradients = _mixed.unscaled(self.optimizer, [np.asarray(value) for value in gradients])
         return np.asarray(logits), float(loss), gradients
 
     def logits(self, x):
@@ -164,7 +164,7 @@ class _Torch(_InPlace):
 
         self.torch, self.to_device = torch, to_device
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
-        self.steps = mixed.Skipped(optimizer)
+        self.steps = _mixed.Skipped(optimizer)
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
     def _placed(self, *arrays):
@@ -188,7 +188,7 @@ class _Torch(_InPlace):
 
     def probe(self, x, y):
         logits, loss, gradients = self._backward(x, y)
-        gradients = mixed.unscaled(self.optimizer, [value.cpu().numpy() for value in gradients])
+        gradients = _mixed.unscaled(self.optimizer, [value.cpu().numpy() for value in gradients])
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def logits(self, x):

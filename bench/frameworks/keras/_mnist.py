@@ -2,8 +2,8 @@
 
 import keras
 
-from bench.frameworks.keras import loops, mixed
-from bench.frameworks.keras.adam import Adam
+from bench.frameworks.keras import _loops, _mixed
+from bench.frameworks.keras._adam import Adam
 
 
 class Trained:
@@ -13,11 +13,11 @@ class Trained:
         keras.utils.set_random_seed(setup.seed)
         self.network = network
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
-        self.loop = loops.make(self.network, loss, self.optimizer, True)
+        self.loop = _loops.make(self.network, loss, self.optimizer, True)
 
     def load(self, parameters):
         for name in self.LAYERS:

@@ -2,10 +2,10 @@
 
 from mxnet import nd
 
-from bench.frameworks.mxnet_gluon import loop
+from bench.frameworks.mxnet_gluon import _loop
 
 
-class Trained(loop.Trained):
+class Trained(_loop.Trained):
     """A subclass gives OPTIMIZER, and own_name(name, value), Gluon's name of a parameter."""
 
     ON_STORE = False  # the optimiser's state is here, so that set_rate() can reach it

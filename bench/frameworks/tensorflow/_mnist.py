@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bench.frameworks.keras import mixed
-from bench.frameworks.tensorflow.adam import Adam
+from bench.frameworks.keras import _mixed
+from bench.frameworks.tensorflow._adam import Adam
 from bench.frameworks.tensorflow.framework import function
 
 
@@ -16,8 +16,8 @@ class Trained:
         self.network = network
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
         # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
-        self.steps = mixed.Skipped(self.optimizer)
+        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
         # traced once, at the first call (B8)
@@ -58,7 +58,7 @@ class Trained:
         return (
             logits.numpy(),
             float(loss),
-            self.canonical(mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
+            self.canonical(_mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
         )
 
     def step(self, x, y):

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from bench.frameworks.keras import images, loops
+from bench.frameworks.keras import _images, _loops
 
 # torchvision's word for a vector of a normalisation -> Keras'
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
@@ -15,7 +15,7 @@ class Trained:
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
         # the normalisations behave as in training, whether there is a dropout or none
-        self.loop = loops.make(self.network, loss, self.optimizer, True)
+        self.loop = _loops.make(self.network, loss, self.optimizer, True)
         self.variables = {}
 
     def load(self, parameters):
@@ -42,7 +42,7 @@ class Trained:
         return {name: canonical(keras.ops.convert_to_numpy(v)) for name, v in self.variables.items()}
 
     def inputs(self, x, y):
-        return images.contiguous(x), y
+        return _images.contiguous(x), y
 
     def probe(self, x, y):
         logits, loss, gradients = self.loop.probe(x, y)

@@ -2,12 +2,12 @@
 
 import mxnet as mx
 
-import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
-from bench.frameworks.mxnet.loss import SoftmaxCrossEntropy
-from bench.frameworks.mxnet_gluon import loop
+import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
+from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
+from bench.frameworks.mxnet_gluon import _loop
 
 
-class Trained(loop.Trained):
+class Trained(_loop.Trained):
     """layers: canonical name -> layer of the network."""
 
     # C9: every constant set

@@ -2,12 +2,12 @@
 
 import chainer.functions as F
 
-from bench.frameworks.chainer import loop
-from bench.frameworks.chainer.adam import Adam
+from bench.frameworks.chainer import _loop
+from bench.frameworks.chainer._adam import Adam
 from bench.frameworks.chainer.framework import seed, to_device
 
 
-class Trained(loop.Trained):
+class Trained(_loop.Trained):
     """The Chain's links have the specification's names."""
 
     def __init__(self, setup, network):

@@ -2,8 +2,8 @@
 
 import chainer
 
+from bench.frameworks.chainer._weights import fill, tensors
 from bench.frameworks.chainer.framework import average, place, set_up, to_device, to_host
-from bench.frameworks.chainer.weights import fill, tensors
 
 
 class Trained:

@@ -1,10 +1,10 @@
 """What the deep networks on pictures have of their own: normalisations that keep statistics, of each process its own."""
 
-from bench.frameworks.chainer import loop
+from bench.frameworks.chainer import _loop
 from bench.frameworks.chainer.framework import average_persistent
 
 
-class Trained(loop.Trained):
+class Trained(_loop.Trained):
     def share_statistics(self):
         average_persistent(self.network)
 

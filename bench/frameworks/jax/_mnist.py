@@ -7,7 +7,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from bench.frameworks.jax import mixed
+from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
 optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant set; eps is outside the square root
@@ -18,7 +18,7 @@ class Trained:
 
     def __init__(self, setup, network):
         self.structure, self.parameters = nnx.split(network)
-        self.optimizer = mixed.optimizer(setup, optimizer)
+        self.optimizer = _mixed.optimizer(setup, optimizer)
         self.state = self.optimizer.init(self.parameters)
 
     def loss(self, parameters, x, y):
@@ -27,7 +27,7 @@ class Trained:
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y):
-        return mixed.value_and_grad(self.loss, state)(parameters, x, y)
+        return _mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
@@ -60,7 +60,7 @@ class Trained:
         return started(loss)
 
     def skipped(self):
-        return mixed.skipped(self.state)
+        return _mixed.skipped(self.state)
 
     def value(self, loss):
         return float(loss)

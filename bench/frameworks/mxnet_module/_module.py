@@ -3,7 +3,7 @@
 import mxnet as mx
 from mxnet.io import DataBatch, DataDesc
 
-import bench.frameworks.mxnet.adam  # noqa: F401  (registers "exactadam")
+import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
 
 BATCH = 64
 
