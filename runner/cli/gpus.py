@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from runner.machine.hardware import Gpu, Refused, detect_cpu, detect_gpus
+from runner.machine.detect import detect_cpu, detect_gpus
+from runner.machine.devices import Gpu, Refused
 
 
 def show(as_json: bool) -> None:

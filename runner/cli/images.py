@@ -167,13 +167,14 @@ def build(
     from runner.engines.docker.engine import DockerEngine
     from runner.images import build as builder
     from runner.images import files as images_files
+    from runner.images import recipe as recipes
     from runner.images import registry as shelf
 
     def one(image: Image) -> str:
         client = _client()
         digest = builder.build(image, base_image, _say, client, cache_from=cache_from)
         if push:
-            digest = shelf.push(client, builder.recipe(image, base_image), push)
+            digest = shelf.push(client, recipes.recipe(image, base_image), push)
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
             (sbom / f"{image.name}.spdx.json").write_text(images_files.sbom(image), encoding="utf-8")
@@ -202,12 +203,13 @@ def push(
 ) -> None:
     """Push images that are built here, and print registry/name@digest of each."""
     from runner.images import build as builder
+    from runner.images import recipe as recipes
     from runner.images import registry as shelf
 
     with _told():
         client = _client()
         for image in _chosen(names):
-            wanted = builder.recipe(image, base_image)
+            wanted = recipes.recipe(image, base_image)
             if builder.built(client, wanted) is None:
                 _stop(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
             typer.echo(f"{image.name} {shelf.push(client, wanted, registry)}")
@@ -243,7 +245,7 @@ def pin(
     base_image: BaseImage = None,
 ) -> None:
     """Ask registries for the digests of base images, or with --registry of built ones, and write them into image.toml."""
-    from runner.images import build as builder
+    from runner.images import recipe as recipes
     from runner.images import registry as shelf
     from runner.images.lock import pin_base, pin_published
 
@@ -251,7 +253,7 @@ def pin(
         client = _client()
         for image in _chosen(names):
             if registry:
-                reference = shelf.digest_of(client, builder.recipe(image, base_image), registry)
+                reference = shelf.digest_of(client, recipes.recipe(image, base_image), registry)
                 pin_published(image, reference)
                 typer.echo(f"{image.name} {reference}")
             else:
@@ -280,10 +282,10 @@ def prune(
 
 
 def _prune_images(client: DockerClient, images: list[Image], dry_run: bool) -> None:
-    from runner.images import build as builder
+    from runner.images import recipe as recipes
     from runner.images import registry as shelf
 
-    for image_id, what in shelf.stale(client, [builder.recipe(image) for image in images]):
+    for image_id, what in shelf.stale(client, [recipes.recipe(image) for image in images]):
         _pruned(image_id[:19], what, None if dry_run else shelf.remove(client, image_id))
 
 

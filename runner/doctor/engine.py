@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from runner import known_messages
 from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
 from runner.engines.docker import cdi as names
-from runner.machine.hardware import same_gpus
+from runner.machine.devices import same_gpus
 
 _HOOK = "nvidia-container-runtime-hook"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
-from runner.machine.hardware import Gpu
+from runner.machine.devices import Gpu
 
 
 def driver(seen: Scene) -> Iterator[Check]:

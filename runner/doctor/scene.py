@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.machine.hardware import Gpu, detect_cpu, detect_gpus
+from runner.machine.detect import detect_cpu, detect_gpus
+from runner.machine.devices import Gpu
 
 OK, WARN, FAIL, LEFT_OUT = "ok", "warn", "fail", "left out"
 

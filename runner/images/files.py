@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.catalog.images import PROJECT, CatalogError, Image, read_pins
-from runner.images.build import build_arguments
+from runner.images.recipe import build_arguments
 
 COMPOSE = PROJECT / "compose.gpu.yml"
 BAKE = PROJECT / "images" / "docker-bake.json"

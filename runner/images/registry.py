@@ -16,7 +16,7 @@ from runner.catalog.images import Image
 if TYPE_CHECKING:
     from docker import DockerClient
 
-    from runner.images.build import Recipe
+    from runner.images.recipe import Recipe
 
 # What must be the same for an image made elsewhere to be the one that would be built here.
 _INPUTS = ("lock_sha256", "bench_sha256", "dockerfiles_sha256", "base")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runner.machine.hardware import Gpu, Process, Refused
+from runner.machine.devices import Gpu, Process, Refused
 
 # What NVML tells when it cannot answer one question of a GPU that is well.
 _NO_ANSWER = ("NVMLError_NotSupported", "NVMLError_NoPermission", "NVMLError_FunctionNotFound", "NVMLError_NotFound")

@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.catalog.images import Image, suggest
 from runner.catalog.workloads import Workload
-from runner.machine.hardware import Gpu, Machine
+from runner.machine.devices import Gpu, Machine
 
 # TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9)}

@@ -347,7 +347,7 @@ def widened(estimate: Estimate, shifts: Sequence[Shift]) -> Estimate:
 # A segment is at least this long: two or three windows alone are a warm-up cut too early, no level.
 SHORTEST_SEGMENT = 5
 FEWEST_FOR_STEADINESS = 3 * SHORTEST_SEGMENT
-# 99.9 % of white-noise series of 30 or more windows stay below it (simulated, tests/unit/test_statistics.py).
+# 99.9 % of white-noise series of 30 or more windows stay below it (simulated, tests/unit/runner/results/test_statistics.py).
 SHIFT_SCORE = 5.2
 # Smaller shifts are real on a quiet machine, but below what frameworks are compared by.
 SMALLEST_SHIFT = 0.02

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.machine.hardware import Machine
+from runner.machine.devices import Machine
 from runner.plan.plan import Cell
 
 # A job at least this part of the time that is left for each device is taken before its turn. Graham's bound is reached with

@@ -22,7 +22,8 @@ from runner.engines import choose
 from runner.engines.base import Engine, EngineError
 from runner.engines.process.host import HostEngine
 from runner.engines.process.process import cache_folder
-from runner.machine import hardware, lease, nvml, telemetry
+from runner.machine import detect, lease, nvml, telemetry
+from runner.machine.devices import Machine
 from runner.plan import duration
 from runner.plan.disk import Room
 from runner.plan.duration import Expectation
@@ -49,7 +50,7 @@ class Prospect:
     """What would be run: the plan with all that it was made from."""
 
     options: Options
-    machine: hardware.Machine
+    machine: Machine
     engine: Engine
     why_engine: str
     images: dict[str, Image]
@@ -78,10 +79,10 @@ class Prospect:
 def look_ahead(options: Options) -> Prospect:
     """Find the machine, the engine and the plan. Raises one of USER_ERRORS."""
     known = workloads.load_workloads()
-    machine = hardware.detect(options.gpus, options.share)
+    machine = detect.detect(options.gpus, options.share)
     engine, why, there = _engine(options, machine)
     if machine.refused and engine.sweep():  # what a killed runner left was using a GPU
-        machine = hardware.detect(options.gpus, options.share)
+        machine = detect.detect(options.gpus, options.share)
     chosen = select_images(there, options.images) if options.images else list(there.values())
     request = Request(
         preset=options.preset,
@@ -105,7 +106,7 @@ def look_ahead(options: Options) -> Prospect:
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 
 
-def _engine(options: Options, machine: hardware.Machine) -> tuple[Engine, str, dict[str, Image]]:
+def _engine(options: Options, machine: Machine) -> tuple[Engine, str, dict[str, Image]]:
     """The engine, why it is that one, and the images there are for it."""
     if options.python and options.engine != "host":
         raise UsageError(
@@ -362,7 +363,7 @@ USER_ERRORS = (
     PlanError,
     workloads.WorkloadError,
     frameworks.FrameworkError,
-    hardware.HardwareError,
+    detect.HardwareError,
     EngineError,
     store.StoreError,
     lease.LeaseError,

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.protocol import MAX_LINE_BYTES, ProtocolError, parse
 from runner.engines.base import Exit
-from runner.machine.hardware import same_gpus
+from runner.machine.devices import same_gpus
 from runner.plan.plan import Cell
 
 # A profile is a table for a person; the bench tells some forty rows of it.

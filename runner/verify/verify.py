@@ -12,7 +12,7 @@ import numpy as np
 from runner.engines.base import Slot
 from runner.engines.process.process import cache_folder
 from runner.machine import lease
-from runner.machine.hardware import Machine
+from runner.machine.devices import Machine
 from runner.results.statistics import Estimate, median_estimate
 from runner.results.store import RunStore, write_bytes
 from runner.run import matrix

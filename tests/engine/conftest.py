@@ -16,7 +16,7 @@ import pytest
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.base import Prepared, Slot
 from runner.engines.docker.engine import RUN_LABEL, DockerEngine, DockerRunning
-from runner.images.build import BASE_IMAGE_VARIABLE
+from runner.images.recipe import BASE_IMAGE_VARIABLE
 from runner.machine import lease
 from tests.engine.gpu_runs import Run
 from tests.stand_ins import fleet as stand_in

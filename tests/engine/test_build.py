@@ -16,6 +16,7 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build
+from runner.images import recipe as recipes
 
 from .conftest import CPU_IMAGES
 
@@ -81,7 +82,7 @@ def test_a_second_build_takes_seconds_and_costs_nothing(
 def test_a_built_image_says_what_it_is(client: Any, base_image: str, scratch: Image) -> None:
     digest = build.build(scratch, client=client)
     built = client.images.get(digest)
-    wanted = build.recipe(scratch)
+    wanted = recipes.recipe(scratch)
     assert {wanted.tag, "dlbench/scratch:latest"} <= set(built.tags)
     assert built.labels["dlbench.framework"] == "torch,keras_torch"
     assert built.labels["dlbench.framework_version"] == "2.13.0"
@@ -101,7 +102,7 @@ def test_a_change_in_the_bench_makes_only_the_last_layers_anew(
 ) -> None:
     before = client.images.get(build.build(scratch, client=client)).attrs["RootFS"]["Layers"]
     (project / "bench" / "errors.py").write_text("# changed\n")
-    assert build.built(client, build.recipe(scratch)) is None
+    assert build.built(client, recipes.recipe(scratch)) is None
     steps: list[str] = []
     after = client.images.get(build.build(scratch, client=client, say=steps.append)).attrs["RootFS"]["Layers"]
     assert len(before) == len(after)
@@ -113,7 +114,7 @@ def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base
     client.images.get(base_image).tag("dlbench/scratch-base", "test")
     try:
         first = build.build(scratch, "dlbench/scratch-base:test", client=client)
-        wanted = build.recipe(scratch, "dlbench/scratch-base:test")
+        wanted = recipes.recipe(scratch, "dlbench/scratch-base:test")
         assert build.built(client, wanted) == first
         client.images.get(first).tag("dlbench/scratch-base", "test")
         assert build.built(client, wanted) is None
@@ -129,7 +130,7 @@ def test_a_file_with_another_hash_than_the_lock_says_is_refused(
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, client=client, logs=tmp_path / "logs")
     assert "DO NOT MATCH THE HASHES" in str(error.value)
-    assert build.built(client, build.recipe(scratch)) is None
+    assert build.built(client, recipes.recipe(scratch)) is None
 
 
 def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(

@@ -23,6 +23,7 @@ from docker.errors import ImageNotFound
 from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build, lock
+from runner.images import recipe as recipes
 from runner.images import registry as shelf
 
 pytestmark = pytest.mark.engine
@@ -88,7 +89,7 @@ def image(registry: str, tmp_path: Path) -> Image:
 def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_has_moved(
     client: Any, registry: str, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(build.BASE_IMAGE_VARIABLE, raising=False)
+    monkeypatch.delenv(recipes.BASE_IMAGE_VARIABLE, raising=False)
     first = push(client, image.base, b"first")
     digest = lock.pin_base(image, client)
     pinned = load_catalog(tmp_path, ("torch", "keras_torch"))[image.name]
@@ -97,7 +98,7 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
     assert "not resolved" not in (image.folder / "image.toml").read_text()
 
     second = push(client, image.base, b"second")
-    wanted = build.recipe(pinned)
+    wanted = recipes.recipe(pinned)
     assert wanted.base == f"{image.base}@{digest}"
     try:
         with open(tmp_path / "log", "w") as log:
@@ -124,7 +125,7 @@ def small(
     client: Any, registry: str, base_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Image]:
     """An image of one small package on a base in the registry, in a copy of the project; what is made of it is removed."""
-    monkeypatch.delenv(build.BASE_IMAGE_VARIABLE, raising=False)
+    monkeypatch.delenv(recipes.BASE_IMAGE_VARIABLE, raising=False)
     project = tmp_path / "project"
     folder = project / "images" / "small-cpu"
     shutil.copytree(IMAGES / "torch-2.13.0-cpu", folder)
@@ -168,7 +169,7 @@ def forget(client: Any) -> None:
 
 def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any, registry: str, small: Image) -> None:
     built = build.build(small, client=client)
-    wanted = build.recipe(small)
+    wanted = recipes.recipe(small)
     assert wanted.base == f"{registry}/site:3.11@{small.base_digest}"
     pushed = shelf.push(client, wanted, registry)
     assert shelf.digest_of(client, wanted, registry) == pushed
@@ -195,7 +196,7 @@ def test_an_image_of_another_bench_is_not_taken_from_the_registry_but_serves_as_
     client: Any, registry: str, small: Image
 ) -> None:
     build.build(small, client=client)
-    pushed = shelf.push(client, build.recipe(small), registry)
+    pushed = shelf.push(client, recipes.recipe(small), registry)
     lock.pin_published(small, pushed)
     layers = client.images.get(pushed).attrs["RootFS"]["Layers"]
     forget(client)
@@ -205,7 +206,7 @@ def test_an_image_of_another_bench_is_not_taken_from_the_registry_but_serves_as_
     assert f"{pushed} was made from another bench_sha256; building it" in said
     assert client.images.get(again).attrs["RootFS"]["Layers"][:-2] == layers[:-2]
     # the one that was pulled is stale now, and only that
-    stale = dict(shelf.stale(client, [build.recipe(reload(small))]))
+    stale = dict(shelf.stale(client, [recipes.recipe(reload(small))]))
     assert stale == {
         image_id: "small-cpu of another bench_sha256" for image_id, _ in every(client) if image_id != again
     }
@@ -216,7 +217,7 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     client: Any, registry: str, blobs: Path, small: Image, tmp_path: Path
 ) -> None:
     build.build(small, client=client)
-    pushed = shelf.push(client, build.recipe(small), registry)
+    pushed = shelf.push(client, recipes.recipe(small), registry)
     lock.pin_published(small, pushed)
     forget(client)
     kind = {"Accept": "application/vnd.docker.distribution.manifest.v2+json"}
@@ -228,7 +229,7 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     content[len(content) // 2] ^= 1
     blob.write_bytes(bytes(content))
     said: list[str] = []
-    assert shelf.pull(client, build.recipe(reload(small)), said.append) is None
+    assert shelf.pull(client, recipes.recipe(reload(small)), said.append) is None
     assert any("cannot be had from its registry" in line for line in said), said
     assert every(client) == []
 
@@ -237,7 +238,7 @@ def test_a_tampered_lock_is_another_image_and_its_build_is_refused(
     client: Any, registry: str, small: Image, tmp_path: Path
 ) -> None:
     build.build(small, client=client)
-    lock.pin_published(small, shelf.push(client, build.recipe(small), registry))
+    lock.pin_published(small, shelf.push(client, recipes.recipe(small), registry))
     lock.write_seal(small)
     text = small.lock_path.read_text()
     small.lock_path.write_text(re.sub(r"sha256:[0-9a-f]{64}", "sha256:" + "0" * 64, text))
@@ -249,13 +250,13 @@ def test_a_tampered_lock_is_another_image_and_its_build_is_refused(
 
 def test_a_registry_without_the_image_is_told_with_what_puts_it_there(client: Any, registry: str, small: Image) -> None:
     with pytest.raises(shelf.RegistryError, match=f"`runner images build small-cpu --push {registry}/nothing`"):
-        shelf.digest_of(client, build.recipe(small), f"{registry}/nothing")
+        shelf.digest_of(client, recipes.recipe(small), f"{registry}/nothing")
 
 
 def test_a_base_without_python_gets_its_distribution_s(
     client: Any, base_image: str, small: Image, tmp_path: Path
 ) -> None:
     shutil.copy(IMAGES / "Dockerfile.cuda", build.PROJECT / "images" / "Dockerfile.cuda")
-    wanted = build.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
+    wanted = recipes.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
     with open(tmp_path / "log", "w") as log, pytest.raises(build.BuildError, match="the image is locked for 3.6"):
         build._build_common(client, wanted, build._Log(log, tmp_path / "log", print), None)

@@ -21,6 +21,7 @@ from runner.engines.docker.container import container_options, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.images import build, registry
+from runner.images import recipe as recipes
 
 if TYPE_CHECKING:
     from socket import SocketIO
@@ -85,7 +86,7 @@ class DockerEngine:
         architecture = str(self._info.get("Architecture"))
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
-        wanted = build.recipe(image, self._base_image)
+        wanted = recipes.recipe(image, self._base_image)
         if build.built(self._client, wanted):
             return None
         if wanted.base not in self._missing_bases:  # asking a registry takes its time: once for each base
@@ -104,7 +105,7 @@ class DockerEngine:
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
-        wanted = build.recipe(image, self._base_image)
+        wanted = recipes.recipe(image, self._base_image)
         return 0 if build.built(self._client, wanted) else image.download_bytes
 
     def images_folder(self) -> Path | None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from runner.cli.main import app
 from runner.machine import lease
-from runner.machine.hardware import Gpu
+from runner.machine.devices import Gpu
 from runner.results.store import RunStore
 from runner.verify import output as verify_output
 from runner.verify import verify
@@ -22,7 +22,7 @@ from runner.verify.references.saved import Reference, SavedError
 from runner.verify.verify import Finding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import LEVELS, make_run
-from tests.unit.test_causes import ceilings
+from tests.unit.runner.verify.test_causes import ceilings
 
 TORCH_CNN = ("torch-2.13.0-cpu", "cnn-cifar10")
 

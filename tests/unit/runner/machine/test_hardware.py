@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from runner.catalog.images import PROJECT
-from runner.machine.hardware import Gpu, HardwareError, choose_gpus, detect, detect_cpu, same_gpus
+from runner.machine.detect import HardwareError, choose_gpus, detect, detect_cpu
+from runner.machine.devices import Gpu, same_gpus
 
 FIRST = Gpu(0, "GPU-aa11", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
 SECOND = replace(FIRST, index=1, uuid="GPU-aa22")
@@ -26,7 +27,7 @@ def test_the_cpu_has_a_model_memory_and_only_processors_that_this_process_may_us
 
 def test_the_affinity_mask_of_the_runner_holds_for_its_cells() -> None:
     one = min(os.sched_getaffinity(0))
-    script = "from runner.machine.hardware import detect_cpu; print(*detect_cpu().cpus)"
+    script = "from runner.machine.detect import detect_cpu; print(*detect_cpu().cpus)"
     ended = subprocess.run(
         ["taskset", "-c", str(one), sys.executable, "-c", script],
         cwd=PROJECT,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 # A process of 400 MB starts a small one, which tells its peak, and that of one that itself took 300 MB.
 LAUNCHER = """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import adapters, load_workloads
-from runner.machine.hardware import Machine, Process
+from runner.machine.devices import Machine, Process
 from runner.plan.plan import PlanError, Request, plan
 from runner.run.dispatch import blocks, places, simulate
 from tests.fixtures.plans import (

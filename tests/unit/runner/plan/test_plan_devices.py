@@ -10,7 +10,7 @@ import pytest
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog, read_pins
 from runner.catalog.workloads import adapters, load_workloads
-from runner.machine.hardware import Machine, Refused
+from runner.machine.devices import Machine, Refused
 from runner.plan.plan import Cell, Plan, Request, plan
 from tests.fixtures.plans import (
     CPU,

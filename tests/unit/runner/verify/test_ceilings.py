@@ -18,7 +18,7 @@ from runner.engines.process.host import HostEngine, HostImage
 from runner.engines.process.process import LocalRunning
 from runner.verify import ceilings
 from runner.verify.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
-from tests.unit.test_causes import ceilings as some
+from tests.unit.runner.verify.test_causes import ceilings as some
 
 # A probe that knows no framework, so that it runs where none is installed.
 WITHOUT = PROBE.read_text().replace("own = framework_rates(name, device, precision)", "own = None")

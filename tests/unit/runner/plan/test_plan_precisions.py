@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.catalog.images import Image
 from runner.catalog.workloads import load_workloads
-from runner.machine.hardware import Machine
+from runner.machine.devices import Machine
 from runner.plan.plan import Plan, Request, plan
 from tests.fixtures.plans import (
     ADAPTERS,

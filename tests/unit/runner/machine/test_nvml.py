@@ -15,7 +15,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.cli.gpus import ranges
-from runner.machine.hardware import HardwareError, detect
+from runner.machine.detect import HardwareError, detect
 from runner.machine.nvml import NVLINK
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 

@@ -13,7 +13,7 @@ from runner.plan.plan import Cell
 from runner.results.store import SCHEMA_VERSION, RunStore, read
 from runner.run.record import Recorder, judge
 
-STREAMS = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+STREAMS = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 
 
 def cell_of(path: Path) -> Cell:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.machine.hardware import Cpu, Gpu, Machine
+from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.plan import Cell
 from runner.run.attempt import arguments
 from runner.run.dispatch import places

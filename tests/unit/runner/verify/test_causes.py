@@ -10,7 +10,7 @@ import pytest
 from runner.verify.causes import Case, causes
 from runner.verify.ceilings import Ceilings
 from runner.verify.references.telemetry import Telemetry, summarise
-from tests.unit.test_references import facts
+from tests.unit.runner.verify.test_references import facts
 
 
 def ceilings(own: float = 1.0, numpy: float = 1.0, core: float = 1.0, copy: float = 1.0, **changes: Any) -> Ceilings:

@@ -17,7 +17,7 @@ from runner.catalog.images import load_catalog
 from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
 from runner.engines.process.process import LocalRunning, start_process
 from runner.machine import telemetry
-from runner.machine.hardware import Cpu, Gpu, Machine
+from runner.machine.devices import Cpu, Gpu, Machine
 from runner.plan.plan import Cell
 from runner.results import store
 from runner.run.attempt import Attempt, Limits, Site
@@ -26,7 +26,7 @@ from runner.run.schedule import Matrix, Outcome
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
-RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
+RECORDED = (Path(__file__).parents[2] / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
 CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
 SLOT = Slot("cpu", (), (), None)
 PATIENT = Limits(60, 60)

@@ -20,7 +20,7 @@ from runner.results.store import RunStore
 from runner.run import record
 from runner.run.record import Recorder, judge
 
-RECORDED = (Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
+RECORDED = (Path(__file__).parents[2] / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
 EVENTS = [json.loads(line) for line in RECORDED.splitlines()]
 CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "AMD EPYC", 1, 64, 1, "0" * 64)
 DONE = Exit(0, False, "")

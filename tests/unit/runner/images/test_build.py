@@ -17,6 +17,7 @@ from bench.protocol import source_digest
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
 from runner.images import build
+from runner.images import recipe as recipes
 
 
 @pytest.fixture
@@ -26,49 +27,49 @@ def image() -> Image:
 
 @pytest.fixture(autouse=True)
 def no_site_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(build.BASE_IMAGE_VARIABLE, raising=False)
+    monkeypatch.delenv(recipes.BASE_IMAGE_VARIABLE, raising=False)
 
 
 def test_the_image_s_own_base_is_used_unless_the_site_has_another(
     image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build.recipe(image).base == image.base
-    monkeypatch.setenv(build.BASE_IMAGE_VARIABLE, "registry.example:5000/python:{python}-slim")
-    assert build.recipe(image).base == "registry.example:5000/python:3.11-slim"
-    assert build.recipe(image, "mine:{python}").base == "mine:3.11"
+    assert recipes.recipe(image).base == image.base
+    monkeypatch.setenv(recipes.BASE_IMAGE_VARIABLE, "registry.example:5000/python:{python}-slim")
+    assert recipes.recipe(image).base == "registry.example:5000/python:3.11-slim"
+    assert recipes.recipe(image, "mine:{python}").base == "mine:3.11"
 
 
 def test_a_stand_in_for_any_python_is_none_for_a_base_that_brings_cuda() -> None:
     image = load_catalog()["mxnet-1.9.1-cu112"]
-    assert build.recipe(image, "site:{python}").base == image.base
-    assert build.recipe(image, "site:{cuda}-{python}").base == "site:11.2.2-3.8"
-    assert build.recipe(image, "mirror/cuda:11.2.2-cudnn8").base == "mirror/cuda:11.2.2-cudnn8"
+    assert recipes.recipe(image, "site:{python}").base == image.base
+    assert recipes.recipe(image, "site:{cuda}-{python}").base == "site:11.2.2-3.8"
+    assert recipes.recipe(image, "mirror/cuda:11.2.2-cudnn8").base == "mirror/cuda:11.2.2-cudnn8"
 
 
 def test_a_base_with_a_digest_is_named_by_it(image: Image) -> None:
     digest = "sha256:" + "a" * 64
-    assert build.recipe(image.model_copy(update={"base_digest": digest})).base == f"{image.base}@{digest}"
+    assert recipes.recipe(image.model_copy(update={"base_digest": digest})).base == f"{image.base}@{digest}"
 
 
 def test_every_input_changes_the_tag(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = build.recipe(image)
-    assert build.recipe(image).tag == first.tag
-    tags = {first.tag, build.recipe(image, "mine").tag}
+    first = recipes.recipe(image)
+    assert recipes.recipe(image).tag == first.tag
+    tags = {first.tag, recipes.recipe(image, "mine").tag}
     (tmp_path / "requirements.lock").write_text("other")
-    tags.add(build.recipe(image.model_copy(update={"folder": tmp_path})).tag)
+    tags.add(recipes.recipe(image.model_copy(update={"folder": tmp_path})).tag)
     for changed in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
         project = tmp_path / changed.replace("/", "-")
         for name in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text("changed" if name == changed else "same")
         monkeypatch.setattr(build, "PROJECT", project)
-        tags.add(build.recipe(image).tag)
+        tags.add(recipes.recipe(image).tag)
     assert len(tags) == 6
     assert all(tag.startswith("dlbench/torch-2.13.0-cpu:") for tag in tags)
 
 
 def test_labels_are_texts_and_none_is_empty(image: Image) -> None:
-    labels = build.recipe(image).labels("sha256:base")
+    labels = recipes.recipe(image).labels("sha256:base")
     assert all(isinstance(value, str) and value for value in labels.values())
 
 

@@ -198,7 +198,7 @@ def test_the_exit_code_is_1_for_any_failure_2_for_any_doubt_and_0_for_all_passed
     assert exit_code([]) == 2
 
 
-RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
+RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 
 
 def recorded(path: Path) -> tuple[Array, float]:

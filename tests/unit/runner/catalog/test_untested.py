@@ -10,7 +10,7 @@ from reports.page import rosetta
 from runner.catalog.frameworks import Framework, load_frameworks
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.catalog.workloads import BENCH, adapters, load_workloads
-from runner.machine.hardware import Cpu, Machine
+from runner.machine.devices import Cpu, Machine
 from runner.plan.plan import Plan, Request, plan
 
 FRAMEWORKS = load_frameworks()

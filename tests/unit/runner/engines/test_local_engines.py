@@ -135,7 +135,7 @@ def test_a_runner_that_is_killed_leaves_no_process(tmp_path: Path, number: signa
     script = f"""
 import sys
 from pathlib import Path
-from tests.unit import test_local_engines as t
+from tests.unit.runner.engines import test_local_engines as t
 running = t.start(Path({str(tmp_path)!r}), t.FAMILY + "time.sleep(300)")
 print(*t.family(running), flush=True)
 running.wait()

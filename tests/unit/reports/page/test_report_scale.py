@@ -1,6 +1,7 @@
 """How the report grows: its time beside what pandas takes for the same files, its memory, its size.
 
-The suite holds it at 100 cells of 1 000 samples. `python -m tests.unit.test_report_scale CELLS WINDOWS FOLDER` measures it at any
+The suite holds it at 100 cells of 1 000 samples.
+`python -m tests.unit.reports.page.test_report_scale CELLS WINDOWS FOLDER` measures it at any
 other scale and leaves the page in the folder.
 """
 
@@ -18,7 +19,7 @@ import reports.page.render
 from bench import environment
 from tests.fixtures import large
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[4]
 MEBIBYTE = 2**20
 
 
@@ -49,7 +50,7 @@ def test_the_report_on_100_cells_and_100_000_samples_takes_what_pandas_takes_thr
     tmp_path: Path,
 ) -> None:
     folder = large.make_run(tmp_path / "run", 100, 1000)
-    command = [sys.executable, "-m", "tests.unit.test_report_scale", str(folder)]
+    command = [sys.executable, "-m", "tests.unit.reports.page.test_report_scale", str(folder)]
     found = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     told = json.loads(found.stdout)
     # The page itself, Plotly in it, is a fixed 0.7 s that a hundred cells do not carry.

@@ -19,7 +19,7 @@ from runner.doctor import builds as doctor_builds
 from runner.doctor import engine as doctor_engine
 from runner.doctor import gpus as doctor_gpus
 from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
-from runner.machine.hardware import Gpu, Process
+from runner.machine.devices import Gpu, Process
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
 GPU = Gpu(0, "GPU-a", "NVIDIA L4", "8.9", 24 << 30, "580.1", (0,), cuda_driver="13.0", persistence=True)

@@ -1,4 +1,4 @@
-"""What this machine has: its processors as this process may use them, and its GPUs as NVML names them."""
+"""Finds what this machine has: its processors as this process may use them, and its GPUs as NVML names them."""
 
 from __future__ import annotations
 
@@ -6,99 +6,14 @@ import contextlib
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from runner.machine import nvml
+from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy
 
 
 class HardwareError(Exception):
     """GPUs were asked for that cannot be had; the message says which, and what there is."""
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """The processors of this machine that cells may use."""
-
-    model: str
-    cpus: tuple[int, ...]  # numbers of the logical CPUs that this process may run on
-    memory_bytes: int
-    memory_nodes: tuple[int, ...] = ()  # NUMA nodes that have memory
-
-
-@dataclass(frozen=True)
-class Process:
-    """Something that computes on a GPU."""
-
-    pid: int
-    program: str
-    user: str
-    memory_bytes: int | None
-
-    def __str__(self) -> str:
-        memory = "" if self.memory_bytes is None else f", {self.memory_bytes / 1e9:.1f} GB"
-        return f"{self.program} (process {self.pid}{' of ' + self.user if self.user else ''}{memory})"
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU that cells can run on: a whole one, or a MIG instance of one. None: the driver does not say."""
-
-    index: int  # NVML's; an instance has that of its GPU
-    uuid: str
-    model: str
-    compute_capability: str
-    memory_bytes: int
-    driver: str
-    cpus: tuple[int, ...]  # the CPUs near it that this process may use
-    board: str = ""  # UUID of the GPU as a whole: instances of one board share its clocks, power and heat
-    instance: int | None = None  # the number of a MIG instance on its board
-    cuda_driver: str = ""  # the newest CUDA that the driver runs without compatibility packages
-    free_bytes: int | None = None
-    numa_node: int | None = None
-    pci: str = ""
-    pcie_generation: int | None = None
-    pcie_width: int | None = None  # lanes
-    pcie_width_now: int | None = None
-    ecc: bool | None = None
-    persistence: bool | None = None
-    power_limit_watts: float | None = None
-    mig: bool = False
-    processes: tuple[Process, ...] = ()
-    near: tuple[tuple[str, int], ...] = ()  # the other boards, with how near each is: the more the nearer
-
-    def __post_init__(self) -> None:
-        if not self.board:
-            object.__setattr__(self, "board", self.uuid)
-
-    @property
-    def name(self) -> str:
-        """What --gpus calls it: its index, and for an instance its number after a colon."""
-        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
-
-    def __str__(self) -> str:
-        return f"GPU {self.name} ({self.model})"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A GPU that is there and is not used."""
-
-    name: str
-    model: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Everything that cells can run on here."""
-
-    cpu: Cpu
-    gpus: tuple[Gpu, ...]
-    why_no_gpu: str | None  # a clause, when there is none to use
-    refused: tuple[Refused, ...] = ()
-
-    @property
-    def kernel(self) -> str:
-        return platform.release()
 
 
 def detect(asked: str, share: bool = False) -> Machine:
@@ -120,16 +35,6 @@ def detect(asked: str, share: bool = False) -> Machine:
     return Machine(cpu, found, why, refused)
 
 
-def is_busy(gpu: Gpu) -> bool:
-    return bool(gpu.processes)
-
-
-def busy(gpu: Gpu) -> Refused:
-    """Why a GPU that somebody computes on is left out."""
-    who = ", ".join(map(str, gpu.processes[:3])) + (" and more" if len(gpu.processes) > 3 else "")
-    return Refused(gpu.name, gpu.model, f"{gpu} is in use by {who}; wait for it, or share it with --share")
-
-
 def choose_gpus(found: Sequence[Gpu], asked: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
     """The GPUs that indexes (`3`, `3:0` for a MIG instance) or UUIDs or unique beginnings of them name.
 
@@ -143,7 +48,7 @@ def choose_gpus(found: Sequence[Gpu], asked: Sequence[str], why: str | None = No
         if name.replace(":", "").isdigit():
             fits = [gpu for gpu in found if name in (gpu.name, str(gpu.index))]
         else:
-            fits = [gpu for gpu in found if name and _bare(gpu.uuid).startswith(_bare(name))]
+            fits = [gpu for gpu in found if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]
         if len(fits) != 1:
             raise HardwareError(
                 f"--gpus: {name!r} names {'no' if not fits else 'more than one'} GPU; there are {known}"
@@ -151,15 +56,6 @@ def choose_gpus(found: Sequence[Gpu], asked: Sequence[str], why: str | None = No
         if fits[0] not in chosen:
             chosen.append(fits[0])
     return tuple(chosen)
-
-
-def same_gpus(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two lists of UUIDs name the same GPUs. Some frameworks write them without the prefix, or in capitals."""
-    return sorted(map(_bare, first)) == sorted(map(_bare, second))
-
-
-def _bare(uuid: str) -> str:
-    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def detect_cpu() -> Cpu:
@@ -207,8 +103,6 @@ def _cpu_quota() -> float | None:
 
 def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:
     """The GPUs that NVML finds, those that are broken, and a clause that says why there is none to use."""
-    from runner.machine import nvml
-
     try:
         found, refused = nvml.discover(allowed)
     except nvml.NvmlError as error:

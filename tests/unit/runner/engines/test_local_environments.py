@@ -19,7 +19,7 @@ from runner.engines.process import environments, interpreters, venv
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import VenvEngine
-from tests.unit.test_local_engines import image
+from tests.unit.runner.engines.test_local_engines import image
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,113 @@
+"""Processors, GPUs and who uses them: the types that describe a machine. `detect` finds them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processors of this machine that cells may use."""
+
+    model: str
+    cpus: tuple[int, ...]  # numbers of the logical CPUs that this process may run on
+    memory_bytes: int
+    memory_nodes: tuple[int, ...] = ()  # NUMA nodes that have memory
+
+
+@dataclass(frozen=True)
+class Process:
+    """Something that computes on a GPU."""
+
+    pid: int
+    program: str
+    user: str
+    memory_bytes: int | None
+
+    def __str__(self) -> str:
+        memory = "" if self.memory_bytes is None else f", {self.memory_bytes / 1e9:.1f} GB"
+        return f"{self.program} (process {self.pid}{' of ' + self.user if self.user else ''}{memory})"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU that cells can run on: a whole one, or a MIG instance of one. None: the driver does not say."""
+
+    index: int  # NVML's; an instance has that of its GPU
+    uuid: str
+    model: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+    cpus: tuple[int, ...]  # the CPUs near it that this process may use
+    board: str = ""  # UUID of the GPU as a whole: instances of one board share its clocks, power and heat
+    instance: int | None = None  # the number of a MIG instance on its board
+    cuda_driver: str = ""  # the newest CUDA that the driver runs without compatibility packages
+    free_bytes: int | None = None
+    numa_node: int | None = None
+    pci: str = ""
+    pcie_generation: int | None = None
+    pcie_width: int | None = None  # lanes
+    pcie_width_now: int | None = None
+    ecc: bool | None = None
+    persistence: bool | None = None
+    power_limit_watts: float | None = None
+    mig: bool = False
+    processes: tuple[Process, ...] = ()
+    near: tuple[tuple[str, int], ...] = ()  # the other boards, with how near each is: the more the nearer
+
+    def __post_init__(self) -> None:
+        if not self.board:
+            object.__setattr__(self, "board", self.uuid)
+
+    @property
+    def name(self) -> str:
+        """What --gpus calls it: its index, and for an instance its number after a colon."""
+        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
+
+    def __str__(self) -> str:
+        return f"GPU {self.name} ({self.model})"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A GPU that is there and is not used."""
+
+    name: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything that cells can run on here."""
+
+    cpu: Cpu
+    gpus: tuple[Gpu, ...]
+    why_no_gpu: str | None  # a clause, when there is none to use
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def kernel(self) -> str:
+        return platform.release()
+
+
+def is_busy(gpu: Gpu) -> bool:
+    return bool(gpu.processes)
+
+
+def busy(gpu: Gpu) -> Refused:
+    """Why a GPU that somebody computes on is left out."""
+    who = ", ".join(map(str, gpu.processes[:3])) + (" and more" if len(gpu.processes) > 3 else "")
+    return Refused(gpu.name, gpu.model, f"{gpu} is in use by {who}; wait for it, or share it with --share")
+
+
+def same_gpus(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two lists of UUIDs name the same GPUs. Some frameworks write them without the prefix, or in capitals."""
+    return sorted(map(bare_uuid, first)) == sorted(map(bare_uuid, second))
+
+
+def bare_uuid(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
