@@ -10,13 +10,14 @@ from reports.answers import export
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
 from reports.data.model import Cell, Tables
 from reports.text import between, cell_name, listing, number, plural, visible
+from runner.errors import UserError
 
 # What two cells must share to be set against each other, besides what is compared. The kind of data is looked at later:
 # a cell that failed early never told it.
 Match = tuple[object, ...]
 
 
-class CompareError(Exception):
+class CompareError(UserError):
     """Sides that cannot be found or compared; the message says what there is."""
 
 

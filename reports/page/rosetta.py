@@ -16,6 +16,7 @@ from pathlib import Path
 from reports.data import specifications
 from reports.data.specifications import BENCH, titles
 from reports.text import visible
+from runner.errors import UserError
 
 # A file that holds one import of an adapter from another framework's folder, and nothing to read.
 _SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
@@ -23,7 +24,7 @@ _SUFFIXES = (".py", ".R", ".jl")
 _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
 
 
-class RosettaError(Exception):
+class RosettaError(UserError):
     """A workload or framework that is not there; the message names those that are."""
 
 

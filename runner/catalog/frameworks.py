@@ -8,9 +8,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.catalog.workloads import BENCH
+from runner.errors import UserError
 
 
-class FrameworkError(Exception):
+class FrameworkError(UserError):
     """A framework's file that cannot be used; the message names file, field and fix."""
 
 

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from runner.errors import UserError
+
 PROJECT = Path(__file__).resolve().parents[2]
 IMAGES = PROJECT / "images"
 
@@ -33,7 +35,7 @@ Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
 _CUDA_ONLY_PRECISIONS = {"tf32"}
 
 
-class CatalogError(Exception):
+class CatalogError(UserError):
     """A folder of the catalog that cannot be used; each line of the message names a file, a field and the fix."""
 
 

@@ -8,11 +8,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.catalog.images import PROJECT
+from runner.errors import UserError
 
 BENCH = PROJECT / "bench"
 
 
-class WorkloadError(Exception):
+class WorkloadError(UserError):
     """A workload's file that cannot be used; the message names file, field and fix."""
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from runner.errors import UserError
+
 if TYPE_CHECKING:
     from runner.catalog.images import Image
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 LOG_TAIL_BYTES = 16 * 1024
 
 
-class EngineError(Exception):
+class EngineError(UserError):
     """An engine could not do its part; the message is a sentence for the user: what, where, what to do."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog.images import PROJECT, Image
+from runner.errors import UserError
 from runner.images import registry
 from runner.images.recipe import BASE_IMAGE_VARIABLE, Recipe, bench_files, build_arguments, installed_files, recipe
 
@@ -31,7 +32,7 @@ BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 SHOWN_LINES = 25
 
 
-class BuildError(Exception):
+class BuildError(UserError):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
 
 

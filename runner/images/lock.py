@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog.images import CatalogError, Image, asked_digest, normal, read_pins
+from runner.errors import UserError
 from runner.results import store
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ PLATFORM = "x86_64-manylinux_2_28"
 _BUILD_CONSTRAINTS = "setuptools<81\n"
 
 
-class LockError(Exception):
+class LockError(UserError):
     """A lock that could not be made; the message says why and what to do."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from runner.catalog.images import Image
+from runner.errors import UserError
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _INPUTS = ("lock_sha256", "bench_sha256", "dockerfiles_sha256", "base")
 
 
-class RegistryError(Exception):
+class RegistryError(UserError):
     """A registry that does not take or give an image; the message says which, why and what to do."""
 
 

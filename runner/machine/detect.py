@@ -8,11 +8,12 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.errors import UserError
 from runner.machine import nvml
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy
 
 
-class HardwareError(Exception):
+class HardwareError(UserError):
     """GPUs were asked for that cannot be had; the message says which, and what there is."""
 
 

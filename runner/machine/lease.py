@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from runner.errors import UserError
+
 # One place for all users of the machine. The variable moves it, for tests and for machines where /tmp is not shared.
 VARIABLE = "DLBENCH_LEASES"
 _DEFAULT = "/tmp/dlbench-leases"
 _POLL_SECONDS = 1.0
 
 
-class LeaseError(Exception):
+class LeaseError(UserError):
     """A GPU or a run is held by another runner; the message says by whom."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runner.errors import UserError
 from runner.machine.devices import Gpu, Process, Refused
 
 # What NVML tells when it cannot answer one question of a GPU that is well.
@@ -26,7 +27,7 @@ _NEARNESS = {0: 5, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 Answer = TypeVar("Answer")
 
 
-class NvmlError(Exception):
+class NvmlError(UserError):
     """There is no driver to ask; the message is a clause."""
 
 

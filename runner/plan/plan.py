@@ -10,6 +10,7 @@ from typing import Any
 
 from runner.catalog.images import Image, suggest
 from runner.catalog.workloads import Workload
+from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
 
 # TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
@@ -21,7 +22,7 @@ Amp = Mapping[str, Mapping[Any, Mapping[Any, str]]]
 _NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
 
 
-class PlanError(Exception):
+class PlanError(UserError):
     """Something was asked for that does not exist; the message says what does."""
 
 

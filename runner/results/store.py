@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.errors import UserError
 from runner.results import validate
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
 }
 
 
-class StoreError(Exception):
+class StoreError(UserError):
     """A stored file that cannot be used; the message names it and says what to do."""
 
 

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.errors import UserError
 
-class UsageError(Exception):
+
+class UsageError(UserError):
     """What was asked cannot be done; the message says which option, and what to say instead."""
 
 

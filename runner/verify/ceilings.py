@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.catalog.images import PROJECT
 from runner.engines.base import Engine, EngineError, Prepared, Slot
+from runner.errors import UserError
 
 PROBE = PROJECT / "bench" / "ceilings.py"
 
@@ -23,7 +24,7 @@ Rate = Annotated[float, Field(gt=0, lt=1e19, allow_inf_nan=False)]
 Rates = Annotated[tuple[Rate, ...], Field(min_length=3, max_length=100)]
 
 
-class CeilingsError(Exception):
+class CeilingsError(UserError):
     """The ceilings could not be measured; the message says why."""
 
 

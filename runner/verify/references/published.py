@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from runner.errors import UserError
+
 PUBLISHED = Path(__file__).with_name("published.csv")
 
 Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -29,7 +31,7 @@ Gap = BeforeValidator(_gap)
 MaybeText = Annotated[Text | None, Gap]
 
 
-class PublishedError(Exception):
+class PublishedError(UserError):
     """A reference that cannot be used; the message names file, place and fix."""
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from runner.errors import UserError
 from runner.results.store import write_bytes
 from runner.verify.ceilings import Ceilings
 from runner.verify.references.facts import Facts
@@ -38,7 +39,7 @@ Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class SavedError(Exception):
+class SavedError(UserError):
     """A reference that cannot be used or made; the message names file, place and fix."""
 
 
