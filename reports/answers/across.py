@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from reports.answers.contrast import Contrast, Side, contrasts
-from reports.data.model import Cell, Group, Key, Tables, Workload
+from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import cell_name, framework_name, listing
 
 FACTORS = ("CUDA", "cuDNN", "framework")
@@ -37,10 +37,10 @@ class Across:
     effects: tuple[Effect, ...]
 
 
-Same = dict[tuple[Any, ...], list[Cell]]
+Same = dict[tuple[Any, ...], list[MeasuredCell]]
 
 
-def _gathered(cells: Iterable[Cell], of: Any) -> Same:
+def _gathered(cells: Iterable[MeasuredCell], of: Any) -> Same:
     """Ranked cells by what `of` says of them."""
     found: Same = {}
     for cell in cells:
@@ -67,7 +67,7 @@ def ladders(tables: Tables) -> dict[str, Across]:
     return {anchor: across for anchor, across in found if across is not None}
 
 
-def _versions(cell: Cell) -> Versions:
+def _versions(cell: MeasuredCell) -> Versions:
     return str(cell.row.get("cuda_version") or ""), str(cell.row.get("cudnn_version") or ""), cell.version
 
 
@@ -101,18 +101,20 @@ def _effect(one: Versions, other: Versions, row: Contrast) -> Effect:
     return Effect(said, row, apart=len(differ) == 1)
 
 
-def precisions(workload: Workload) -> tuple[Across, ...]:
+def precisions(workload: MeasuredWorkload) -> tuple[Across, ...]:
     """For each device, every other precision against fp32 (or the first there is) in the same image."""
     return tuple(_across(workload, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
 
 
-def devices(workload: Workload) -> tuple[Across, ...]:
+def devices(workload: MeasuredWorkload) -> tuple[Across, ...]:
     """For each precision, every other device against the one that most cells ran on, in the same image."""
     return tuple(_across(workload, "device_model", lambda keys: max(sorted(set(keys)), key=keys.count)))
 
 
-def _across(workload: Workload, field: Literal["precision", "device_model"], reference: Any) -> Iterable[Across]:
-    families: dict[Key, list[Cell]] = {}
+def _across(
+    workload: MeasuredWorkload, field: Literal["precision", "device_model"], reference: Any
+) -> Iterable[Across]:
+    families: dict[Key, list[MeasuredCell]] = {}
     for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
         key = replace(cell.key, precision="") if field == "precision" else replace(cell.key, device_model="")
         families.setdefault(key, []).append(cell)
@@ -132,7 +134,7 @@ def _across(workload: Workload, field: Literal["precision", "device_model"], ref
             )
 
 
-def _pairs(cells: Sequence[Cell], field: str, first: str) -> Iterable[tuple[Side, Side]]:
+def _pairs(cells: Sequence[MeasuredCell], field: str, first: str) -> Iterable[tuple[Side, Side]]:
     by = _gathered(cells, lambda cell: (getattr(cell.key, field),))
     if (first,) in by:
         for value, others in by.items():

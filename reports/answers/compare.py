@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.answers import export
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
-from reports.data.model import Cell, Tables
+from reports.data.model import MeasuredCell, Tables
 from reports.text import between, cell_name, listing, number, plural, visible
 from runner.errors import UserError
 
@@ -30,49 +30,49 @@ class Kind:
     """
 
     name: str
-    words: Callable[[Cell], tuple[str, ...]]
-    match: Callable[[Cell], Match]
-    loose: Callable[[Cell], Match] | None = None
+    words: Callable[[MeasuredCell], tuple[str, ...]]
+    match: Callable[[MeasuredCell], Match]
+    loose: Callable[[MeasuredCell], Match] | None = None
 
 
-def _asked(cell: Cell) -> Match:
+def _asked(cell: MeasuredCell) -> Match:
     """What was asked of a cell, but for image, framework, device and data."""
     key = cell.key
     return key.workload, key.precision, key.preset, key.devices, key.scaling, key.batch, cell.mode
 
 
-def _device(cell: Cell) -> Match:
+def _device(cell: MeasuredCell) -> Match:
     return cell.key.device_kind, cell.key.device_model
 
 
-def _told(cell: Cell, name: str) -> tuple[str, ...]:
+def _told(cell: MeasuredCell, name: str) -> tuple[str, ...]:
     return (str(cell.row[name]),) if cell.row.get(name) else ()
 
 
-def _gpus(cell: Cell) -> tuple[str, ...]:
+def _gpus(cell: MeasuredCell) -> tuple[str, ...]:
     if cell.key.device_kind == "cpu":
         return (cell.key.device_model,)
     uuids = cell.row.get("device_uuids")
     return (cell.key.device_model, *(str(uuid) for uuid in (uuids if uuids is not None else ())))
 
 
-def _of_run(cell: Cell) -> Match:
+def _of_run(cell: MeasuredCell) -> Match:
     return *_asked(cell), cell.image, cell.framework, *_device(cell), cell.uuid
 
 
-def _of_framework(cell: Cell) -> Match:
+def _of_framework(cell: MeasuredCell) -> Match:
     return *_asked(cell), cell.framework, *_device(cell)
 
 
-def _of_version(cell: Cell) -> Match:
+def _of_version(cell: MeasuredCell) -> Match:
     return *_of_framework(cell), cell.version
 
 
-def _of_image(cell: Cell) -> Match:
+def _of_image(cell: MeasuredCell) -> Match:
     return *_asked(cell), cell.image, cell.framework
 
 
-def _of_device(cell: Cell) -> Match:
+def _of_device(cell: MeasuredCell) -> Match:
     return *_asked(cell), *_device(cell)
 
 
@@ -91,7 +91,7 @@ KINDS = {
 class Unpaired:
     """A cell that was measured or asked for on one side and has nothing to be set against, with the reason."""
 
-    cell: Cell
+    cell: MeasuredCell
     reason: str
     lost: bool  # the first side measured it, and the second tried and failed
 
@@ -152,10 +152,10 @@ def compare(tables: Tables, a: str, b: str, by: str | None = None, margin: float
     return Comparison(kind.name, a, b, margin, contrasts(pairs, margin), tuple(_unpaired(left, right, a, b)))
 
 
-Matched = dict[Match, list[Cell]]
+Matched = dict[Match, list[MeasuredCell]]
 
 
-def _kind(cells: Sequence[Cell], a: str, b: str, by: str | None) -> Kind:
+def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind:
     if by is not None and by not in KINDS:
         raise CompareError(f"--by: there is no {by!r}; there are {listing(list(KINDS))}")
     kinds = [KINDS[by]] if by else list(KINDS.values())
@@ -167,14 +167,14 @@ def _kind(cells: Sequence[Cell], a: str, b: str, by: str | None) -> Kind:
     raise CompareError(f"nothing that both {a!r} and {b!r} name; these runs hold {known}")
 
 
-def _means(kind: Kind, cell: Cell, word: str) -> bool:
+def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
     """Whether `word` names the cell: whole, or for a device also a part of its model's name."""
     if word in kind.words(cell):
         return True
     return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
 
 
-def _cells(kind: Kind, cells: Iterable[Cell], word: str) -> list[Cell]:
+def _cells(kind: Kind, cells: Iterable[MeasuredCell], word: str) -> list[MeasuredCell]:
     chosen = [cell for cell in cells if _means(kind, cell, word)]
     models = sorted({cell.key.device_model for cell in chosen})
     if kind.name == "gpu" and len(models) > 1:
@@ -182,14 +182,14 @@ def _cells(kind: Kind, cells: Iterable[Cell], word: str) -> list[Cell]:
     return chosen
 
 
-def _matched(kind: Kind, left: Sequence[Cell], right: Sequence[Cell]) -> tuple[Matched, Matched]:
+def _matched(kind: Kind, left: Sequence[MeasuredCell], right: Sequence[MeasuredCell]) -> tuple[Matched, Matched]:
     one, other = _by(kind.match, left), _by(kind.match, right)
     if kind.loose is None or one.keys() & other.keys():
         return one, other
     return _by(kind.loose, _named_after(left)), _by(kind.loose, _named_after(right))
 
 
-def _by(match: Callable[[Cell], Match], cells: Iterable[Cell]) -> Matched:
+def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell]) -> Matched:
     found: Matched = {}
     for cell in cells:
         same = found.setdefault(match(cell), [])
@@ -200,13 +200,13 @@ def _by(match: Callable[[Cell], Match], cells: Iterable[Cell]) -> Matched:
     return found
 
 
-def _named_after(cells: Sequence[Cell]) -> Sequence[Cell]:
+def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
     """The cells of the framework that their image is named after, where it serves more than that one."""
     own = [cell for cell in cells if cell.image.replace("-", "_").startswith(cell.framework + "_")]
     return own or cells
 
 
-def _measured(side: Mapping[Match, Sequence[Cell]]) -> Matched:
+def _measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
     fit = {match: [cell for cell in cells if not cell.unranked] for match, cells in side.items()}
     return {match: cells for match, cells in fit.items() if cells}
 
@@ -228,7 +228,7 @@ def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaire
 COLUMNS = ("cell", "workload", "device", "precision", "preset")
 
 
-def _place(cell: Cell, name: str) -> tuple[str, ...]:
+def _place(cell: MeasuredCell, name: str) -> tuple[str, ...]:
     return name, cell.key.workload, cell.key.device, cell.key.precision, cell.key.preset
 
 

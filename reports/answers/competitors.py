@@ -8,7 +8,7 @@ from dataclasses import replace
 from reports.answers.contrast import Side, differences
 from reports.answers.history import in_time, states
 from reports.data.groups import group_of
-from reports.data.model import Cell, Group, Tables
+from reports.data.model import Group, MeasuredCell, Tables
 from reports.text import listing
 from runner.results import statistics
 
@@ -19,7 +19,7 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     A state is what history calls so: runs between which nothing recorded changed, whose repeats are repeats of one thing.
     """
     order = in_time(tables)
-    copies: dict[str, list[Cell]] = {}
+    copies: dict[str, list[MeasuredCell]] = {}
     for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
         if not cell.unranked:
             copies.setdefault(_name(cell), []).append(cell)
@@ -30,12 +30,12 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     return found, _said(copies)
 
 
-def _name(cell: Cell) -> str:
+def _name(cell: MeasuredCell) -> str:
     """The cell's label without the run that tells copies of it apart."""
     return cell.label.removesuffix(f" · {cell.run_id}")
 
 
-def _newest(name: str, copies: Sequence[Cell]) -> Cell:
+def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     """The copies of the last state, oldest first, as one cell with all their repeats."""
     state = states(copies)[-1]
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
@@ -45,7 +45,7 @@ def _newest(name: str, copies: Sequence[Cell]) -> Cell:
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)
 
 
-def _said(copies: dict[str, list[Cell]]) -> tuple[str, ...]:
+def _said(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
     said = []
     again = {name: states(same) for name, same in copies.items() if len(same) > 1}
     pooled = [name for name, found in again.items() if len(found) == 1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from reports.data.model import Cell, Repeat
+from reports.data.model import MeasuredCell, Repeat
 from reports.text import between, cell_name, percent
 from runner.results import statistics
 from runner.results.statistics import Estimate
@@ -27,7 +27,7 @@ METHOD = (
 )
 
 # What may change under a cell between two measurements of it, as its row and its run recorded it.
-_RECORDED: Mapping[str, Callable[[Cell], object]] = {
+_RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
     "framework": lambda cell: cell.row.get("framework_version"),
     "Python": lambda cell: cell.row.get("python_version"),
     "CUDA": lambda cell: cell.row.get("cuda_version"),
@@ -48,7 +48,7 @@ _DIGESTS = ("image", "lock", "bench")
 class Side:
     """What is measured on one side: one cell, or one cell as several runs measured it, whose repeats then count alike."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[MeasuredCell, ...]
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
@@ -104,7 +104,7 @@ class Contrast:
     differences: tuple[Difference, ...]
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> MeasuredCell:
         return self.after.cells[0]
 
     @property

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from reports.answers import across, competitors
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
-from reports.data.model import Cell, Group, Ranked, Tables, Workload
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.text import between, duration, framework_name, listing, number, percent, plural
 
 _ENDS = {"failed": "failed", "missing": "did not end"}
@@ -20,14 +20,14 @@ _ENDS = {"failed": "failed", "missing": "did not end"}
 class Finding:
     """The answer for one group of comparable cells: a headline, how much and how sure, and what to keep in mind."""
 
-    workload: Workload
+    workload: MeasuredWorkload
     group: Group
     headline: str
     detail: str
     caveats: tuple[str, ...]
 
 
-def names(cells: tuple[Cell, ...]) -> dict[str, str]:
+def names(cells: tuple[MeasuredCell, ...]) -> dict[str, str]:
     """Anchor -> the cell as a sentence names it: the framework and version, and the image where that is not enough."""
     short = {cell.anchor: cell.label for cell in cells}
     short |= {cell.anchor: f"{framework_name(cell.framework)} {cell.version}" for cell in cells if cell.version}
@@ -136,7 +136,7 @@ def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
     return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
 
 
-def _finding(workload: Workload, group: Group, of_runs: tuple[str, ...]) -> Finding:
+def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...]) -> Finding:
     called = names(group.cells)
     caveats = (*of_runs, *_caveats(workload, group, called))
     if not group.ranked:
@@ -189,7 +189,7 @@ def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
     return f"{listing(parts)}."
 
 
-def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
     caveats = []
     cells = [entry.cell for entry in group.ranked]
     unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
@@ -230,5 +230,5 @@ def _caveats(workload: Workload, group: Group, called: dict[str, str]) -> tuple[
     return tuple(caveats)
 
 
-def _at_chance(workload: Workload, cell: Cell) -> bool:
+def _at_chance(workload: MeasuredWorkload, cell: MeasuredCell) -> bool:
     return workload.chance is not None and cell.score is not None and cell.score.value <= workload.chance

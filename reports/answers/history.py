@@ -14,7 +14,7 @@ from typing import Any
 
 from reports.answers import export
 from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, contrasts, differences
-from reports.data.model import Cell, Tables
+from reports.data.model import MeasuredCell, Tables
 from reports.text import between, listing, number, plural
 
 NOTHING = "nothing recorded changed"
@@ -63,7 +63,7 @@ def in_time(tables: Tables) -> dict[str, int]:
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """What moved over the runs of `tables`."""
     order = in_time(tables)
-    measured: dict[tuple[object, ...], list[Cell]] = {}
+    measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if not cell.unranked:
             measured.setdefault((cell.image, cell.framework, cell.mode, cell.uuid, cell.key), []).append(cell)
@@ -72,7 +72,7 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     return History(tuple(order), contrasts(pairs, margin), len(measured) - len(again))
 
 
-def states(cells: Sequence[Cell]) -> list[list[Cell]]:
+def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
     """The cells of consecutive runs between which nothing recorded changed, oldest first."""
     states = [[cells[0]]]
     for before, after in pairwise(cells):
@@ -82,7 +82,7 @@ def states(cells: Sequence[Cell]) -> list[list[Cell]]:
     return states
 
 
-def _pairs(states: Sequence[Sequence[Cell]]) -> Iterable[tuple[Side, Side]]:
+def _pairs(states: Sequence[Sequence[MeasuredCell]]) -> Iterable[tuple[Side, Side]]:
     for before, after in pairwise(states):
         yield Side(tuple(before)), Side(tuple(after))
     last = states[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reports.answers.scale_model import Model, ModelError, model
 from reports.data.groups import levels
-from reports.data.model import Cell, Key, Tables, Workload
+from reports.data.model import Key, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import cell_name
 from runner.results import statistics
 from runner.results.statistics import Estimate
@@ -26,7 +26,7 @@ class Point:
     """Some devices: items a second of all of them, against one device's, and what was learned."""
 
     devices: int
-    cells: tuple[Cell, ...]
+    cells: tuple[MeasuredCell, ...]
     rate: Estimate
     speed_up: Estimate
     metric: float | None
@@ -46,7 +46,7 @@ class Scaling:
     anchor: str
     title: str
     framework: str
-    workload: Workload
+    workload: MeasuredWorkload
     key: Key  # of one device
     kind: str  # weak | strong
     points: tuple[Point, ...]
@@ -78,7 +78,7 @@ def scalings(tables: Tables) -> tuple[Scaling, ...]:
     """Every cell that was measured on one device and on several, weak before strong."""
     found: list[Scaling] = []
     for workload in tables.ranked:
-        families: dict[tuple[object, ...], list[Cell]] = {}
+        families: dict[tuple[object, ...], list[MeasuredCell]] = {}
         for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
             alike = replace(cell.key, devices=1, scaling="")
             families.setdefault((alike, cell.image, cell.framework, cell.mode, cell.engine), []).append(cell)
@@ -91,8 +91,10 @@ def scalings(tables: Tables) -> tuple[Scaling, ...]:
     return tuple(found)
 
 
-def _scaling(anchor: str, workload: Workload, kind: str, one: list[Cell], several: list[Cell]) -> Scaling:
-    by_count: dict[int, list[Cell]] = {1: one}
+def _scaling(
+    anchor: str, workload: MeasuredWorkload, kind: str, one: list[MeasuredCell], several: list[MeasuredCell]
+) -> Scaling:
+    by_count: dict[int, list[MeasuredCell]] = {1: one}
     for cell in sorted(several, key=lambda cell: cell.key.devices):
         by_count.setdefault(cell.key.devices, []).append(cell)
     points = tuple(_point(count, tuple(cells), tuple(one), workload) for count, cells in by_count.items())
@@ -115,7 +117,9 @@ def _scaling(anchor: str, workload: Workload, kind: str, one: list[Cell], severa
     return Scaling(anchor, title, first.framework, workload, first.key, kind, points, fitted, refused)
 
 
-def _point(count: int, cells: tuple[Cell, ...], one: tuple[Cell, ...], workload: Workload) -> Point:
+def _point(
+    count: int, cells: tuple[MeasuredCell, ...], one: tuple[MeasuredCell, ...], workload: MeasuredWorkload
+) -> Point:
     windows, alone = _windows(cells), _windows(one)
     step = statistics.median_estimate(windows)
     ratio = statistics.ratio_estimate(alone, windows)
@@ -134,17 +138,17 @@ def _point(count: int, cells: tuple[Cell, ...], one: tuple[Cell, ...], workload:
     return Point(count, cells, rate, speed_up, metric, seen, _flag(cells, one, workload) if count > 1 else "")
 
 
-def _windows(cells: Iterable[Cell]) -> list[statistics.Array]:
+def _windows(cells: Iterable[MeasuredCell]) -> list[statistics.Array]:
     return [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
 
 
-def _learned(cells: tuple[Cell, ...]) -> tuple[float | None, float | None]:
+def _learned(cells: tuple[MeasuredCell, ...]) -> tuple[float | None, float | None]:
     """The worst last test metric of some cells, and the items they were trained on before it."""
     scored = [(cell.score.value, cell.score.steps * (cell.items_per_step or 0)) for cell in cells if cell.score]
     return min(scored) if scored else (None, None)
 
 
-def _flag(cells: tuple[Cell, ...], one: tuple[Cell, ...], workload: Workload) -> str:
+def _flag(cells: tuple[MeasuredCell, ...], one: tuple[MeasuredCell, ...], workload: MeasuredWorkload) -> str:
     metric, items = _learned(cells)
     bottom = min((cell.score.low for cell in one if cell.score), default=None)
     _, alone = _learned(one)

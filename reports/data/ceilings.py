@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.data.model import Cell, Rate
+from reports.data.model import MeasuredCell, Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import beyond_cache
 
@@ -23,7 +23,7 @@ class Reached:
     """One roof, and the windows it comes from: those of this operation at this size in the cell's table `operations`."""
 
     value: float  # floating-point operations a second, or bytes a second
-    cell: Cell
+    cell: MeasuredCell
     operation: str
     direction: str
     rate: Rate
@@ -60,7 +60,7 @@ def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
     return found
 
 
-_Point = tuple[RateCurve, Rate, Cell]
+_Point = tuple[RateCurve, Rate, MeasuredCell]
 
 
 def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) -> Iterable[_Point]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.data.model import Cell, Curve, Group, Repeat, Workload
+from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Repeat
 from runner.results.statistics import Array
 
 SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
@@ -20,7 +20,7 @@ FEWEST = 3  # points: a curve of its two ends does not say when
 class Reached:
     """A cell's training seconds and steps until the level, the middle of its repeats; null: some repeat never was there."""
 
-    cell: Cell
+    cell: MeasuredCell
     seconds: float | None
     steps: float | None
 
@@ -36,7 +36,7 @@ class TimeTo:
     rows: tuple[Reached, ...]
 
 
-def time_to(group: Group, workload: Workload) -> TimeTo | None:
+def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
     """Time to the workload's band where a full run on its data has one; else to the training loss that every cell reached.
 
     Null where fewer than two cells have a curve that says when.
@@ -61,7 +61,7 @@ class ByClass:
     """The last value of a metric of each class, a row a cell; NaN: it was not finite, or could not be told."""
 
     classes: tuple[str, ...]
-    rows: tuple[tuple[Cell, tuple[float | None, ...]], ...]
+    rows: tuple[tuple[MeasuredCell, tuple[float | None, ...]], ...]
 
 
 def of_class(curve: Curve) -> str:
@@ -90,7 +90,7 @@ def _middle(values: list[float]) -> float | None:
     return float(np.median(finite)) if finite else None
 
 
-def _curves(cell: Cell, name: str, split: str) -> list[Curve]:
+def _curves(cell: MeasuredCell, name: str, split: str) -> list[Curve]:
     found = (curve for repeat in cell.repeats for curve in repeat.curves)
     return [curve for curve in found if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reports.data.model import Cell, Tables
+from reports.data.model import MeasuredCell, Tables
 
 _SAME = (
     "image_digest",
@@ -26,7 +26,7 @@ _SAME = (
 class Environment:
     """One image as it ran on one device, with the cells that ran in it and every fact it told, flat."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[MeasuredCell, ...]
     facts: tuple[tuple[str, str], ...]
     changed: tuple[str, ...]
 
@@ -44,14 +44,14 @@ class Environment:
 
 def environments(tables: Tables) -> tuple[Environment, ...]:
     """The environments of all cells that told one."""
-    same: dict[tuple[str, ...], list[Cell]] = {}
+    same: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.environment:
             same.setdefault((cell.label, *(str(cell.row.get(name)) for name in _SAME)), []).append(cell)
     return tuple(_environment(cells) for cells in same.values())
 
 
-def _environment(cells: list[Cell]) -> Environment:
+def _environment(cells: list[MeasuredCell]) -> Environment:
     facts: dict[str, str] = {}
     varying: set[str] = set()
     for cell in cells:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from reports.data.model import Cell, Group, Key, Ranked, Workload
+from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Ranked
 from reports.data.specifications import specification
 from runner.results import statistics
 from runner.results.statistics import Estimate
 
 
-def workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
-    grouped: dict[str, dict[Key, list[Cell]]] = {}
+def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
+    grouped: dict[str, dict[Key, list[MeasuredCell]]] = {}
     for cell in cells:
         grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
     workloads = []
@@ -28,7 +28,7 @@ def workloads(cells: Sequence[Cell]) -> tuple[Workload, ...]:
     return tuple(workloads)
 
 
-def _with_sources(groups: Mapping[Key, list[Cell]]) -> dict[Key, list[Cell]]:
+def _with_sources(groups: Mapping[Key, list[MeasuredCell]]) -> dict[Key, list[MeasuredCell]]:
     """Cells that ended before they told their data stand with the first group that is otherwise theirs."""
     merged = {key: list(cells) for key, cells in groups.items() if key.data_source}
     for key, cells in groups.items():
@@ -38,7 +38,7 @@ def _with_sources(groups: Mapping[Key, list[Cell]]) -> dict[Key, list[Cell]]:
     return merged
 
 
-def group_of(anchor: str, key: Key, cells: Sequence[Cell]) -> Group:
+def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell]) -> Group:
     fit = sorted(
         (cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf
     )
@@ -48,7 +48,7 @@ def group_of(anchor: str, key: Key, cells: Sequence[Cell]) -> Group:
     return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
 
 
-def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
+def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
     """How much longer the cell's step takes than the best one's; an unsteady one counts over its whole interval."""
     if cell is best:
         return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
@@ -61,7 +61,7 @@ def _ratio(cell: Cell, best: Cell, level: float) -> Estimate:
     return statistics.spanning(ratio, levels([cell]), levels([best]))
 
 
-def levels(cells: Iterable[Cell]) -> list[float]:
+def levels(cells: Iterable[MeasuredCell]) -> list[float]:
     """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
     found = []
     for cell in cells:
@@ -70,12 +70,12 @@ def levels(cells: Iterable[Cell]) -> list[float]:
     return found
 
 
-def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> Workload:
+def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:
     """The workload with the words of its specification in bench, where this release knows it."""
     spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")
-    return Workload(
+    return MeasuredWorkload(
         anchor=anchor,
         name=name,
         title=spec.get("title", name),

@@ -123,7 +123,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MeasuredCell:
     """One cell of one run with all its repeats: as well as its worst repeat, `missing` where one is missing."""
 
     anchor: str
@@ -209,7 +209,7 @@ class Cell:
 class Ranked:
     """A ranked cell and how much longer its step takes than the fastest one's."""
 
-    cell: Cell
+    cell: MeasuredCell
     ratio: Estimate
 
 
@@ -220,15 +220,15 @@ class Group:
     anchor: str
     key: Key
     ranked: tuple[Ranked, ...]
-    others: tuple[Cell, ...]
+    others: tuple[MeasuredCell, ...]
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[MeasuredCell, ...]:
         return tuple(entry.cell for entry in self.ranked) + self.others
 
 
 @dataclass(frozen=True)
-class Workload:
+class MeasuredWorkload:
     """A workload's title and words, with its groups."""
 
     anchor: str
@@ -244,7 +244,7 @@ class Workload:
     learns: bool  # whether it trains towards a metric; inference and single operators do not
     groups: tuple[Group, ...]
 
-    def outside_band(self, cell: Cell) -> bool:
+    def outside_band(self, cell: MeasuredCell) -> bool:
         """Whether a whole run on the band's data came to a metric that no correct one does. Where the band needs more, it is not judged."""
         if self.band is None or self.band_needs or cell.score is None:
             return False
@@ -319,18 +319,18 @@ class Tables:
     """Everything the page shows."""
 
     runs: tuple[Run, ...]
-    workloads: tuple[Workload, ...]
+    workloads: tuple[MeasuredWorkload, ...]
     skipped: tuple[Skipped, ...]
     operations: Mapping[tuple[str, str], Rates]  # run id, cell id
     profiles: Mapping[tuple[str, str], Profile]
 
     @property
-    def ranked(self) -> tuple[Workload, ...]:
+    def ranked(self) -> tuple[MeasuredWorkload, ...]:
         """The workloads whose cells have a step time; curves of operations have a section of their own."""
         return tuple(workload for workload in self.workloads if workload.task != "operators")
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[MeasuredCell, ...]:
         return tuple(cell for workload in self.workloads for group in workload.groups for cell in group.cells)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.data.model import Cell, Group, Rate, Rates
+from reports.data.model import Group, MeasuredCell, Rate, Rates
 from reports.data.peaks import Peak, peak_of
 from runner.results import statistics
 from runner.results.statistics import Array
@@ -21,7 +21,7 @@ class RateCurve:
 
     operation: str
     direction: str
-    cells: tuple[tuple[Cell, tuple[Rate, ...]], ...]
+    cells: tuple[tuple[MeasuredCell, tuple[Rate, ...]], ...]
     peak: Peak | None = None  # of the device at the cells' precision, where its datasheet is known
     device_kind: str = "cuda"
     devices: int = 1

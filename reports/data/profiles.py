@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.data.model import Cell, Group, Operation, Profile
+from reports.data.model import Group, MeasuredCell, Operation, Profile
 
 SHOWN = 15  # operations in a table; the rest are in the store
 
@@ -36,7 +36,7 @@ def _profile(part: pd.DataFrame) -> Profile:
 class Shown:
     """A cell's profile cut for the page: the longest operations, and what share of the time the others took."""
 
-    cell: Cell
+    cell: MeasuredCell
     profile: Profile
     operations: tuple[Operation, ...]
     others: float

@@ -18,9 +18,9 @@ from reports.data import curves, operators, profiles, telemetry
 from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
-    Cell,
     Curve,
     Key,
+    MeasuredCell,
     ParityRow,
     Repeat,
     Run,
@@ -143,7 +143,7 @@ def _cell(
     planned: Row | None,
     rows: Sequence[Row],
     parts: Mapping[str, Mapping[Place, pd.DataFrame]],
-) -> Cell:
+) -> MeasuredCell:
     """One cell from its stored repeats; `planned` is its entry in the manifest's plan, null for a row without one."""
     run_id = str(manifest["run_id"])
     reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
@@ -160,7 +160,7 @@ def _cell(
         step = statistics.widened(step, [repeat.shift for repeat in measured if repeat.shift is not None])
     passed = [one["parity_passed"] for one in rows if one["parity_passed"] is not None]
     short = any(one["short"] for one in rows)
-    return Cell(
+    return MeasuredCell(
         anchor="",
         label=str(row.get("image")),
         run_id=run_id,
@@ -311,7 +311,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     return shlex.join(["runner", "matrix", *words])
 
 
-def _labelled(cells: Sequence[Cell]) -> list[Cell]:
+def _labelled(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
     """Each cell with an anchor, and a label that tells it from its group's others: mode, engine, run if needed."""
     engines = {cell.engine for cell in cells}
     labels = []

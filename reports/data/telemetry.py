@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.data.model import Cell, Repeat, Signal, Tables
+from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
 from runner.results.statistics import Array
 
@@ -109,7 +109,7 @@ def described(repeat: Repeat) -> str:
 class Beside:
     """A repeat of a cell of the same run that ran at the same time, for so many seconds of it."""
 
-    cell: Cell
+    cell: MeasuredCell
     repeat: int
     seconds: float
 
@@ -121,7 +121,7 @@ def beside(tables: Tables) -> Mapping[tuple[str, int], tuple[tuple[Beside, ...],
     """(cell's anchor, repeat) -> what ran at the same time in its run, longest first, and how many more than are listed."""
     found: dict[tuple[str, int], list[Beside]] = {}
     for spans in _spans(tables.cells).values():
-        running: list[tuple[float, int, float, Cell, int]] = []  # by their ends
+        running: list[tuple[float, int, float, MeasuredCell, int]] = []  # by their ends
         for at, (begin, end, cell, repeat) in enumerate(spans):
             while running and running[0][0] <= begin:
                 heapq.heappop(running)
@@ -136,9 +136,9 @@ def beside(tables: Tables) -> Mapping[tuple[str, int], tuple[tuple[Beside, ...],
     }
 
 
-def _spans(cells: Iterable[Cell]) -> dict[str, list[tuple[float, float, Cell, int]]]:
+def _spans(cells: Iterable[MeasuredCell]) -> dict[str, list[tuple[float, float, MeasuredCell, int]]]:
     """Run -> (begin, end, cell, repeat) of every repeat whose times were recorded, by begin."""
-    spans: dict[str, list[tuple[float, float, Cell, int]]] = {}
+    spans: dict[str, list[tuple[float, float, MeasuredCell, int]]] = {}
     for cell in cells:
         for repeat in cell.repeats:
             begin, wall = repeat.row.get("started_unix"), repeat.row.get("wall_seconds")

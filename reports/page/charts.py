@@ -9,7 +9,7 @@ import numpy as np
 
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
-from reports.data.model import Cell, Curve, Group, Workload
+from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload
 from reports.data.specifications import titles
 from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned, tick
 from reports.text import between, duration, number
@@ -46,7 +46,7 @@ def colours(frameworks: Iterable[str]) -> dict[str, str]:
     return {name: names[place % len(names)] for name, place in _places(frameworks).items()}
 
 
-def symbols(cells: Sequence[Cell]) -> dict[str, str]:
+def symbols(cells: Sequence[MeasuredCell]) -> dict[str, str]:
     """Framework -> marker, so that colour is never the only sign."""
     return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
 
@@ -90,12 +90,12 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def _upper(cell: Cell) -> float:
+def _upper(cell: MeasuredCell) -> float:
     step = cell.step
     return 0.0 if step is None else step.value if step.high is None else step.high
 
 
-def _median_mark(cell: Cell, step: Estimate, row: int, symbol: str) -> Figure:
+def _median_mark(cell: MeasuredCell, step: Estimate, row: int, symbol: str) -> Figure:
     bars: Figure = {}
     if step.low is not None and step.high is not None:
         upper, lower = 1e3 * (step.high - step.value), 1e3 * (step.value - step.low)
@@ -131,9 +131,9 @@ def beyond_axis(group: Group) -> int:
     return sum(int(np.sum(repeat.steady_step_seconds > end)) for cell in group.cells for repeat in cell.repeats)
 
 
-def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
+def learning(group: Group, workload: MeasuredWorkload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
     """For each metric its curve over training seconds, with the steps beside them for the page's switch; single classes have a table."""
-    found: dict[tuple[str, str], list[tuple[Cell, Curve]]] = {}
+    found: dict[tuple[str, str], list[tuple[MeasuredCell, Curve]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
             for curve in repeat.curves:
@@ -148,7 +148,7 @@ def learning(group: Group, workload: Workload, most: int = MOST_POINTS) -> list[
 
 
 def _learning_figure(
-    curves: Sequence[tuple[Cell, Curve]], marks: Mapping[str, str], workload: Workload | None, most: int
+    curves: Sequence[tuple[MeasuredCell, Curve]], marks: Mapping[str, str], workload: MeasuredWorkload | None, most: int
 ) -> Figure:
     traces: list[Figure] = []
     images: dict[str, list[str]] = {}

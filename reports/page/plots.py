@@ -12,7 +12,7 @@ from typing import Any
 from reports import text
 from reports.answers import scaling
 from reports.data import ceilings, operators, telemetry
-from reports.data.model import Cell, Group, Repeat, Tables, Workload
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Tables
 from reports.page import charts, operator_charts, trust_charts
 from reports.page.figure import MOST_POINTS, Figure
 
@@ -51,7 +51,7 @@ class Plots:
             caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted as all others."
         return self.add(charts.intervals(group, self.most), charts.described(group), caption)
 
-    def learning(self, group: Group, workload: Workload) -> list[Chart]:
+    def learning(self, group: Group, workload: MeasuredWorkload) -> list[Chart]:
         drawn = charts.learning(group, workload, self.most) if workload.learns else []
         made = (
             self.add(figure, f"{title} against training time, a line for each repeat.", title)
@@ -80,7 +80,7 @@ class Plots:
         words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
         return self.add(charts.phases(group), words)
 
-    def sequence(self, cell: Cell, repeat: Repeat) -> Chart | None:
+    def sequence(self, cell: MeasuredCell, repeat: Repeat) -> Chart | None:
         sampled = telemetry.described(repeat)
         words = f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers. {sampled}"
         caption = f"Steady windows ● and warm-up ○ in their order, and on the right how often which came. {sampled}"

@@ -25,7 +25,7 @@ from reports import text
 from reports.answers import across, findings, history, scaling
 from reports.data import ceilings, curves, operators, profiles, tables, telemetry
 from reports.data.environments import environments
-from reports.data.model import Cell, Group, Repeat, Tables, Workload
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Tables
 from reports.page import charts, rosetta, summary
 from reports.page.plots import Plots, packed
 from runner.results import store
@@ -106,7 +106,7 @@ def page(data: Tables, bench_sha256: str | None = None) -> str:
     )
 
 
-def sources(workload: Workload, bench_sha256: str | None) -> list[rosetta.Source]:
+def sources(workload: MeasuredWorkload, bench_sha256: str | None) -> list[rosetta.Source]:
     """The code that measured a workload's cells, a file a framework: where it is this checkout's, and not another."""
     cells = (cell for group in workload.groups for cell in group.cells)
     return rosetta.sources(
@@ -115,10 +115,10 @@ def sources(workload: Workload, bench_sha256: str | None) -> list[rosetta.Source
     )
 
 
-Cost = tuple[str, str, Callable[[Cell], str]]
+Cost = tuple[str, str, Callable[[MeasuredCell], str]]
 
 
-def costs(cells: Sequence[Cell]) -> list[Cost]:
+def costs(cells: Sequence[MeasuredCell]) -> list[Cost]:
     """The columns of memory, energy and heat that some of the cells have: name, unit and what stands there."""
     columns: list[Cost] = [
         ("Host memory", "peak", lambda cell: text.size(cell.costs.get("host_peak_bytes"))),
@@ -213,7 +213,9 @@ def listed(repeat: Repeat, most: int) -> str:
     return "\n".join(lines)
 
 
-Entry = tuple[Cell | None, Estimate | None, str]  # a cell, its ratio where it is ranked, and why it was left out
+Entry = tuple[
+    MeasuredCell | None, Estimate | None, str
+]  # a cell, its ratio where it is ranked, and why it was left out
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def matrix(data: Tables) -> tuple[MatrixRow, ...]:
     )
 
 
-def hover(cell: Cell, ratio: Estimate) -> str:
+def hover(cell: MeasuredCell, ratio: Estimate) -> str:
     """What an entry of the overview says to a pointer: the step time and both intervals."""
     said = f"{cell.label}: {text.duration(cell.step.value if cell.step else None)} a step, {text.between(cell.step, 1e3)} ms"
     return (

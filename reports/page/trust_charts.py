@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reports.data.model import Cell, Repeat, Signal
+from reports.data.model import MeasuredCell, Repeat, Signal
 from reports.data.telemetry import HELD_BACK, MOST_DEVICES
 from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, number_of, plot_layout, text, thinned
 from runner.results.statistics import Array
@@ -14,7 +14,7 @@ _WINDOWS, _ROW, _BETWEEN, _MARGINS = 165, 52, 14, 48  # heights in pixels
 _TIME, _FREQUENCIES = [0, 0.74], [0.79, 1]  # shares of the width
 
 
-def sequence(cell: Cell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
+def sequence(cell: MeasuredCell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
     """Milliseconds a step against seconds since the process began, how often which came, and below what was sampled of the devices."""
     windows = repeat.windows
     stages = np.array(windows.stage, dtype=object)
@@ -82,7 +82,7 @@ def _stacked(units: list[str]) -> Figure:
     return layout
 
 
-def _frequencies(cell: Cell, times: Array, axis: str) -> list[Figure]:
+def _frequencies(cell: MeasuredCell, times: Array, axis: str) -> list[Figure]:
     """How many steady windows took which time. The rare long ones are left to the plot of their order: they would hide the rest."""
     inside = times[times <= 1.05 * np.quantile(times, 0.97)] if len(times) else times
     if len(inside) < 2 or float(np.ptp(inside)) == 0.0:
@@ -103,7 +103,7 @@ def _frequencies(cell: Cell, times: Array, axis: str) -> list[Figure]:
     ]
 
 
-def _lines(cell: Cell, repeat: Repeat) -> list[Figure]:
+def _lines(cell: MeasuredCell, repeat: Repeat) -> list[Figure]:
     """The devices' lines, and crosses where a clock was held back."""
     places = {unit: f"y{at}" for at, unit in enumerate(_rows(repeat), start=2)}
     gpus = dict.fromkeys(signal.device for signal in repeat.signals if signal.device != "cpu")
@@ -111,7 +111,7 @@ def _lines(cell: Cell, repeat: Repeat) -> list[Figure]:
     return [_line(cell, signal, places[signal.unit]) for signal in repeat.signals if signal.device in shown]
 
 
-def _line(cell: Cell, signal: Signal, axis: str) -> Figure:
+def _line(cell: MeasuredCell, signal: Signal, axis: str) -> Figure:
     name = text(f"{signal.device} {signal.name}" if signal.device != "cpu" else signal.name)
     trace: Figure = {
         "type": "scatter",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from reports.data.model import Cell
+from reports.data.model import MeasuredCell
 
 Text = Annotated[str, Field(max_length=300)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -74,7 +74,7 @@ _OF_ONE_DEVICE = {
 }
 
 
-def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
+def facts_of(cell: MeasuredCell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
@@ -110,7 +110,7 @@ def facts_of(cell: Cell, manifest: Mapping[str, Any], machine_cpus: int | None) 
     )
 
 
-def _host_device(cell: Cell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def _host_device(cell: MeasuredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
     uuids = cell.row.get("device_uuids")
     wanted = {str(uuid).lower().removeprefix("gpu-") for uuid in (uuids if uuids is not None else ())}

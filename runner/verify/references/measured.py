@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.data import tables
-from reports.data.model import Cell
+from reports.data.model import MeasuredCell
 from runner.results import store
 from runner.results.statistics import Array
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
@@ -21,7 +21,7 @@ from runner.verify.references.telemetry import Telemetry, summarise
 class Measured:
     """One stored cell."""
 
-    cell: Cell
+    cell: MeasuredCell
     facts: Facts
     ceilings: Ceilings | None
     telemetry: Telemetry | None
@@ -53,7 +53,7 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     return found
 
 
-def _ceilings(folder: Path, cell: Cell) -> Ceilings | None:
+def _ceilings(folder: Path, cell: MeasuredCell) -> Ceilings | None:
     """The ceilings that the run measured for this cell's environment; None where it measured none."""
     stored = ceilings_path(folder, cell.image, cell.framework, cell.key.device_kind)
     path = folder / "ceilings" / stored.name  # the names are a stored row's: none of them leads out of the folder
@@ -65,7 +65,7 @@ def _ceilings(folder: Path, cell: Cell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
-def _telemetry(folder: Path, cell: Cell) -> Telemetry | None:
+def _telemetry(folder: Path, cell: MeasuredCell) -> Telemetry | None:
     """Of the first repeat that has some; None where the run kept none."""
     for repeat in cell.repeats:
         path = folder / "telemetry" / f"{store.file_name(cell.cell_id, repeat.number)}.parquet"

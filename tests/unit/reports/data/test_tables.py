@@ -9,7 +9,7 @@ import pytest
 
 from reports.answers import findings
 from reports.data import tables
-from reports.data.model import Cell, Tables
+from reports.data.model import MeasuredCell, Tables
 from runner.results.store import TABLES, RunStore, read
 from tests.fixtures import synthetic
 
@@ -19,7 +19,7 @@ def load(*folders: Path) -> Tables:
     return tables.build(manifests, {name: read(folders, name) for name in TABLES})
 
 
-def cell(data: Tables, image: str, workload: str) -> Cell:
+def cell(data: Tables, image: str, workload: str) -> MeasuredCell:
     (found,) = [one for one in data.cells if one.image.startswith(image) and one.key.workload == workload]
     return found
 

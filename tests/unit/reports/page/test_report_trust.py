@@ -11,7 +11,7 @@ import pytest
 
 import reports.page.render
 from reports.data import tables, telemetry
-from reports.data.model import Cell, Repeat, Tables
+from reports.data.model import MeasuredCell, Repeat, Tables
 from reports.page import trust_charts
 from runner.results.store import RunStore
 from tests.fixtures import synthetic
@@ -30,7 +30,7 @@ def watched(folder: Path, gpus: int = 1) -> Path:
     return run
 
 
-def first(data: Tables) -> tuple[Cell, Repeat]:
+def first(data: Tables) -> tuple[MeasuredCell, Repeat]:
     cell = next(cell for cell in data.cells if cell.image.startswith("torch") and cell.key.workload == "cnn-cifar10")
     return cell, cell.repeats[0]
 
