@@ -15,22 +15,12 @@ from typing import Any, Protocol
 
 from runner.machine import nvml
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler, Row
+from runner.results import throttling
 
 HERTZ = 10
 
 # So many rows of a device are kept, an hour and a half of them; of a longer cell every second one goes, and again, and fewer come.
 _MOST_ROWS = 50_000
-
-# NVML's clocks-event reasons that take speed away (nvml.h). Idle, and clocks that somebody set, do not.
-REASONS = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-# A GPU at its power limit is doing its work; one that slows down for heat or by its supply's order is not.
-_THROTTLED = 0x8 | 0x20 | 0x40 | 0x80
 
 
 class Observed(Protocol):
@@ -324,8 +314,8 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
         "joules_per_item": joules / items if joules is not None and items else None,
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
-        "throttled": bool(seen & _THROTTLED) if known else None,
-        "throttled_by": [name for bit, name in REASONS.items() if seen & bit] if known else None,
+        "throttled": bool(seen & throttling.THROTTLED) if known else None,
+        "throttled_by": throttling.names(seen) if known else None,
     }
 
 
