@@ -10,6 +10,8 @@ import os
 import sys
 import time
 
+from bench.rules import PHASES
+
 VERSION = 1
 
 # One line is at most this long; a longer one is refused unread, so that a broken cell cannot fill the host's memory.
@@ -20,7 +22,6 @@ MAX_ITEMS = 512
 MOST_SECONDS = 1e10
 MOST = 1e15
 
-PHASES = ("import", "data", "build", "compile", "warm-up", "parity", "train", "evaluate", "profile")
 ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
 STAGES = ("first", "warm-up", "steady")
 STOP_REASONS = ("noise", "time", "count", "none")

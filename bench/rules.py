@@ -1,0 +1,167 @@
+"""Facts that the planner on the host and the bench in an image both need. Each stands here once.
+
+Python 3.6 and the standard library, as bench.protocol: the host imports these two modules of the bench, and no other.
+A function that ends in `_reason` returns the sentence that says why something is left out, or None where it is not.
+"""
+
+import io
+import json
+import os
+
+BENCH = os.path.dirname(os.path.abspath(__file__))
+FRAMEWORKS = os.path.join(BENCH, "frameworks")
+WORKLOADS = os.path.join(BENCH, "workloads")
+
+# In the order in which a reader expects them. A cell may enter one several times ("evaluate"), or never ("profile").
+PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate", "profile")
+
+PRESETS = ("quick", "standard", "full")
+
+# Of several devices, which batch stays as the workload has it: that of each device, or that of all together.
+SCALINGS = ("weak", "strong")
+
+# How framework.json says that a framework uses several devices: a process a device, the same started by mpiexec,
+# or one process that sees all devices.
+PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
+
+# A workload's task -> the name of the class that computes it in an adapter (bench.contract).
+TASKS = {"train": "Training", "infer": "Inference", "operators": "Operators"}
+
+# Mixed precision -> its half type: a device that has the one can compute the other.
+MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+
+# Libraries read these when they are loaded.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+# Names of metrics that the report looks for.
+WAITING_FOR_DATA = "waiting for data"  # the share of a window's time
+SKIPPED_STEPS = "skipped steps"  # by a loss scaler, so far
+_OF_CLASS = "AUC of "
+
+# An adapter is a file of one of these languages.
+SUFFIXES = (".py", ".R", ".jl")
+# Files in a framework's folder that are the bench's own roles. "framework" and "parallel" are always of the folder itself.
+_ROLES = ("framework", "parallel", "profile", "ceilings")
+
+
+def seconds_column(phase):
+    """The column of the results that holds a phase's seconds."""
+    return phase.replace("-", "") + "_seconds"
+
+
+def auc_of(label):
+    """The name of the metric of one class of a multi-label network."""
+    return _OF_CLASS + label
+
+
+def label_of(metric):
+    """The class that a metric of `auc_of` is of; "" for every other metric."""
+    return metric[len(_OF_CLASS) :] if metric.startswith(_OF_CLASS) else ""
+
+
+def framework_names(folder=FRAMEWORKS):
+    """The frameworks: the folders that hold a framework.json. A folder without one is code that frameworks share."""
+    return sorted(name for name in os.listdir(folder) if os.path.isfile(os.path.join(folder, name, "framework.json")))
+
+
+def framework_declaration(name, folder=FRAMEWORKS):
+    """A framework.json as a dict; runner.catalog.frameworks describes its fields. Raises ValueError where it is not JSON."""
+    return _read(os.path.join(folder, name, "framework.json"))
+
+
+def workload_names(folder=WORKLOADS):
+    """The workloads: the .json files."""
+    return sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".json"))
+
+
+def workload_declaration(name, folder=WORKLOADS):
+    """A workload's .json as a dict; runner.catalog.workloads describes its fields. Raises ValueError where it is not JSON."""
+    return _read(os.path.join(folder, name + ".json"))
+
+
+def module_of(workload, declaration):
+    """The stem of the files that compute a workload: its own name, or that of the workload which its .json "computes"."""
+    return (declaration.get("computes") or workload).replace("-", "_")
+
+
+def adapter_path(framework, stem, folder=FRAMEWORKS):
+    """The path of the file that computes `stem` in a framework, or that has a role there; None where none does.
+
+    `stem` is a workload's module, or a role: "profile" or "ceilings". The framework's own folder comes first. Otherwise
+    a workload is looked up in the folder that "adapters" in framework.json names, and a role in the one of "backend".
+    """
+    shared = framework_declaration(framework, folder).get("backend" if stem in _ROLES else "adapters")
+    for name in (framework, shared) if shared else (framework,):
+        for suffix in SUFFIXES:
+            path = os.path.join(folder, name, stem + suffix)
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def adapter_module(framework, stem, folder=FRAMEWORKS):
+    """The Python module of `adapter_path`, as importlib wants it; None where there is no such file."""
+    path = adapter_path(framework, stem, folder)
+    if path is None or not path.endswith(".py"):
+        return None
+    return "bench.frameworks.%s.%s" % (os.path.basename(os.path.dirname(path)), stem)
+
+
+def folders_of(framework, folder=FRAMEWORKS):
+    """The folders that framework.json says a framework uses, its own first. What those import comes on top."""
+    declaration = framework_declaration(framework, folder)
+    return [framework] + [declaration[key] for key in ("adapters", "backend") if declaration.get(key)]
+
+
+def mode_reason(framework, mode, modes):
+    """`modes` are those that framework.json declares."""
+    if mode in modes:
+        return None
+    names = sorted(modes, key=lambda name: (name != "default", name))
+    return "%s has no mode %r; it has %s" % (framework, mode, ", ".join(names))
+
+
+def mixed_precision_reason(framework, amp, workload, precision, device_kind, devices):
+    """Mixed precision of one framework; `amp` is that of its framework.json.
+
+    It holds, for each mixed precision, the exceptions: a kind of device or a workload -> the reason.
+    """
+    if precision not in MIXED:
+        return None
+    if precision not in amp:
+        return "%s does not compute %s here" % (framework, precision)
+    for exception in (device_kind, workload):
+        if exception in amp[precision]:
+            reason = amp[precision][exception]
+            return "%s does not compute %s on %s: %s" % (framework, precision, exception, reason)
+    if devices > 1:
+        return "%s is measured on one device: loss scaling was not proved on several" % precision
+    return None
+
+
+def several_devices_reason(framework, parallel, workload, task, batch, devices):
+    """`parallel` is that of framework.json or None; `batch` is the workload's own, which the parity check is proved on."""
+    if devices == 1:
+        return None
+    if task == "infer":
+        return "%s is measured on one device: only training and ops use several" % workload
+    if parallel is None:
+        return "%s uses one device here" % framework
+    # What ops measures on several devices is the all-reduce, and it shares no batch.
+    if task == "train" and batch % devices:
+        return "%d devices cannot share %s's batch of %d evenly, and parity is proved on it" % (
+            devices,
+            workload,
+            batch,
+        )
+    return None
+
+
+def batch_of_all(batch, devices, scaling):
+    """The items in a step of all devices together."""
+    return batch * devices if scaling == "weak" else batch
+
+
+def _read(path):
+    with io.open(path, encoding="utf-8") as file:
+        return json.load(file)
