@@ -4,13 +4,36 @@ import ctypes
 import io
 import re
 
+from bench.errors import Unsupported
+
 _FAILED = -1
 
 
-def uuids(count):
-    """UUIDs of the first `count` devices that this process sees, as NVML writes them: "GPU-...", of a MIG instance "MIG-...".
+def require_gpus(library, count, devices=1):
+    """Raises Unsupported where a library finds fewer GPUs than the cell has devices. `library` is its name with its version."""
+    if not count:
+        raise Unsupported("%s finds no GPU; start the container with a GPU, or use the CPU image" % library)
+    if count < devices:
+        raise Unsupported("the cell needs %d GPUs, and %s finds %d" % (devices, library, count))
 
-    [] without a driver, or when one of them has none.
+
+def device(name="GPU 0", count=None, compute_capability=None, memory=None):
+    """The protocol's `device` for a GPU. What the framework does not tell comes from the CUDA driver, but for the model."""
+    names = uuids(count)
+    return {
+        "kind": "cuda",
+        "name": name,
+        "count": len(names) if count is None else count,
+        "uuids": names,
+        "compute_capability": compute_capability,
+        "memory_bytes": memory_bytes(0) if memory is None else int(memory),
+    }
+
+
+def uuids(count=None):
+    """UUIDs of the first `count` devices that this process sees (None: of all), as NVML writes them.
+
+    A GPU has "GPU-...", a MIG instance "MIG-...". [] without a driver, or when a device has no UUID.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -18,7 +41,11 @@ def uuids(count):
         return []
     if driver.cuInit(0) != 0:
         return []
-    found = []
+    if count is None:
+        number = ctypes.c_int(0)
+        driver.cuDeviceGetCount(ctypes.byref(number))
+        count = number.value
+    names = []
     for index in range(count):
         device = ctypes.c_int(_FAILED)
         if driver.cuDeviceGet(ctypes.byref(device), index) != 0:
@@ -26,8 +53,8 @@ def uuids(count):
         uuid = _uuid(driver, device)
         if uuid is None:
             return []
-        found.append(uuid)
-    return found
+        names.append(uuid)
+    return names
 
 
 def _uuid(driver, device):
@@ -62,12 +89,12 @@ def memory_bytes(index):
 
 
 def driver_version():
-    """The kernel driver's version, such as "580.82.07", or None."""
+    """{"driver": the kernel driver's version, such as "580.82.07"}; {} without a driver."""
     try:
         with io.open("/sys/module/nvidia/version", encoding="ascii") as file:
-            return file.read().strip()
+            return {"driver": file.read().strip()}
     except (IOError, OSError):
-        return None
+        return {}
 
 
 def package_versions():

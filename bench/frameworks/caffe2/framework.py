@@ -16,15 +16,11 @@ _threads = 0
 
 def configure(setup):
     global _gpu, _threads
-    if setup.mode != "default":
-        raise Unsupported("caffe2 has no mode %r here; it has: default" % setup.mode)
     if setup.precision == "tf32":
         raise Unsupported("caffe2 is older than tf32; ask for fp32")
     _gpu, _threads = setup.device == "cuda", setup.threads
-    if _gpu and not (workspace.has_cuda_support and workspace.NumGpuDevices()):
-        raise Unsupported(
-            "a GPU was asked for, but this caffe2 finds none; start the container with a GPU, or use the CPU image"
-        )
+    if _gpu:
+        cuda.require_gpus("caffe2", workspace.has_cuda_support and workspace.NumGpuDevices())
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     import torch
 
@@ -43,23 +39,16 @@ def versions():
     found = {"framework": torch.__version__, "torch": torch.__version__}
     if _gpu:
         found["cuda"] = torch.version.cuda
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device()
-    found = workspace.GetDeviceProperties(0)
-    return {
-        "kind": "cuda",
-        "name": found["name"],
-        "count": workspace.NumGpuDevices(),
-        "uuids": cuda.uuids(workspace.NumGpuDevices()),
-        "compute_capability": "%d.%d" % (found["major"], found["minor"]),
-        "memory_bytes": int(found["totalGlobalMem"]),
-    }
+    gpu = workspace.GetDeviceProperties(0)
+    capability = "%d.%d" % (gpu["major"], gpu["minor"])
+    return cuda.device(gpu["name"], workspace.NumGpuDevices(), capability, gpu["totalGlobalMem"])
 
 
 def settings():

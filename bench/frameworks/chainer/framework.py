@@ -10,7 +10,6 @@ with warnings.catch_warnings():  # it is older than its dependencies
 import numpy
 
 from bench import cuda, environment
-from bench.errors import Unsupported
 
 NAME = "chainer"
 
@@ -20,17 +19,10 @@ _communicator = None  # ChainerMN's, where several devices train
 
 def configure(setup):
     global _gpu
-    if setup.mode != "default":
-        raise Unsupported("chainer has no mode %r here; it has: default (define by run)" % setup.mode)
     _gpu = setup.device == "cuda"
-    if _gpu and not chainer.backends.cuda.available:
-        raise Unsupported(
-            "a GPU was asked for, but chainer %s finds no CuPy with one; start the container with a GPU, or use the CPU image"
-            % chainer.__version__
-        )
     if _gpu:
-        if chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() < setup.devices:
-            raise Unsupported("%d GPUs were asked for, and CuPy finds fewer" % setup.devices)
+        gpus = chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if chainer.backends.cuda.available else 0
+        cuda.require_gpus("chainer %s" % chainer.__version__, gpus, setup.devices)
         chainer.backends.cuda.get_device_from_id(setup.rank).use()
     chainer.config.autotune = True  # A3: cuDNN searches its fastest algorithm, which pays for images of one size
     chainer.config.use_cudnn = "always"
@@ -113,8 +105,7 @@ def versions():
         if chainer.backends.cuda.cudnn_enabled:
             number = cupy.cuda.cudnn.getVersion()
             found["cudnn"] = "%d.%d.%d" % (number // 1000, number % 1000 // 100, number % 100)
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
@@ -122,15 +113,9 @@ def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(1 if _communicator is None else _communicator.size)
     runtime = chainer.backends.cuda.cupy.cuda.runtime
-    found = runtime.getDeviceProperties(0)
-    return {
-        "kind": "cuda",
-        "name": found["name"].decode("utf-8", "replace"),
-        "count": runtime.getDeviceCount(),
-        "uuids": cuda.uuids(runtime.getDeviceCount()),
-        "compute_capability": "%d.%d" % (found["major"], found["minor"]),
-        "memory_bytes": int(found["totalGlobalMem"]),
-    }
+    gpu = runtime.getDeviceProperties(0)
+    name, capability = gpu["name"].decode("utf-8", "replace"), "%d.%d" % (gpu["major"], gpu["minor"])
+    return cuda.device(name, runtime.getDeviceCount(), capability, gpu["totalGlobalMem"])
 
 
 def settings():

@@ -11,11 +11,9 @@ NAME = "cntk"
 _gpu = False
 
 
-def configure(setup, name=NAME):
+def configure(setup):
     """Device and threads, before anything is built."""
     global _gpu
-    if setup.mode != "default":
-        raise Unsupported("%s has no mode %r here; it has: default" % (name, setup.mode))
     if setup.precision == "tf32":
         raise Unsupported("CNTK 2.7 is older than tf32; ask for fp32")
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)  # MKL and OpenMP read it when the library is loaded
@@ -25,22 +23,22 @@ def configure(setup, name=NAME):
     cntk.logging.set_trace_level(cntk.logging.TraceLevel.Error)
     cntk.cntk_py.set_max_num_cputhreads(setup.threads)
     _gpu = setup.device == "cuda"
-    if _gpu and not any(found.type() == cntk.DeviceKind.GPU for found in cntk.all_devices()):
-        raise Unsupported(
-            "a GPU was asked for, but cntk %s finds none; start the container with a GPU, or use the CPU image"
-            % cntk.__version__
-        )
+    if _gpu:
+        cuda.require_gpus("cntk %s" % cntk.__version__, gpu_count())
     cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu())
     cntk.cntk_py.set_fixed_random_seed(setup.seed)
+
+
+def gpu_count():
+    import cntk
+
+    return sum(device.type() == cntk.DeviceKind.GPU for device in cntk.all_devices())
 
 
 def versions():
     import cntk
 
-    found = {"framework": cntk.__version__, "cntk": cntk.__version__}
-    if _gpu and cuda.driver_version():
-        found["driver"] = cuda.driver_version()
-    return found
+    return dict(cuda.driver_version() if _gpu else {}, framework=cntk.__version__, cntk=cntk.__version__)
 
 
 def device(setup):
@@ -48,15 +46,10 @@ def device(setup):
         return environment.cpu_device()
     import cntk
 
-    found = cntk.cntk_py.get_gpu_properties(cntk.gpu(0))
-    return {
-        "kind": "cuda",
-        "name": found.name,
-        "count": sum(one.type() == cntk.DeviceKind.GPU for one in cntk.all_devices()),
-        "uuids": cuda.uuids(16),
-        "compute_capability": "%d.%d" % (found.version_major, found.version_minor),
-        "memory_bytes": int(found.total_memory) * 1024 * 1024,
-    }
+    gpu = cntk.cntk_py.get_gpu_properties(cntk.gpu(0))
+    capability = "%d.%d" % (gpu.version_major, gpu.version_minor)
+    # CNTK counts the memory in MiB.
+    return cuda.device(gpu.name, gpu_count(), capability, int(gpu.total_memory) * 1024 * 1024)
 
 
 def settings():

@@ -14,7 +14,6 @@ import jaxlib  # noqa: E402
 import optax  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
-from bench.errors import Unsupported  # noqa: E402
 
 NAME = "jax"
 
@@ -35,15 +34,13 @@ def configure(setup):
     # The default lets matmul and convolution use tf32 on Ampere and later: set it, and read it back in settings().
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if setup.precision == "tf32" else "highest")
     if setup.device == "cuda":
+        library = "jax %s" % jax.__version__
         try:
-            there = len(jax.devices())
-        except (RuntimeError, AssertionError) as error:  # the latter where no CUDA plugin is installed
-            raise Unsupported(
-                "a GPU was asked for, but jax %s finds none (%s); start the container with one, or use the CPU image"
-                % (jax.__version__, str(error) or "no CUDA plugin is installed")
-            )
-        if there < setup.devices:
-            raise Unsupported("%d GPUs were asked for, and jax finds %d" % (setup.devices, there))
+            gpus = len(jax.devices())
+        except (RuntimeError, AssertionError) as error:
+            # JAX raises an AssertionError without a text where no CUDA plugin is installed.
+            library, gpus = "%s (%s)" % (library, str(error) or "no CUDA plugin is installed"), 0
+        cuda.require_gpus(library, gpus, setup.devices)
 
 
 def versions():
@@ -60,23 +57,15 @@ def versions():
         except metadata.PackageNotFoundError:
             continue
         found.update(cuda.package_versions())
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
 def device(setup):
+    devices = jax.devices()
     if setup.device == "cpu":
-        return environment.cpu_device(len(jax.devices()))
-    found = jax.devices()
-    return {
-        "kind": "cuda",
-        "name": found[0].device_kind,
-        "count": len(found),
-        "uuids": cuda.uuids(len(found)),
-        "compute_capability": getattr(found[0], "compute_capability", None),
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+        return environment.cpu_device(len(devices))
+    return cuda.device(devices[0].device_kind, len(devices), getattr(devices[0], "compute_capability", None))
 
 
 def settings():

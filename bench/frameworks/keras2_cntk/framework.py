@@ -14,7 +14,7 @@ is_out_of_memory = backend.is_out_of_memory
 
 def configure(setup):
     os.environ["KERAS_BACKEND"] = "cntk"
-    backend.configure(setup, NAME)
+    backend.configure(setup)
     import keras
 
     keras.backend.set_image_data_format("channels_first")

@@ -15,7 +15,7 @@ is_out_of_memory = shared.is_out_of_memory
 
 
 def configure(setup):
-    shared.configure(setup, NAME)
+    shared.configure(setup)
     # Theano renamed `downsample` to `pool` after Lasagne 0.1, the newest that was ever released: give it the old name.
     from theano.tensor.signal import pool
 

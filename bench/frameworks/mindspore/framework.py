@@ -17,8 +17,6 @@ _setup = None
 def configure(setup):
     """Graph or eager, device and threads, before the first tensor."""
     global _setup
-    if setup.mode not in ("default", "pynative"):
-        raise Unsupported("mindspore has no mode %r here; it has: default (graph), pynative" % setup.mode)
     if setup.precision == "tf32":
         raise Unsupported("mindspore has no switch of its own for tf32 that could be read back; ask for fp32")
     mindspore.set_context(mode=mindspore.GRAPH_MODE if setup.mode == "default" else mindspore.PYNATIVE_MODE)
@@ -37,23 +35,12 @@ def compiled(setup, function):
 
 
 def versions():
-    found = {"framework": mindspore.__version__, "mindspore": mindspore.__version__}
-    if _setup.device == "cuda" and cuda.driver_version():
-        found["driver"] = cuda.driver_version()
-    return found
+    driver = cuda.driver_version() if _setup.device == "cuda" else {}
+    return dict(driver, framework=mindspore.__version__, mindspore=mindspore.__version__)
 
 
 def device(setup):
-    if setup.device == "cpu":
-        return environment.cpu_device()
-    return {
-        "kind": "cuda",
-        "name": "GPU 0",
-        "count": len(cuda.uuids(16)),
-        "uuids": cuda.uuids(16),
-        "compute_capability": None,
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+    return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 
 
 def settings():

@@ -6,29 +6,21 @@ os.environ.setdefault("MXNET_CUDNN_AUTOTUNE_DEFAULT", "1")  # A3: images of one 
 os.environ["MXNET_CUDNN_LIB_CHECKING"] = "0"
 
 from bench import cuda, environment  # noqa: E402
-from bench.errors import Unsupported  # noqa: E402
 
 _setup = None
 
 
-def configure(name, setup):
+def configure(setup):
     """Threads and precision. Read by the library when it is loaded, so before `import mxnet`."""
     global _setup
-    if setup.mode != "default":
-        raise Unsupported("%s has no mode %r here; it has: default (hybridised or bound once)" % (name, setup.mode))
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     os.environ["MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION"] = "0"
     # TF32 in cuBLAS and cuDNN is NVIDIA's own switch here: MXNet 1.9 has none.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
     import mxnet
 
-    if setup.device == "cuda" and not mxnet.context.num_gpus():
-        raise Unsupported(
-            "a GPU was asked for, but mxnet %s finds none; start the container with a GPU, or use the CPU image"
-            % mxnet.__version__
-        )
-    if setup.device == "cuda" and mxnet.context.num_gpus() < setup.devices:
-        raise Unsupported("%d GPUs were asked for, and mxnet finds %d" % (setup.devices, mxnet.context.num_gpus()))
+    if setup.device == "cuda":
+        cuda.require_gpus("mxnet %s" % mxnet.__version__, mxnet.context.num_gpus(), setup.devices)
     _setup = setup
 
 
@@ -54,8 +46,7 @@ def versions():
     found = {"framework": mxnet.__version__, "mxnet": mxnet.__version__}
     if mxnet.runtime.Features().is_enabled("CUDA"):
         found.update(cuda.package_versions())
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
@@ -64,14 +55,8 @@ def device(setup):
 
     if setup.device == "cpu":
         return environment.cpu_device(len(contexts(setup)))
-    return {
-        "kind": "cuda",
-        "name": "GPU 0",  # MXNet does not tell the model
-        "count": mxnet.context.num_gpus(),
-        "uuids": cuda.uuids(mxnet.context.num_gpus()),
-        "compute_capability": None,
-        "memory_bytes": mxnet.context.gpu_memory_info(0)[1],
-    }
+    # MXNet does not tell the model.
+    return cuda.device(count=mxnet.context.num_gpus(), memory=mxnet.context.gpu_memory_info(0)[1])
 
 
 def settings():

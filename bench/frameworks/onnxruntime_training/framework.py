@@ -3,7 +3,6 @@
 import onnxruntime
 
 from bench import cuda, environment
-from bench.errors import Unsupported
 
 NAME = "onnxruntime_training"
 
@@ -12,13 +11,10 @@ _setup = None
 
 def configure(setup):
     global _setup
-    if setup.mode != "default":
-        raise Unsupported("onnxruntime_training has no mode %r here; it has: default" % setup.mode)
-    if setup.device == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        raise Unsupported(
-            "a GPU was asked for, but onnxruntime %s has no CUDA here; start the container with a GPU, or use the CPU image"
-            % onnxruntime.__version__
-        )
+    if setup.device == "cuda":
+        # It does not count the GPUs: without CUDA it has no provider for one.
+        provided = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+        cuda.require_gpus("onnxruntime %s" % onnxruntime.__version__, int(provided))
     onnxruntime.set_default_logger_severity(3)
     _setup = setup
 
@@ -53,22 +49,13 @@ def versions():
     found = {"framework": onnxruntime.__version__, "onnxruntime": onnxruntime.__version__}
     if _setup.device == "cuda":
         found.update(cuda.package_versions())
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
 def device(setup):
-    if setup.device == "cpu":
-        return environment.cpu_device()
-    return {
-        "kind": "cuda",
-        "name": "GPU 0",  # ONNX Runtime does not tell the model
-        "count": len(cuda.uuids(16)),
-        "uuids": cuda.uuids(16),
-        "compute_capability": None,
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+    # ONNX Runtime tells nothing of the GPU.
+    return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 
 
 def settings():

@@ -5,7 +5,6 @@ import os
 import paddle
 
 from bench import cuda, environment
-from bench.errors import Unsupported
 
 NAME = "paddle"
 
@@ -14,14 +13,10 @@ _gpu = False
 
 def configure(setup):
     global _gpu
-    if setup.mode not in ("default", "to-static"):
-        raise Unsupported("paddle has no mode %r here; it has: default (dygraph), to-static" % setup.mode)
     _gpu = setup.device == "cuda"
-    if _gpu and not (paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count()):
-        raise Unsupported(
-            "a GPU was asked for, but paddle %s (CUDA %s) finds none; start the container with a GPU, or use the CPU image"
-            % (paddle.__version__, paddle.version.cuda())
-        )
+    if _gpu:
+        library = "paddle %s (CUDA %s)" % (paddle.__version__, paddle.version.cuda())
+        cuda.require_gpus(library, paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())
     # TF32 in cuBLAS and cuDNN, by NVIDIA's own switch: Paddle has none that holds for both.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
     paddle.set_device("gpu:0" if _gpu else "cpu")
@@ -39,23 +34,15 @@ def versions():
     found = {"framework": paddle.__version__, "paddle": paddle.__version__}
     if paddle.is_compiled_with_cuda():
         found["cuda"], found["cudnn"] = paddle.version.cuda(), paddle.version.cudnn()
-        if cuda.driver_version():
-            found["driver"] = cuda.driver_version()
+        found.update(cuda.driver_version())
     return found
 
 
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device()
-    found = paddle.device.cuda.get_device_properties(0)
-    return {
-        "kind": "cuda",
-        "name": found.name,
-        "count": paddle.device.cuda.device_count(),
-        "uuids": cuda.uuids(paddle.device.cuda.device_count()),
-        "compute_capability": "%d.%d" % (found.major, found.minor),
-        "memory_bytes": int(found.total_memory),
-    }
+    gpu = paddle.device.cuda.get_device_properties(0)
+    return cuda.device(gpu.name, paddle.device.cuda.device_count(), "%d.%d" % (gpu.major, gpu.minor), gpu.total_memory)
 
 
 def settings():

@@ -9,7 +9,6 @@ import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
-from bench.errors import Unsupported  # noqa: E402
 from bench.frameworks.keras import _mixed  # noqa: E402
 
 NAME = "tensorflow"
@@ -38,14 +37,8 @@ def configure(setup):
         if setup.devices > 1:  # logical ones, which share the threads
             parts = [tf.config.LogicalDeviceConfiguration() for _ in range(setup.devices)]
             tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
-    elif not gpus:
-        raise Unsupported(
-            "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or use the CPU image"
-            % tf.__version__
-        )
-    elif len(gpus) < setup.devices:
-        raise Unsupported("%d GPUs were asked for, and tensorflow finds %d" % (setup.devices, len(gpus)))
     else:
+        cuda.require_gpus("tensorflow %s" % tf.__version__, len(gpus), setup.devices)
         for gpu in gpus:  # without it TensorFlow takes the whole memory at once, and no peak can be told
             tf.config.experimental.set_memory_growth(gpu, True)
 
@@ -55,8 +48,8 @@ def versions():
     build = tf.sysconfig.get_build_info()
     if build.get("is_cuda_build"):
         # what it was built for, unless the packages it loads say it better
-        told = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version"), "driver": cuda.driver_version()}
-        told.update(cuda.package_versions())
+        told = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
+        told.update(cuda.package_versions(), **cuda.driver_version())
         found.update((name, version) for name, version in told.items() if version)
     return found
 
@@ -65,15 +58,9 @@ def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(len(tf.config.list_logical_devices("CPU")))
     gpus = tf.config.list_physical_devices("GPU")
-    found = tf.config.experimental.get_device_details(gpus[0])
-    return {
-        "kind": "cuda",
-        "name": found.get("device_name", "unknown"),
-        "count": len(gpus),
-        "uuids": cuda.uuids(len(gpus)),
-        "compute_capability": "%d.%d" % found["compute_capability"] if "compute_capability" in found else None,
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+    gpu = tf.config.experimental.get_device_details(gpus[0])
+    capability = "%d.%d" % gpu["compute_capability"] if "compute_capability" in gpu else None
+    return cuda.device(gpu.get("device_name", "unknown"), len(gpus), capability)
 
 
 def channels_first():

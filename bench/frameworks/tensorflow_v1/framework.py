@@ -28,8 +28,6 @@ _config = None
 def configure(setup):
     """Everything that a session must be told, before the first is opened."""
     global _setup, _gpus, _config
-    if setup.mode != "default":
-        raise Unsupported("tensorflow_v1 has no mode %r here; it has: default (graph and session)" % setup.mode)
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)  # not a line for every function that TensorFlow 2 calls otherwise
     _setup = setup
@@ -47,11 +45,7 @@ def configure(setup):
         elif setup.precision == "tf32":
             raise Unsupported("tensorflow %s is older than tf32; ask for fp32" % tf.__version__)
         _gpus = [found for found in device_lib.list_local_devices(_config) if found.device_type == "GPU"]
-        if not _gpus:
-            raise Unsupported(
-                "a GPU was asked for, but tensorflow %s finds none; start the container with a GPU, or use the CPU image"
-                % tf.__version__
-            )
+        cuda.require_gpus("tensorflow %s" % tf.__version__, len(_gpus))
 
 
 def session(graph):
@@ -75,7 +69,7 @@ def versions():
         build = dict(tf.sysconfig.get_build_info())
         if build.get("is_cuda_build"):
             told = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
-            told.update(cuda.package_versions(), driver=cuda.driver_version())
+            told.update(cuda.package_versions(), **cuda.driver_version())
             found.update((name, version) for name, version in told.items() if version)
     elif tf.test.is_built_with_cuda():
         from tensorflow.python.platform import build_info
@@ -83,8 +77,8 @@ def versions():
         told = {
             "cuda": getattr(build_info, "cuda_version_number", None),
             "cudnn": getattr(build_info, "cudnn_version_number", None),
-            "driver": cuda.driver_version(),
         }
+        told.update(cuda.driver_version())
         found.update((name, version) for name, version in told.items() if version)
     found["compiler"] = str(tf.COMPILER_VERSION)
     return found
@@ -94,15 +88,8 @@ def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device()
     # "device: 0, name: Tesla P100-PCIE-16GB, pci bus id: 0000:00:04.0, compute capability: 6.0"
-    found = dict(part.split(": ", 1) for part in _gpus[0].physical_device_desc.split(", "))
-    return {
-        "kind": "cuda",
-        "name": found.get("name", "unknown"),
-        "count": len(_gpus),
-        "uuids": cuda.uuids(len(_gpus)),
-        "compute_capability": found.get("compute capability"),
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+    gpu = dict(part.split(": ", 1) for part in _gpus[0].physical_device_desc.split(", "))
+    return cuda.device(gpu.get("name", "unknown"), len(_gpus), gpu.get("compute capability"))
 
 
 def settings():

@@ -11,19 +11,16 @@ from bench.errors import Unsupported
 _setup = None
 
 
-def configure(setup, name):
+def configure(setup):
     """Everything goes into THEANO_FLAGS, which the library reads once, when it is imported."""
     global _setup
-    if setup.mode != "default":
-        raise Unsupported("%s has no mode %r here; it has: default (theano.function)" % (name, setup.mode))
     if setup.device == "cuda":
         raise Unsupported(
-            "%s computes on the CPU only here: Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more"
-            % name
+            "Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more; use --device cpu"
         )
     if shutil.which("g++") is None:
         raise Unsupported(
-            "%s needs a C++ compiler, and there is no g++ on PATH; without it Theano takes minutes for a step" % name
+            "there is no g++ on PATH, and without a C++ compiler Theano takes minutes for a step; install g++"
         )
     # One folder per version: two versions of Theano cannot read each other's compiled modules.
     cache = os.environ.get("DLBENCH_CACHE") or tempfile.gettempdir()

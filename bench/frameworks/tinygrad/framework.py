@@ -15,13 +15,9 @@ _gpu = False
 def configure(setup):
     """Threads, device and precision. Read by the library when it is imported."""
     global _gpu
-    if setup.mode not in ("default", "no-jit"):
-        raise Unsupported("tinygrad has no mode %r here; it has: default (TinyJit), no-jit" % setup.mode)
     _gpu = setup.device == "cuda"
-    if _gpu and not cuda.uuids(1):
-        raise Unsupported(
-            "a GPU was asked for, but the driver shows none; start the container with a GPU, or use the CPU image"
-        )
+    if _gpu:
+        cuda.require_gpus("the CUDA driver", len(cuda.uuids()))
     if setup.precision == "tf32":
         raise Unsupported("tinygrad takes tensor cores for float32 by ALLOW_TF32 in its own search only; ask for fp32")
     os.environ["DEV"] = "CUDA" if _gpu else "CPU"
@@ -45,22 +41,14 @@ def versions():
     if compiler:
         said = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
         found["compiler"] = said.stdout.splitlines()[0][:80] if said.stdout else "clang"
-    if _gpu and cuda.driver_version():
-        found["driver"] = cuda.driver_version()
+    if _gpu:
+        found.update(cuda.driver_version())
     return found
 
 
 def device(setup):
-    if setup.device == "cpu":
-        return environment.cpu_device()
-    return {
-        "kind": "cuda",
-        "name": "GPU 0",  # tinygrad tells the architecture, not the model
-        "count": len(cuda.uuids(16)),
-        "uuids": cuda.uuids(16),
-        "compute_capability": None,
-        "memory_bytes": cuda.memory_bytes(0),
-    }
+    # tinygrad tells the architecture of a GPU, not the model.
+    return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 
 
 def settings():

@@ -35,14 +35,11 @@ def configure(setup):
 
 def torch_device(setup):
     """The torch.device to compute on."""
-    if setup.device == "cuda" and not torch.cuda.is_available():
-        raise Unsupported(
-            "a GPU was asked for, but torch %s (CUDA %s) finds none; start the container with a GPU, or use the CPU image"
-            % (torch.__version__, torch.version.cuda)
-        )
-    if setup.device == "cuda" and torch.cuda.device_count() < setup.devices:
-        raise Unsupported("%d GPUs were asked for, and torch finds %d" % (setup.devices, torch.cuda.device_count()))
-    return torch.device("cuda", setup.rank) if setup.device == "cuda" else torch.device("cpu")
+    if setup.device == "cpu":
+        return torch.device("cpu")
+    library = "torch %s (CUDA %s)" % (torch.__version__, torch.version.cuda)
+    cuda.require_gpus(library, torch.cuda.is_available() and torch.cuda.device_count(), setup.devices)
+    return torch.device("cuda", setup.rank)
 
 
 def compiled(setup, network, **options):
@@ -87,15 +84,10 @@ def _cudnn(number):
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(distributed.get_world_size() if setup.devices > 1 else 1)
-    found = torch.cuda.get_device_properties(0)
-    return {
-        "kind": "cuda",
-        "name": found.name,
-        "count": torch.cuda.device_count(),
-        "uuids": cuda.uuids(setup.devices),  # of the driver: the properties of older releases have none
-        "compute_capability": "%d.%d" % (found.major, found.minor),
-        "memory_bytes": found.total_memory,
-    }
+    gpu = torch.cuda.get_device_properties(0)
+    capability = "%d.%d" % (gpu.major, gpu.minor)
+    device = cuda.device(gpu.name, torch.cuda.device_count(), capability, gpu.total_memory)
+    return dict(device, uuids=cuda.uuids(setup.devices))
 
 
 def settings():

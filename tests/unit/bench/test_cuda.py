@@ -2,7 +2,10 @@
 
 import ctypes
 
+import pytest
+
 from bench import cuda
+from bench.errors import Unsupported
 
 
 class Driver:
@@ -11,6 +14,10 @@ class Driver:
     raw = bytes(range(16))
 
     def cuInit(self, flags):  # noqa: N802 (the driver's names)
+        return 0
+
+    def cuDeviceGetCount(self, count):  # noqa: N802
+        count._obj.value = 1
         return 0
 
     def cuDeviceGet(self, device, index):  # noqa: N802
@@ -78,7 +85,36 @@ def test_a_gpu_that_the_driver_does_not_know_leaves_no_half_list(monkeypatch):
     assert cuda.memory_bytes(1) is None
 
 
+def test_without_a_count_the_driver_tells_all_devices(monkeypatch):
+    """Frameworks that cannot count GPUs guessed 16; then the list was empty, and the runner refused the cell."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert cuda.uuids() == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
+
+
+def test_what_a_framework_does_not_tell_of_a_gpu_comes_from_the_driver(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    described = cuda.device()
+    assert (described["count"], described["memory_bytes"]) == (1, 5 << 30)
+    described = cuda.device("P100", 1, "6.0", 7.0)
+    assert (described["name"], described["compute_capability"], described["memory_bytes"]) == ("P100", "6.0", 7)
+    assert described["uuids"] == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "sentence"),
+    [
+        (0, 1, "torch 2.13.0 finds no GPU; start the container with a GPU, or use the CPU image"),
+        (1, 2, "the cell needs 2 GPUs, and torch 2.13.0 finds 1"),
+    ],
+)
+def test_too_few_gpus_are_a_sentence(count, devices, sentence):
+    with pytest.raises(Unsupported) as raised:
+        cuda.require_gpus("torch 2.13.0", count, devices)
+    assert str(raised.value) == sentence
+    cuda.require_gpus("torch 2.13.0", devices, devices)
+
+
 def test_without_a_driver_nothing_is_known(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    assert cuda.uuids(1) == []
+    assert cuda.uuids() == []
     assert cuda.memory_bytes(0) is None
