@@ -5,8 +5,25 @@ A subclass says where it comes from, so that code between can catch it. A traceb
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class UserError(Exception):
     """What went wrong, where, and what to do, in a sentence for the user."""
 
     exit_code = 2
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first field that pydantic refuses, and why: `host.cpu_count: input should be a valid integer, not 'two'`."""
+    problem = error.errors()[0]
+    message = {"missing": "it is missing", "extra_forbidden": "there is no such field"}.get(problem["type"])
+    if message is None:
+        words = problem["msg"].removeprefix("Value error, ")
+        given = f", not {problem['input']!r}" if isinstance(problem["input"], str | int | float) else ""
+        message = f"{words[0].lower()}{words[1:]}{given}"
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
+    return f"{field}: {message}" if field else message

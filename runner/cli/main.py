@@ -164,7 +164,7 @@ def matrix(
         share=share,
         each_gpu=each_gpu,
         devices=counts(devices),
-        scaling=scaling,
+        scaling=scaling,  # type: ignore[arg-type]
         cool_down=cool_down,
         wait=not no_wait,
         images=words(images),
@@ -172,7 +172,7 @@ def matrix(
         workloads=words(workloads),
         precisions=words(precision) or ("fp32",),
         modes=words(modes) or ("default",),
-        preset=preset,
+        preset=preset,  # type: ignore[arg-type]
         engine=engine,
         seed=seed,
         repeats=repeats,

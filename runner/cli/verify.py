@@ -109,7 +109,7 @@ def verify(
         frameworks=words(frameworks),
         workloads=() if chosen == ("all",) else chosen,
         precisions=words(precision) or ("fp32",),
-        preset=preset,
+        preset=preset,  # type: ignore[arg-type]
         engine=engine or ("auto" if image else "host"),
         seed=seed,
         repeats=repeats,

@@ -12,6 +12,7 @@ from runner.catalog.images import Image, suggest
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
+from runner.plan.request import Request
 
 # TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
 _MIN_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9)}
@@ -88,23 +89,6 @@ class Skip:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for. None: whatever there is."""
-
-    preset: str = "quick"
-    modes: tuple[str, ...] = ("default",)  # "all": each one that a framework declares
-    seed: int = 1
-    devices: tuple[int, ...] = (1,)  # GPUs a cell; of a CPU, processes or virtual devices that share it
-    scaling: str = "weak"  # of cells with several devices: weak | strong
-    each_gpu: bool = False  # every cell on every GPU, and not on any one of its model
-    frameworks: tuple[str, ...] | None = None
-    workloads: tuple[str, ...] | None = None
-    precisions: tuple[str, ...] | None = None
-    # what --images said: a CPU twin that it names runs beside its GPU image, an untested image runs where it is spelled out
-    named: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Plan:
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
@@ -139,7 +123,7 @@ def plan(
     for image, framework, workload, precision, mode in _combinations(request, images, workloads, modes):
         for target in _targets(image, machine, request):
             reason = (
-                _image_reason(image, machine, twins, request.named)
+                _image_reason(image, machine, twins, request.images)
                 or unfit(image)
                 or target.reason
                 or (_gpu_reason(image, target.gpu) if target.gpu else None)
@@ -169,10 +153,10 @@ def _combinations(
 ) -> Iterator[tuple[Image, str, Workload, str, str]]:
     for image in images:
         for framework in image.frameworks:
-            if request.frameworks is not None and framework not in request.frameworks:
+            if request.frameworks and framework not in request.frameworks:
                 continue
             for workload in workloads.values():
-                if request.workloads is None or workload.name in request.workloads:
+                if not request.workloads or workload.name in request.workloads:
                     asked = sorted(modes[framework], key=_default_first) if request.modes == ("all",) else request.modes
                     for precision in request.precisions or workload.precisions:
                         for mode in asked:

@@ -27,13 +27,13 @@ from runner.machine.devices import Machine
 from runner.plan import duration
 from runner.plan.disk import Room
 from runner.plan.duration import Expectation
-from runner.plan.plan import Plan, PlanError, Request
+from runner.plan.plan import Plan, PlanError
 from runner.plan.plan import plan as make_plan
 from runner.results import store
 from runner.run import dispatch, progress, schedule
 from runner.run.attempt import Limits, Site
 from runner.run.dispatch import Job
-from runner.run.options import Options, UsageError, of_run, plain
+from runner.run.options import Options, UsageError, stored_options
 
 OK, SOME_FAILED, COULD_NOT_START = 0, 1, 2
 
@@ -84,24 +84,12 @@ def look_ahead(options: Options) -> Prospect:
     if machine.refused and engine.sweep():  # what a killed runner left was using a GPU
         machine = detect.detect(options.gpus, options.share)
     chosen = select_images(there, options.images) if options.images else list(there.values())
-    request = Request(
-        preset=options.preset,
-        seed=options.seed,
-        frameworks=options.frameworks or None,
-        workloads=options.workloads or None,
-        precisions=options.precisions or None,
-        modes=options.modes,
-        devices=options.devices,
-        scaling=options.scaling,
-        each_gpu=options.each_gpu,
-        named=options.images,
-    )
     declared = frameworks.load_frameworks()
     modes = {name: tuple(each.modes) for name, each in declared.items()}
     parallel = {name for name, each in declared.items() if each.parallel}
     unfit = Room(engine).unfit
     amp = {name: each.amp for name, each in declared.items()}
-    made = make_plan(request, chosen, known, workloads.adapters(), modes, machine, unfit, parallel, amp)
+    made = make_plan(options, chosen, known, workloads.adapters(), modes, machine, unfit, parallel, amp)
     expectation = Expectation(known, duration.seen(options.out))
     return Prospect(options, machine, engine, why, {image.name: image for image in chosen}, known, made, expectation)
 
@@ -137,7 +125,7 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
         "run_id": run.run_id,
         "created": now.isoformat(timespec="seconds"),
         "argv": list(argv),
-        "options": plain(options),
+        "options": options.model_dump(mode="json"),
         "seed": options.seed,
         "preset": options.preset,
         "repeats": options.repeats,
@@ -188,7 +176,7 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore, dict[str, An
             f"--resume {name}: the bench has changed since that run began, so its results could not stand beside new ones; "
             "start a new run, or check out the bench it began with"
         )
-    options = of_run(manifest.get("options"))
+    options = stored_options(manifest.get("options"))
     if options.data and not options.data.is_dir():
         raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
     prospect = look_ahead(options)

@@ -1,62 +1,66 @@
-"""The options of `runner matrix`, and how a run keeps them."""
+"""The options of a run: each is declared here or in its base class, and nowhere else.
+
+The command line makes its options of these fields, and run.json keeps them: `options.model_dump(mode="json")`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from runner.errors import UserError
+from pydantic import Field, ValidationError, field_serializer
+
+from runner.errors import UserError, first_problem
+from runner.plan.request import Request
 
 
 class UsageError(UserError):
-    """What was asked cannot be done; the message says which option, and what to say instead."""
+    """An option asks for what cannot be done. The message names the option and what to give instead."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of `runner matrix`, as given."""
+class Options(Request):
+    """What to measure, on which devices, how, and where the results go."""
 
-    gpus: str = "all"
-    share: bool = False
-    each_gpu: bool = False
-    devices: tuple[int, ...] = (1,)
-    scaling: str = "weak"
-    cool_down: bool = False
-    wait: bool = True
-    images: tuple[str, ...] = ()
-    frameworks: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ("fp32",)
-    modes: tuple[str, ...] = ("default",)
-    preset: str = "quick"
-    engine: str = "auto"
-    seed: int = 1
-    repeats: int = 1
-    timeout: float | None = None
-    out: Path = Path("results")
-    data: Path | None = None
-    base_image: str | None = None
-    python: Path | None = None
-    profile: bool = False
+    gpus: str = Field(
+        default="all", description="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas."
+    )
+    share: bool = Field(default=False, description="Use GPUs that somebody else computes on as well.")
+    cool_down: bool = Field(
+        default=False, description="Before each cell, let its GPU get as cool as it was at the start."
+    )
+    wait: bool = Field(
+        default=True, description="Wait while another runner holds a GPU; otherwise end at once and say which."
+    )
+    engine: str = Field(
+        default="auto", description="auto, docker, venv or host (the interpreter that the runner is in)."
+    )
+    repeats: int = Field(default=1, ge=1, description="How often each cell is run, in shuffled blocks.")
+    timeout: float | None = Field(
+        default=None,
+        ge=1,
+        description="Seconds after which a cell counts as hanging; default: 900 (quick), 3600 (standard), 172800 (full).",
+    )
+    out: Path = Field(default=Path("results"), description="Folder of the results.")
+    data: Path | None = Field(default=None, description="Folder of the real data sets; without it, stand-ins are made.")
+    base_image: str | None = Field(
+        default=None, description="Base image of a site without a registry, e.g. 'site:{python}'."
+    )
+    python: Path | None = Field(
+        default=None, description="With --engine host: the interpreter to measure; default: the runner's own."
+    )
+    profile: bool = Field(
+        default=False, description="After each measurement, run a few steps under the framework's own profiler."
+    )
+
+    @field_serializer("data", "python", when_used="json")
+    def _absolute(self, path: Path | None) -> str | None:
+        """A run may be resumed from another folder. A name that is no file here is the name of a program: it stays."""
+        return None if path is None else str(path.absolute() if path.exists() else path)
 
 
-def plain(options: Options) -> dict[str, Any]:
-    """As run.json keeps them. Folders are written whole: a run may go on from another one."""
-    return {name: _plain(value) for name, value in asdict(options).items()} | {"out": str(options.out)}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value.absolute() if value.exists() else value)  # the name of a program stays as it is
-    return list(value) if isinstance(value, tuple) else value
-
-
-def of_run(stored: object) -> Options:
-    """The options that a run began with, out of its run.json. Raises UsageError."""
+def stored_options(stored: object) -> Options:
+    """The options that run.json keeps. Raises UsageError where this release does not know them."""
     try:
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(stored).items()}  # type: ignore[call-overload]
-        values |= {k: Path(values[k]) for k in ("out", "data", "python") if values.get(k) is not None}
-        return Options(**values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--resume: the run's options are not of this release ({error}); start a new run") from None
+        return Options.model_validate(stored)
+    except ValidationError as error:
+        problem = first_problem(error)
+        raise UsageError(f"--resume: the run's options are not of this release ({problem}); start a new run") from None

@@ -104,7 +104,7 @@ def measure_here(
         raise matrix.UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
     folders = []
     for gpu in gpus:
-        prospect, run = _measure(replace(options, gpus=gpu.uuid), argv)
+        prospect, run = _measure(options.model_copy(update={"gpus": gpu.uuid}), argv)
         if not _is_whole(prospect, run):
             raise matrix.UsageError(
                 f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured"
@@ -137,7 +137,8 @@ def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) 
     for repeats in sorted(set(wanted.values())):
         cells = tuple(cell for cell in prospect.plan.cells if wanted.get(cell.id, 0) >= repeats)
         matrix.say(f"not sure yet: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
-        plan, options = replace(prospect.plan, cells=cells), replace(prospect.options, repeats=repeats)
+        plan = replace(prospect.plan, cells=cells)
+        options = prospect.options.model_copy(update={"repeats": repeats})
         more = replace(prospect, plan=plan, options=options)
         matrix.execute(more, run)
         if not _is_whole(more, run):

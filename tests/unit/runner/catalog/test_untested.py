@@ -11,7 +11,8 @@ from runner.catalog.frameworks import Framework, load_frameworks
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.catalog.workloads import BENCH, adapters, load_workloads
 from runner.machine.devices import Cpu, Machine
-from runner.plan.plan import Plan, Request, plan
+from runner.plan.plan import Plan, plan
+from runner.plan.request import Request
 
 FRAMEWORKS = load_frameworks()
 WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")  # what they have
@@ -22,7 +23,7 @@ CPU = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "there is none")
 
 def planned(image: Image, named: tuple[str, ...]) -> Plan:
     modes = {name: framework.modes for name, framework in FRAMEWORKS.items()}
-    request = Request(precisions=("fp32",), named=named)
+    request = Request(precisions=("fp32",), images=named)
     return plan(request, [image], load_workloads(), adapters(), modes, CPU, lambda image: None)
 
 

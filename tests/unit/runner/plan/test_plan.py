@@ -15,7 +15,8 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.machine.devices import Machine, Process
-from runner.plan.plan import PlanError, Request, plan
+from runner.plan.plan import PlanError, plan
+from runner.plan.request import Request
 from runner.run.dispatch import blocks, places, simulate
 from tests.fixtures.plans import (
     ADAPTERS,
@@ -46,7 +47,7 @@ def test_with_a_gpu_the_gpu_image_runs_and_its_twin_only_when_it_is_named(folder
     assert {cell.image for cell in found.cells} == {"torch-1-cu128"}
     assert {cell.device_model for cell in found.cells} == {"NVIDIA H200"}
     assert all("--images names it" in skip.reason for skip in found.skips)
-    named = planned(images, with_gpu(), precisions=("fp32",), named=("torch-*",))
+    named = planned(images, with_gpu(), precisions=("fp32",), images=("torch-*",))
     assert {cell.image for cell in named.cells} == {"torch-1-cpu", "torch-1-cu128"}
 
 
@@ -154,7 +155,9 @@ def test_a_preset_s_own_batch_is_the_cell_s_and_makes_it_another(folder: Path) -
     known = {"densenet121-chestxray": load_workloads()["densenet121-chestxray"]}
     adapters = {("torch", "densenet121_chestxray")}
     (quick,), (full,) = (
-        plan(Request(preset=preset), [image(folder)], known, adapters, MODES, NO_GPU, lambda _: None).cells
+        plan(
+            Request(preset=preset, precisions=()), [image(folder)], known, adapters, MODES, NO_GPU, lambda _: None
+        ).cells
         for preset in ("quick", "full")
     )
     assert (quick.batch, full.batch) == (8, 64)
@@ -196,7 +199,11 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
         None if gpus else "there is none",
     )
     request = Request(
-        frameworks=frameworks, workloads=workloads, precisions=precisions, modes=modes, named=("*",) * named
+        frameworks=frameworks or (),
+        workloads=workloads or (),
+        precisions=precisions or (),
+        modes=modes,
+        images=("*",) * named,
     )
     found = plan(request, images, WORKLOADS, adapters(), declared, machine, lambda _: None)
 
@@ -242,7 +249,7 @@ def test_modes_are_planned_where_a_framework_declares_them_and_told_where_it_doe
 def test_an_untested_image_runs_only_where_its_name_is_spelled_out(folder: Path) -> None:
     images = [image(folder, untested="no machine had it")]
     for asked in ((), ("torch-*",)):
-        found = planned(images, precisions=("fp32",), named=asked)
+        found = planned(images, precisions=("fp32",), images=asked)
         assert not found.cells
         assert reasons(found) == {"untested: no machine had it; --images torch-1-cpu runs it all the same"}
-    assert planned(images, precisions=("fp32",), named=("torch-1-cpu",)).cells
+    assert planned(images, precisions=("fp32",), images=("torch-1-cpu",)).cells

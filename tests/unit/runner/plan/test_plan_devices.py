@@ -11,7 +11,8 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog, read_pins
 from runner.catalog.workloads import adapters, load_workloads
 from runner.machine.devices import Machine, Refused
-from runner.plan.plan import Cell, Plan, Request, plan
+from runner.plan.plan import Cell, Plan, plan
+from runner.plan.request import Request
 from tests.fixtures.plans import (
     CPU,
     H200,

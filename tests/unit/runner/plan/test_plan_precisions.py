@@ -8,7 +8,8 @@ from typing import Any
 from runner.catalog.images import Image
 from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine
-from runner.plan.plan import Plan, Request, plan
+from runner.plan.plan import Plan, plan
+from runner.plan.request import Request
 from tests.fixtures.plans import (
     ADAPTERS,
     MODES,

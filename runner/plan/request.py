@@ -1,0 +1,38 @@
+"""What a user wants to measure. These options decide which cells there are; `runner/run/options.py` adds how they are run."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.catalog.names import PresetName, ScalingName
+
+
+class Request(BaseModel):
+    """The options that a plan depends on. An empty tuple of names means: all that there are.
+
+    A description is the help text of the command line's option.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # An untested image, or a CPU twin on a machine with a GPU, runs only where its own name is given here.
+    images: tuple[str, ...] = Field(default=(), description="Image names or patterns like 'torch-*'; default: all.")
+    frameworks: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
+    workloads: tuple[str, ...] = Field(default=(), description="Names between commas; default: all.")
+    precisions: tuple[str, ...] = Field(default=("fp32",), description="Names between commas; default: fp32.")
+    modes: tuple[str, ...] = Field(
+        default=("default",),
+        description="How frameworks compile: default, or e.g. default,compile; all: every mode that they declare.",
+    )
+    preset: PresetName = Field(default="quick", description="How long each cell is measured.")
+    devices: tuple[int, ...] = Field(
+        default=(1,),
+        description="GPUs a cell: 1, or e.g. 1,2,4. Without GPUs, processes or virtual devices that share the cell's CPUs.",
+    )
+    scaling: ScalingName = Field(
+        default="weak", description="For cells with several devices: weak keeps the batch of each, strong that of all."
+    )
+    each_gpu: bool = Field(default=False, description="Run every cell on every GPU: finds the weak one among equals.")
+    seed: int = Field(
+        default=1, ge=0, le=2**31 - 1, description="Of the data, the parameters and the order of the cells."
+    )
