@@ -1,8 +1,8 @@
-"""Products of matrices at fp8 in PyTorch: torch._scaled_mm, which torchao's Float8Linear calls as well.
+"""Matrix products at fp8 in PyTorch: torch._scaled_mm, which torchao's Float8Linear calls too.
 
-Idiomatic here: factors in e4m3 and the result's gradient in e5m2, with a scale for each tensor (1: ours need none); sums in fp32, which is
-use_fast_accum left at its default; results in bf16. cuBLAS wants the first factor row by row and the second column by column, so that
-each lies in memory both ways where gradients are wanted: a training step makes the second copy when it casts.
+Idiomatic here: the factors are e4m3 and the result's gradient is e5m2. Each tensor has a scale; ours is 1. Sums are fp32, since
+use_fast_accum keeps its default; results are bf16. cuBLAS takes the first factor row by row and the second column by column, so
+gradients need both orders of each factor: a training step makes the second copy when it casts.
 """
 
 import functools
@@ -15,22 +15,22 @@ from bench.workloads import ops
 
 
 def runs(direction, buffers, device):
-    """A callable without arguments for each of `buffers` (a and b). Raises Unsupported where this PyTorch or the device has none."""
+    """For each of `buffers` (a and b) a callable without arguments. Raises Unsupported where PyTorch or the device has no such product."""
     if not hasattr(torch, "_scaled_mm"):
         raise Unsupported("PyTorch %s has no torch._scaled_mm" % torch.__version__)
-    one = torch.ones((), device=device)
-    product = functools.partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    scale = torch.ones((), device=device)
+    product = functools.partial(torch._scaled_mm, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
     make = gradients if direction == ops.GRADIENT else forward
-    found = [
-        make(product, *[torch.from_numpy(p[name]).to(device, torch.float8_e4m3fn) for name in "ab"]) for p in buffers
-    ]
+    factors = [[torch.from_numpy(p[name]).to(device, torch.float8_e4m3fn) for name in "ab"] for p in buffers]
+    calls = [make(product, a, b) for a, b in factors]
     try:
-        found[0]()
-    except (RuntimeError, TypeError) as error:  # the latter before PyTorch 2.5, where the arguments are others
+        calls[0]()
+    # TypeError: before PyTorch 2.5 the function has other arguments.
+    except (RuntimeError, TypeError) as error:
         if is_out_of_memory(error):
             raise
         raise Unsupported("torch._scaled_mm of PyTorch %s: %s" % (torch.__version__, str(error).splitlines()[0][:200]))
-    return found
+    return calls
 
 
 def forward(product, a, b):

@@ -1,6 +1,6 @@
-"""Mixed precision in PyTorch: torch.autocast around the forward pass and the loss, for float16 a GradScaler around the step.
+"""Mixed precision in PyTorch: torch.autocast around the forward pass and the loss; for float16 a GradScaler around the step.
 
-As its "Automatic Mixed Precision" recipe has them; at other precisions both are switched off, and do nothing.
+PyTorch's recipe "Automatic Mixed Precision" shows both. At other precisions both are off and do nothing.
 """
 
 import torch
@@ -18,7 +18,7 @@ class Mixed:
         self.scaler = None
         if half == "float16":
             if not hasattr(torch.amp, "GradScaler"):
-                raise Unsupported("torch %s is older than torch.amp.GradScaler; it takes 2.3" % torch.__version__)
+                raise Unsupported("torch %s has no torch.amp.GradScaler; PyTorch 2.3 is the first" % torch.__version__)
             scale = {"init_scale": mixed.INITIAL_SCALE, "growth_interval": mixed.GROWTH_STEPS}
             self.scaler = torch.amp.GradScaler(setup.device, **scale)
             optimizer.register_step_post_hook(self._count)
@@ -27,19 +27,19 @@ class Mixed:
         self.taken += 1
 
     def forward(self):
-        """The context of forward pass and loss; autocast computes the loss in float32 by itself."""
+        """The context of the forward pass and the loss. Autocast computes the loss in float32 by itself."""
         return torch.autocast(self.kind, self.half, enabled=self.half is not None)
 
     def backward(self, loss):
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
     def gradient(self, parameter):
-        """What backward() left, divided by the scale, as NumPy."""
+        """The gradient from backward(), divided by the loss scale, as a NumPy array."""
         gradient = parameter.grad / self.scaler.get_scale() if self.scaler else parameter.grad
         return gradient.cpu().numpy()
 
     def update(self):
-        """One step of the optimiser, unless a scaled gradient overflowed: then the scale is halved, and the step skipped."""
+        """One step of the optimiser. If a scaled gradient overflows, the step is skipped and the scale halved."""
         if not self.scaler:
             self.optimizer.step()
             return
@@ -48,5 +48,5 @@ class Mixed:
         self.scaler.update()
 
     def skipped(self):
-        """How many of the steps so far changed nothing."""
+        """How many steps so far were skipped."""
         return self.steps - self.taken

@@ -1,4 +1,4 @@
-"""What both networks on MNIST do with a Module: load, step, read. Their batches lie on the device before the first step."""
+"""Training of the two networks on MNIST. Their batches lie on the device before the first step."""
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ class Trained:
         self.device = torch_device(setup)
         self.network = network.to(self.device)
         self.compiled = compiled(setup, self.network)
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
         self.mixed = Mixed(setup, self.optimizer)
 
@@ -40,7 +40,8 @@ class Trained:
     def step(self, x, y):
         self.optimizer.zero_grad()
         with self.mixed.forward():
-            loss = F.cross_entropy(self.compiled(x), y)  # A7: one softmax
+            # The loss takes logits: there is exactly one softmax.
+            loss = F.cross_entropy(self.compiled(x), y)
         self.mixed.backward(loss)
         self.mixed.update()
         return loss
@@ -51,7 +52,8 @@ class Trained:
     def value(self, loss):
         return loss.item()
 
-    @torch.no_grad()  # A21: no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    @torch.no_grad()
     def predict(self, x):
         with self.mixed.forward():
             return self.compiled(x).float().cpu().numpy()

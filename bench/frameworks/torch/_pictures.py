@@ -1,4 +1,4 @@
-"""What the deep networks on pictures do with a module whose normalisations keep statistics: load, step, read."""
+"""Training of the deep networks on pictures, whose normalisations keep running statistics."""
 
 import torch
 from torch import distributed
@@ -7,7 +7,7 @@ from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
 class Trained:
-    """A subclass gives optimizer, and loss(logits, y). Of several processes each normalises its own part of a batch."""
+    """A subclass has `optimizer` and loss(logits, y). Each of several processes normalises its own part of a batch."""
 
     def __init__(self, setup, network):
         self.device, self.devices = torch_device(setup), setup.devices
@@ -17,7 +17,8 @@ class Trained:
     def load(self, parameters):
         state = {name: torch.from_numpy(value) for name, value in parameters.items()}
         counters = [name for name in self.network.state_dict() if name.endswith("num_batches_tracked")]
-        state.update((name, torch.tensor(0)) for name in counters)  # of a running mean that weighs all batches alike
+        # PyTorch counts batches for a running mean that weighs all of them alike; it is not used here.
+        state.update((name, torch.tensor(0)) for name in counters)
         self.network.load_state_dict(state)
         self.optimizer.state.clear()
 
@@ -37,15 +38,16 @@ class Trained:
                 buffer /= self.devices
 
     def inputs(self, x, y):
-        """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""
+        # Channels last in memory, seen as (N, C, H, W): the convolutions take this layout without reordering.
         return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy(), y
 
     def _backward(self, x, y):
-        self.network.train()  # the normalisations take the batch's statistics and move the running ones
+        # The normalisations use the batch's statistics and update the running ones.
+        self.network.train()
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         logits = self.compiled(x)
-        loss = self.loss(logits, y)  # A7: from logits
+        loss = self.loss(logits, y)
         loss.backward()
         return logits, loss
 
@@ -62,8 +64,10 @@ class Trained:
     def value(self, loss):
         return loss.item()
 
-    @torch.no_grad()  # A21
+    # No gradients in evaluation: they cost memory and time.
+    @torch.no_grad()
     def predict(self, x):
-        self.network.eval()  # D6: the running statistics
+        # Evaluation uses the running statistics.
+        self.network.eval()
         (x,) = to_device(self.device, x)
         return self.compiled(x).cpu().numpy()

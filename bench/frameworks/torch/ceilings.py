@@ -1,4 +1,4 @@
-"""What PyTorch can do at best: a matrix product, a copy of memory, its smallest operation."""
+"""The fastest that PyTorch can be: a matrix product, a copy in memory, its smallest operation."""
 
 import torch
 
@@ -6,7 +6,7 @@ from bench.ceilings import COPY_BYTES, SIDE
 
 
 def calls(device):
-    """Three functions without arguments, on device "cpu" or "cuda"; what they return is not used."""
+    """Three functions without arguments, on device "cpu" or "cuda"; their results are not used."""
     where = torch.device(device)
     a = torch.rand(SIDE, SIDE, device=where)
     source = torch.ones(COPY_BYTES // 4, device=where)

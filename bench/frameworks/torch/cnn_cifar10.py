@@ -1,7 +1,7 @@
 """The CIFAR-10 network in PyTorch: a Module, an optimiser, a step written by hand.
 
-Idiomatic here: channels first, as torch and cuDNN store images; labels int64; cross_entropy takes logits, so there is one
-softmax (A7); zero_grad frees the gradients rather than fill them; pinned memory lets the copy to a GPU overlap the host's work.
+Idiomatic here: images are channels first, the layout that cuDNN computes in. Labels are int64. zero_grad() frees the gradients; it does
+not fill them with zeros. Pinned memory lets the copy to a GPU overlap the host's work.
 """
 
 import torch
@@ -24,13 +24,14 @@ class Network(nn.Module):
 
     def forward(self, x):
         x = F.relu(self.conv1(x))
-        x = F.relu(
-            F.max_pool2d(self.conv2(x), 2)
-        )  # A11: ReLU after the pool is the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        # Dropout only in training.
         x = F.dropout(x, 0.25, self.training)
         x = F.relu(self.conv3(x))
         x = F.relu(F.max_pool2d(self.conv4(x), 2))
         x = F.dropout(x, 0.25, self.training)
+        # The inputs of dense1 are in C, H, W order.
         x = F.relu(self.dense1(x.flatten(1)))
         x = F.dropout(x, 0.5, self.training)
         return self.dense2(x)
@@ -43,7 +44,7 @@ class Training:
         self.dropout = setup.training
         self.network = Network().to(self.device)
         self.compiled = compiled(setup, self.network)
-        # A10: torch's momentum is v <- 0.9 v + g, w <- w - lr v, as the specification wants; dampening and Nesterov are off.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
         self.mixed = Mixed(setup, self.optimizer)
 
@@ -74,6 +75,7 @@ class Training:
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         with self.mixed.forward():
+            # The loss takes logits: there is exactly one softmax.
             loss = F.cross_entropy(self.compiled(x), y)
         self.mixed.backward(loss)
         self.mixed.update()
@@ -85,7 +87,8 @@ class Training:
     def value(self, loss):
         return loss.item()
 
-    @torch.no_grad()  # A21: no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    @torch.no_grad()
     def predict(self, x):
         self.network.eval()
         with self.mixed.forward():

@@ -1,6 +1,6 @@
 """The MNIST convolution network in PyTorch: a Module, Adam, batches in file order.
 
-Idiomatic here: channels first, as torch and cuDNN store images; max_pool2d rounds down, so that an odd last row and column are left out.
+Idiomatic here: images are channels first, the layout that cuDNN computes in. max_pool2d leaves out an odd last row and column.
 """
 
 import torch.nn.functional as F
@@ -17,11 +17,11 @@ class Network(nn.Module):
         self.dense = nn.Linear(288, 10)
 
     def forward(self, x):
-        x = F.relu(
-            F.max_pool2d(self.conv1(x), 2)
-        )  # A11: ReLU after the pool is the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
-        return self.dense(x.flatten(1))  # in C, H, W order
+        # The inputs of the dense layer are in C, H, W order.
+        return self.dense(x.flatten(1))
 
 
 class Training(Trained):

@@ -1,9 +1,9 @@
 """DenseNet-121 in PyTorch: the modules of torchvision's network under the same names, with 14 findings to classify.
 
-Idiomatic here: BatchNorm2d's defaults are the specification's (epsilon 1e-5, a step of 0.1, the running variance unbiased), and of several
-processes each keeps its own statistics, as DistributedDataParallel leaves them without broadcast_buffers; the fused loss takes logits
-(A7); channels-last tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's channels-last tutorial); pinned
-memory lets the copy to a GPU overlap the host's work.
+Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
+processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers.
+The convolutions of cuDNN and oneDNN take channels-last tensors without reordering (PyTorch's tutorial on channels last).
+Pinned memory lets the copy to a GPU overlap the host's work.
 """
 
 from collections import OrderedDict
@@ -72,7 +72,9 @@ class Network(nn.Module):
 class Training(Trained):
     def __init__(self, setup):
         super().__init__(setup, Network())
+        # Adam's constants are explicit: defaults differ among frameworks.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
 
     def loss(self, logits, y):
+        # The loss takes logits: there is exactly one sigmoid.
         return F.binary_cross_entropy_with_logits(logits, y)

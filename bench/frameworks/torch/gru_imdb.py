@@ -1,7 +1,7 @@
 """The IMDB network in PyTorch: Embedding, the fused GRU, one dense layer on the last state.
 
-Idiomatic here: nn.GRU is cuDNN's fused kernel on a GPU (C1) and its gates are stacked r, z, n with two biases, which is the
-specification's own form; batch_first keeps the data as it comes (C3: time first is slightly faster, and not what is compared).
+Idiomatic here: on a GPU nn.GRU is cuDNN's fused kernel. Its gates are stacked r, z, n with two biases, the specification's own form: the
+reset gate is applied after the product. batch_first keeps the data's order; time first would be slightly faster, and is not compared.
 """
 
 import torch
@@ -31,14 +31,14 @@ class Network(nn.Module):
         self.dense = nn.Linear(100, 2)
 
     def forward(self, x):
-        _, last = recurrent(
-            self.gru, self.embedding(x)
-        )  # C6: without a given state it starts from zero, and that is not trained
-        return self.dense(last[0])  # C5: the state after position 150, padding included
+        # The first state is zero and not trained.
+        _, last = recurrent(self.gru, self.embedding(x))
+        # The output of the last position, padding included.
+        return self.dense(last[0])
 
 
 def recurrent(gru, x):
-    """The GRU in the half type wherever autocast is on: for cuDNN's it casts by itself, the CPU's it leaves in float32 (as of 2.13)."""
+    """The GRU in the half type. Autocast casts the inputs of cuDNN's GRU; it leaves the CPU's GRU in float32 (as of PyTorch 2.13)."""
     if x.device.type == "cuda" or not torch.is_autocast_enabled("cpu"):
         return gru(x)
     half = torch.get_autocast_dtype("cpu")
@@ -52,7 +52,7 @@ class Training:
         self.device = torch_device(setup)
         self.network = Network().to(self.device)
         self.compiled = compiled(setup, self.network)
-        # C9: every constant set. The embedding's gradient is dense.
+        # Adam's constants are explicit: defaults differ among frameworks. The embedding's gradient is dense.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
         self.mixed = Mixed(setup, self.optimizer)
 
@@ -61,8 +61,8 @@ class Training:
         self.optimizer.state.clear()
 
     def read(self):
-        found = dict(self.network.named_parameters())
-        return {name: found[NAMES[name]].detach().cpu().numpy() for name in NAMES}
+        tensors = dict(self.network.named_parameters())
+        return {name: tensors[NAMES[name]].detach().cpu().numpy() for name in NAMES}
 
     def inputs(self, x, y):
         return x.astype("int64"), y.astype("int64")
@@ -75,8 +75,8 @@ class Training:
             logits = self.compiled(x)
             loss = F.cross_entropy(logits, y)
         self.mixed.backward(loss)
-        found = dict(self.network.named_parameters())
-        gradients = {name: self.mixed.gradient(found[NAMES[name]]) for name in NAMES}
+        tensors = dict(self.network.named_parameters())
+        gradients = {name: self.mixed.gradient(tensors[NAMES[name]]) for name in NAMES}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
@@ -84,6 +84,7 @@ class Training:
         x, y = to_device(self.device, x, y)
         self.optimizer.zero_grad()
         with self.mixed.forward():
+            # The loss takes logits: there is exactly one softmax.
             loss = F.cross_entropy(self.compiled(x), y)
         self.mixed.backward(loss)
         self.mixed.update()
@@ -95,6 +96,7 @@ class Training:
     def value(self, loss):
         return loss.item()
 
+    # No gradients in evaluation: they cost memory and time.
     @torch.no_grad()
     def predict(self, x):
         self.network.eval()

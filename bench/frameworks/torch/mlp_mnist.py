@@ -1,7 +1,7 @@
 """The MNIST perceptron in PyTorch: a Module of two Linear layers, Adam, the whole set as one batch.
 
-Idiomatic here: Linear keeps its weight as (out, in), the specification's own form; a tensor on the device is handed to every step
-as it is, so nothing is copied.
+Idiomatic here: Linear keeps its weight as (out, in), the specification's own form. Every step takes the same tensor on the device:
+nothing is copied.
 """
 
 import torch.nn.functional as F

@@ -1,7 +1,7 @@
-"""Single operations in PyTorch, each as a person would call it; layers (dense, recurrent) are modules, compiled in mode compile.
+"""Single operations in PyTorch, called as a person would call them. Mode compile compiles them.
 
-Idiomatic here: inputs that want no gradient record none; torch.autograd.grad gives the gradients without an accumulation;
-optimisers are torch.optim's, fused where there is a fused kernel; copies overlap only from and to pinned memory.
+Idiomatic here: inputs without requires_grad record nothing. torch.autograd.grad returns the gradients and accumulates none. Optimisers
+are torch.optim's, fused where there is a fused kernel. A copy overlaps the host's work only from or to pinned memory.
 """
 
 import functools
@@ -21,7 +21,8 @@ DTYPES = {
     "tf32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
-    "fp8": None,  # products of its own
+    # Its products are in _fp8.py.
+    "fp8": None,
 }
 
 
@@ -32,12 +33,12 @@ def dense(x, *parameters):
 
 
 def recurrent(kind):
-    """The fused kernel on stacked gates. The layer is called by its function, so that its weights are inputs like any other's."""
+    """The fused kernel on stacked gates: the layer's function, so that its weights are inputs too."""
 
     def run(x, w, u, b, c):
         state = x.new_zeros(1, x.shape[0], u.shape[1])
         state = (state, state) if kind is torch.lstm else state
-        # biases, one layer, no dropout, training where gradients are wanted: they need what it keeps, one direction, batch first
+        # Biases, one layer, no dropout, training only for gradients (they need what it stores), one direction, batch first.
         return kind(x, state, (w, u, b, c), True, 1, 0.0, x.requires_grad, False, True)[1][0]
 
     return run
@@ -97,19 +98,20 @@ class Operators:
         self.dtype = DTYPES[setup.precision]
 
     def runs(self, operation, direction, buffers):
-        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        """For each of `buffers` (input name -> float64 array) a callable without arguments. Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"]) for buffer in buffers]
         if direction == ops.REDUCE:
             return [self._all_reduce(buffer["x"][self.setup.rank]) for buffer in buffers]
         if self.setup.precision == "fp8":
             return _fp8.runs(direction, buffers, self.device)
-        # copies, in every precision: an optimiser's step writes into its parameter
+        # Copies at every precision: an optimiser's step writes into its parameter.
         inputs = [[torch.tensor(value, dtype=self.dtype, device=self.device) for value in p.values()] for p in buffers]
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], *tensors) for tensors in inputs]
         function = FUNCTIONS[operation]
-        if operation not in ("lstm", "gru"):  # fused kernels already: TorchDynamo leaves them alone
+        # The recurrent layers are fused kernels already: TorchDynamo does not compile them.
+        if operation not in ("lstm", "gru"):
             function = compiled(self.setup, function)
         if direction == ops.GRADIENT:
             return [self._gradient(function, tensors) for tensors in inputs]
@@ -135,13 +137,13 @@ class Operators:
 
         return run
 
-    def _all_reduce(self, own):
+    def _all_reduce(self, x):
         """The sum in place, by NCCL on GPUs and gloo on CPUs."""
-        own = torch.tensor(own, dtype=self.dtype, device=self.device)
+        x = torch.tensor(x, dtype=self.dtype, device=self.device)
 
         def run():
-            distributed.all_reduce(own)
-            return own
+            distributed.all_reduce(x)
+            return x
 
         return run
 

@@ -1,7 +1,7 @@
 """Several devices in PyTorch: a process a device, DistributedDataParallel (bench.frameworks.torch.framework.compiled).
 
-Idiomatic here: one process a device rather than DataParallel's threads, as PyTorch's documentation advises; its buckets are reduced while
-backward() still computes. NCCL reduces on GPUs, gloo on CPUs; what the processes tell each other beside gradients goes over gloo.
+Idiomatic here: PyTorch's documentation advises a process a device, not DataParallel's threads. DistributedDataParallel reduces its buckets
+of gradients while backward() still computes: NCCL on GPUs, gloo on CPUs. Everything else between the processes goes over gloo.
 """
 
 import datetime
@@ -11,10 +11,10 @@ import torch.distributed as distributed
 
 
 class Link(object):
-    """This process's place among the others. `meeting` is a path that all of them know and none has made."""
+    """This process's connection to the others. `meeting` is the path of a file that does not exist yet, the same for all."""
 
     def __init__(self, setup, meeting, patience_seconds):
-        # All processes are of this machine, and a container of ours has no other network.
+        # All processes run on this machine, and our containers have no other network.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         patience = datetime.timedelta(seconds=patience_seconds)
@@ -29,10 +29,10 @@ class Link(object):
         self._count = setup.devices
 
     def gather(self, value):
-        """The value that each process gives, in their order. Values are whatever can be pickled."""
-        found = [None] * self._count
-        distributed.all_gather_object(found, value, group=self._words)
-        return found
+        """The values of all processes, in the order of their ranks. A value is anything that can be pickled."""
+        values = [None] * self._count
+        distributed.all_gather_object(values, value, group=self._words)
+        return values
 
     def leave(self):
         distributed.destroy_process_group()

@@ -1,8 +1,8 @@
 """ResNet-50's features in PyTorch: the modules of torchvision's network under the same names, without its classifier.
 
-Idiomatic here: eval() makes the normalisations use their running statistics; inference_mode records nothing (A21); channels-last
-tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's channels-last tutorial); pinned memory lets
-the copy to a GPU overlap.
+Idiomatic here: eval() makes the normalisations use their running statistics.
+The convolutions of cuDNN and oneDNN take channels-last tensors without reordering (PyTorch's tutorial on channels last).
+Pinned memory lets the copy to a GPU overlap the host's work.
 """
 
 import torch
@@ -65,13 +65,15 @@ class Inference:
     def load(self, parameters):
         state = {name: torch.from_numpy(value) for name, value in parameters.items()}
         counters = [name for name in self.network.state_dict() if name.endswith("num_batches_tracked")]
-        state.update((name, torch.tensor(0)) for name in counters)  # of training only
+        # Only training uses the counters.
+        state.update((name, torch.tensor(0)) for name in counters)
         self.network.load_state_dict(state)
 
     def inputs(self, x):
-        """Contiguous in the layout that the convolutions take: (N, H, W, C) in memory, seen as (N, C, H, W)."""
+        # Channels last in memory, seen as (N, C, H, W): the convolutions take this layout without reordering.
         return torch.from_numpy(x).to(memory_format=torch.channels_last).numpy()
 
+    # No gradients in evaluation: they cost memory and time.
     @torch.inference_mode()
     def predict(self, x):
         (x,) = to_device(self.device, x)

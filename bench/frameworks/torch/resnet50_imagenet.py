@@ -1,9 +1,9 @@
 """ResNet-50 trained in PyTorch: the features' network with torchvision's classifier, SGD with momentum and weight decay.
 
-Idiomatic here: BatchNorm2d's defaults are the specification's (epsilon 1e-5, a step of 0.1, the running variance unbiased), and of several
-processes each keeps its own statistics, as DistributedDataParallel leaves them without broadcast_buffers; SGD's weight decay is added
-to the gradient; channels-last tensors are what cuDNN's and oneDNN's convolutions take without reordering (PyTorch's channels-last
-tutorial); pinned memory lets the copy to a GPU overlap the host's work.
+Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
+processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers.
+The convolutions of cuDNN and oneDNN take channels-last tensors without reordering (PyTorch's tutorial on channels last).
+Pinned memory lets the copy to a GPU overlap the host's work.
 """
 
 import torch
@@ -26,7 +26,7 @@ class Network(resnet50_features.Network):
 class Training(Trained):
     def __init__(self, setup):
         super().__init__(setup, Network())
-        # A10: v <- 0.9 v + (g + 1e-4 w), w <- w - lr v: dampening and Nesterov are off, and the rate is outside v
+        # Momentum: v = 0.9 v + (g + 1e-4 w); w = w - rate v, without dampening or Nesterov.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.0125, momentum=0.9, weight_decay=1e-4)
 
     def inputs(self, x, y):
@@ -34,4 +34,5 @@ class Training(Trained):
         return x, y.astype("int64")
 
     def loss(self, logits, y):
+        # The loss takes logits: there is exactly one softmax.
         return F.cross_entropy(logits, y)
