@@ -29,17 +29,17 @@ reference_app = typer.Typer(
 
 
 def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
-    """The user's references, then those that ship with the package. Raises SavedError for a folder that is none."""
+    """The user's references. Raises SavedError for a folder that is none."""
     import os
 
-    from runner.verify.references.saved import SHIPPED, SavedError, Shelf
+    from runner.verify.references.saved import SavedError, Shelf
 
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     if folder and folder.exists() and not folder.is_dir():
         raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
     if folder and not folder.exists() and not to_write:
-        typer.echo(f"--references: {folder} is not there, so there are only the references that ship", err=True)
-    return Shelf([folder or home / "dlbench" / "references", SHIPPED])
+        typer.echo(f"--references: {folder} is not there, so there is no reference to compare with", err=True)
+    return Shelf([folder or home / "dlbench" / "references"])
 
 
 def run_folder(name: str, out: Path) -> Path:

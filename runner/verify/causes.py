@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from reports.text import percent
 from runner.verify.ceilings import Ceilings, best, busy
 from runner.verify.references.facts import Facts
@@ -48,6 +50,13 @@ _SHORT = 0.92
 
 # A tenth of the time throttled is what a steady gap of a percent or two needs.
 _THROTTLED = 0.1
+
+_COOLING = "look at fans, inlet temperature and neighbours in the chassis"
+_THROTTLING_FIXES = {
+    "power cap": "raise the power limit (nvidia-smi -pl) or the supply; compare it with the reference's",
+    "software thermal slowdown": _COOLING,
+    "hardware thermal slowdown": _COOLING,
+}
 
 
 def causes(case: Case) -> list[Cause]:
@@ -99,28 +108,31 @@ def _cudnn(case: Case) -> Iterator[Cause]:
 
 # The first CUDA release that compiles for a capability (release notes of those versions): older ones leave PTX to the driver.
 _FIRST_CUDA = {
-    "7.0": (9, 0),
-    "7.5": (10, 0),
-    "8.0": (11, 0),
-    "8.6": (11, 1),
-    "8.9": (11, 8),
-    "9.0": (11, 8),
-    "10.0": (12, 8),
-    "12.0": (12, 8),
+    "7.0": "9.0",
+    "7.5": "10.0",
+    "8.0": "11.0",
+    "8.6": "11.1",
+    "8.9": "11.8",
+    "9.0": "11.8",
+    "10.0": "12.8",
+    "12.0": "12.8",
 }
 
 
 def _ptx(case: Case) -> Iterator[Cause]:
     capability, cuda = case.facts.compute_capability, case.facts.cuda_version
     first = _FIRST_CUDA.get(capability or "")
-    if first is None or not cuda or tuple(int(part) for part in re.findall(r"\d+", cuda)[:2]) >= first:
+    try:
+        if first is None or not cuda or Version(cuda) >= Version(first):
+            return
+    except InvalidVersion:
         return
     took = f"; its first step took {case.first_step_seconds:.1f} s" if case.first_step_seconds else ""
     yield Cause(
         "a CUDA older than the GPU",
-        f"compute capability {capability} came with CUDA {first[0]}.{first[1]}, and the build has CUDA {cuda}: the driver compiles "
+        f"compute capability {capability} came with CUDA {first}, and the build has CUDA {cuda}: the driver compiles "
         f"PTX at the start, where there is any{took}",
-        f"install a build for CUDA {first[0]}.{first[1]} or later",
+        f"install a build for CUDA {first} or later",
     )
 
 
@@ -182,19 +194,14 @@ def _busy(case: Case) -> Iterator[Cause]:
 
 
 def _throttled(case: Case) -> Iterator[Cause]:
-    fixes = {
-        "power": "raise the power limit (nvidia-smi -pl) or the supply; compare it with the reference's",
-        "heat": "look at fans, inlet temperature and neighbours in the chassis",
-    }
-    seen, before = (one or Telemetry() for one in (case.telemetry, case.reference_telemetry))
-    for reason, share in sorted(seen.throttled.items(), key=lambda pair: -pair[1]):
-        # A GPU at its power limit may be at its work: what the reference had as well explains nothing.
-        if share - before.throttled.get(reason, 0.0) >= _THROTTLED:
-            fix = fixes.get(reason, "nvidia-smi -q -d PERFORMANCE tells what holds the clocks")
-            yield Cause(
-                f"throttled by {reason}", f"its clocks were held back by {reason} {per_cent(share)} of the time", fix
-            )
-    clock, usual = seen.sm_megahertz, before.sm_megahertz
+    telemetry = case.telemetry or Telemetry()
+    reference = case.reference_telemetry or Telemetry()
+    for reason, share in sorted(telemetry.throttled.items(), key=lambda pair: -pair[1]):
+        # A GPU at its power limit may do its work: what held the reference back as well explains nothing.
+        if share - reference.share(reason) >= _THROTTLED:
+            fix = _THROTTLING_FIXES.get(reason, "nvidia-smi -q -d PERFORMANCE shows what holds the clock back")
+            yield Cause(f"throttled: {reason}", f"{reason} held its clock back {per_cent(share)} of the time", fix)
+    clock, usual = telemetry.sm_megahertz, reference.sm_megahertz
     if clock and usual and clock < 0.97 * usual:
         yield Cause(
             "a lower clock",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from reports.data.model import MeasuredCell
+from runner.machine.devices import bare_uuid
 
 Text = Annotated[str, Field(max_length=300)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -113,11 +114,11 @@ def facts_of(cell: MeasuredCell, manifest: Mapping[str, Any], machine_cpus: int 
 def _host_device(cell: MeasuredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
     uuids = cell.row.get("device_uuids")
-    wanted = {str(uuid).lower().removeprefix("gpu-") for uuid in (uuids if uuids is not None else ())}
+    used = {bare_uuid(str(uuid)) for uuid in (uuids if uuids is not None else ())}
     for entry in manifest.get("devices") or ():
-        if isinstance(entry, dict) and str(entry.get("uuid", "")).lower().removeprefix("gpu-") in wanted:
-            others = entry.get("processes")
-            return entry | {"foreign_processes": len(others)} if isinstance(others, (list, tuple)) else entry
+        if isinstance(entry, dict) and bare_uuid(str(entry.get("uuid", ""))) in used:
+            processes = entry.get("processes")
+            return entry | {"foreign_processes": len(processes)} if isinstance(processes, (list, tuple)) else entry
     return {}
 
 

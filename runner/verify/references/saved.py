@@ -32,11 +32,9 @@ FEWEST_WINDOWS = 6  # of a repeat: fewer carry no interval
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SUFFIX = ".reference.parquet"
-SHIPPED = Path(__file__).with_name("measured")  # references that come with the package
 _MANIFEST, _DIGEST = b"dlbench_reference", b"dlbench_reference_sha256"
 
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class SavedError(UserError):

@@ -1,4 +1,4 @@
-"""What telemetry says of a cell in short: its clock, and how long something held it back, over its steady windows. Pure."""
+"""Telemetry in short: a cell's clock, and how long something held the clock back, over its steady windows. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runner.results.throttling import REASONS
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=100)]
 
-# NVML's reasons that take speed away (nvml.h, nvmlClocksEventReasons), as a person would name them.
-REASONS = {0x04: "power", 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+# What references that were saved before the reasons had one name each call them.
+_EARLIER_NAMES = {
+    "power cap": "power",
+    "software thermal slowdown": "heat",
+    "hardware thermal slowdown": "heat",
+}
 
 
 class Telemetry(BaseModel):
-    """What was seen of the GPUs while a cell ran. None and no entry: nothing was."""
+    """The GPUs while a cell ran. None, or no entry: nothing was recorded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sm_megahertz: Annotated[float, Field(ge=0, lt=1e6)] | None = None  # median
     throttled: dict[Text, Share] = {}  # reason -> share of the time
+
+    def share(self, reason: str) -> float:
+        """The share of the time for which a reason held the clock back."""
+        return self.throttled.get(reason) or self.throttled.get(_EARLIER_NAMES.get(reason, ""), 0.0)
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], spans: Sequence[tuple[float, float]]) -> Telemetry | None:
@@ -31,13 +41,9 @@ def summarise(rows: Sequence[Mapping[str, Any]], spans: Sequence[tuple[float, fl
     begin, end = min(span[0] for span in spans), max(span[1] for span in spans)
     inside = [row for row in rows if row["device"] != "cpu" and begin <= row["seconds"] <= end]
     clocks = [row["sm_megahertz"] for row in inside if row.get("sm_megahertz") is not None]
-    told = [int(row["throttle_reasons"]) for row in inside if row.get("throttle_reasons") is not None]
-    shares: dict[str, float] = {}
-    for name in dict.fromkeys(REASONS.values()):
-        bits = sum(bit for bit, reason in REASONS.items() if reason == name)
-        held = sum(bool(reasons & bits) for reasons in told)
-        if held:
-            shares[name] = held / len(told)
-    if not clocks and not told:
+    reasons = [int(row["throttle_reasons"]) for row in inside if row.get("throttle_reasons") is not None]
+    if not clocks and not reasons:
         return None
+    counts = {name: sum(bool(bits & bit) for bits in reasons) for bit, name in REASONS.items()}
+    shares = {name: count / len(reasons) for name, count in counts.items() if count}
     return Telemetry(sm_megahertz=statistics.median(clocks) if clocks else None, throttled=shares)

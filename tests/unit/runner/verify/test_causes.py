@@ -28,8 +28,8 @@ CPU = facts(
 HEALTHY_CPU = Case(CPU, ceilings(), CPU, ceilings())
 HEALTHY_GPU = Case(
     facts(), ceilings(), facts(), ceilings(), machine_gpus=8,
-    telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.5}),
-    reference_telemetry=Telemetry(sm_megahertz=1980, throttled={"power": 0.48}),
+    telemetry=Telemetry(sm_megahertz=1980, throttled={"power cap": 0.5}),
+    reference_telemetry=Telemetry(sm_megahertz=1980, throttled={"power cap": 0.48}),
 )  # fmt: skip
 
 
@@ -64,8 +64,11 @@ FAULTS: dict[str, tuple[str, Case]] = {
     "old CUDA": ("a CUDA older than the GPU", with_facts(HEALTHY_GPU, cuda_version="11.2")),
     "x4": ("a narrow PCIe link", with_facts(HEALTHY_GPU, device={"pcie_width": 16, "pcie_width_now": 4})),
     "power limit": ("a lower power limit", with_facts(HEALTHY_GPU, device={"power_limit_watts": 500.0})),
-    "power": ("throttled by power", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power": 0.9}))),
-    "heat": ("throttled by heat", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"heat": 0.4}))),
+    "power": ("throttled: power cap", replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"power cap": 0.9}))),
+    "heat": (
+        "throttled: software thermal slowdown",
+        replace(HEALTHY_GPU, telemetry=Telemetry(throttled={"software thermal slowdown": 0.4})),
+    ),
     "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_megahertz=1410))),
     "busy GPU": ("a busy GPU", with_facts(HEALTHY_GPU, device={"foreign_processes": 2})),
 }  # fmt: skip
@@ -98,6 +101,12 @@ def test_beside_other_work_rates_accuse_nobody() -> None:
     assert causes(replace(HEALTHY_CPU, ceilings=small)) == []
 
 
+def test_a_reference_from_before_the_reasons_had_one_name_each_explains_the_same_throttling() -> None:
+    earlier = Telemetry(sm_megahertz=1980, throttled={"power": 0.48, "heat": 0.3})
+    hot = Telemetry(sm_megahertz=1980, throttled={"power cap": 0.5, "hardware thermal slowdown": 0.3})
+    assert causes(replace(HEALTHY_GPU, telemetry=hot, reference_telemetry=earlier)) == []
+
+
 def test_the_evidence_carries_the_figures() -> None:
     cause = next(c for c in causes(FAULTS["slow product"][1]) if c.name == "a slow matrix product")
     assert "85 %" in cause.evidence
@@ -111,6 +120,10 @@ def test_telemetry_is_told_of_the_steady_windows_only_and_without_the_cpu() -> N
     ]
     rows += [{"device": "cpu", "seconds": 5.0, "cpu_seconds": 1.0}]
     found = summarise(rows, [(2.0, 5.0), (5.0, 10.0)])
-    assert found == Telemetry(sm_megahertz=1006.0, throttled={"heat": 2 / 9})
+    assert found == Telemetry(sm_megahertz=1006.0, throttled={"software thermal slowdown": 2 / 9})
     assert summarise(rows, []) is None
     assert summarise([], [(0.0, 1.0)]) is None
+
+
+def test_a_cuda_version_that_is_no_version_names_no_cause() -> None:
+    assert causes(with_facts(HEALTHY_GPU, cuda_version="of somebody's own making")) == []

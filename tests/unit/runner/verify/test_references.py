@@ -287,7 +287,7 @@ def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> No
     shelf = Shelf([tmp_path / "shelf"])
     kept = read(shelf.put(reference_of(run, "lab", "0.1.0"))).cells
     told = [one.telemetry for one in kept if one.telemetry]
-    assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power": 1.0})]
+    assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power cap": 1.0})]
     (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
     with pytest.raises(StoreError, match="telemetry"):
         read_runs([run])
