@@ -8,14 +8,14 @@ import tensorflow as tf
 class Adam(keras.optimizers.Adam):
     """Epsilon is added to the corrected root of the second moment.
 
-    Keras' own adds it to the uncorrected one ("epsilon hat"), which makes it 30 times as large in the first step.
+    Keras' Adam adds it to the uncorrected root ("epsilon hat"). That makes epsilon 30 times as large in the first step.
     """
 
     def update_step(self, gradient, variable, learning_rate):
         m = self._momentums[self._get_variable_index(variable)]
         v = self._velocities[self._get_variable_index(variable)]
         step = tf.cast(self.iterations + 1, tf.float32)
-        # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
+        # 1 - beta^step by expm1: the subtraction would cost float32 four digits in the first steps.
         correct1 = -tf.math.expm1(step * float(np.log(self.beta_1)))
         correct2 = -tf.math.expm1(step * float(np.log(self.beta_2)))
         gradient = tf.convert_to_tensor(gradient)

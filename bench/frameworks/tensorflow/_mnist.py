@@ -1,4 +1,4 @@
-"""What both networks on MNIST do with a Keras model: load, step, read. Their batches lie on the device before the first step."""
+"""Training of the two networks on MNIST. Their batches lie on the device before the first step."""
 
 import keras
 import tensorflow as tf
@@ -9,18 +9,19 @@ from bench.frameworks.tensorflow.framework import function
 
 
 class Trained:
-    """A subclass gives LAYERS, in the model's order, and to_keras(name, w), from_keras(name, w), between the layouts of a weight."""
+    """A subclass has LAYERS, in the model's order; to_keras(name, w) and from_keras(name, w) change the layout of a weight."""
 
     def __init__(self, setup, network):
         keras.utils.set_random_seed(setup.seed)
         self.network = network
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)  # A7, A19
-        # C9: every constant set; Keras' epsilon would be 1e-7
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
         self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
-        # traced once, at the first call (B8)
+        # Traced at the first call and compiled to a graph, as people run it for speed.
         self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
         self.logits = function(self._logits)
 
@@ -42,7 +43,8 @@ class Trained:
         with tf.GradientTape() as tape:
             logits = tf.cast(self.network(x, training=True), tf.float32)
             loss = self.loss(y, logits)
-            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+            # Without a loss scale this is the loss itself.
+            scaled = self.optimizer.scale_loss(loss)
         return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
@@ -50,16 +52,14 @@ class Trained:
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
 
-    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    def _logits(self, x):
         return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(x, y)
-        return (
-            logits.numpy(),
-            float(loss),
-            self.canonical(_mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
-        )
+        gradients = [value.numpy() for value in gradients]
+        return logits.numpy(), float(loss), self.canonical(_mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
         self.steps.asked()
@@ -76,7 +76,7 @@ class Trained:
 
     def canonical(self, arrays):
         """Weights and biases, in the order of trainable_variables -> canonical names and layouts."""
-        found = {}
+        tensors = {}
         for name, w, b in zip(self.LAYERS, arrays[0::2], arrays[1::2]):
-            found[name + ".w"], found[name + ".b"] = self.from_keras(name, w), b
-        return found
+            tensors[name + ".w"], tensors[name + ".b"] = self.from_keras(name, w), b
+        return tensors

@@ -1,4 +1,4 @@
-"""What the deep networks on pictures do with variables, of which the normalisations' statistics are not trained: load, step, read."""
+"""Training of the deep networks on pictures, whose normalisations keep running statistics."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,7 +6,7 @@ import tensorflow as tf
 from bench import batch_norm
 from bench.frameworks.tensorflow.framework import function
 
-# Of several replicas each moves its own running statistics, and what is read outside is their mean.
+# Each replica updates running statistics of its own. Outside the replicas their mean is read.
 RUNNING = {
     "trainable": False,
     "synchronization": tf.VariableSynchronization.ON_READ,
@@ -15,13 +15,13 @@ RUNNING = {
 
 
 class Trained:
-    """A subclass gives loss(logits, y)."""
+    """A subclass has loss(logits, y)."""
 
     def __init__(self, network, channels_first, optimizer):
-        """network: network(x, training), with `p`, canonical name -> variable, and `trained`, their names in order."""
+        """network: called as network(x, training); `p` is canonical name -> variable, `trained` the names of those with a gradient."""
         self.network, self.channels_first, self.optimizer = network, channels_first, optimizer
         self.variables = [network.p[name] for name in network.trained]
-        # traced once, at the first call (B8)
+        # Traced at the first call and compiled to a graph, as people run it for speed.
         self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
         self.logits = function(self._logits)
 
@@ -37,13 +37,13 @@ class Trained:
         return {name: canonical(variable.numpy()) for name, variable in self.network.p.items()}
 
     def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
 
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
             logits = self.network(x, training=True)
-            # a replica's share of the mean over the whole batch
+            # A replica's share of the mean over the whole batch.
             loss = self.loss(logits, y) / tf.distribute.get_strategy().num_replicas_in_sync
         return logits, loss, tape.gradient(loss, self.variables)
 
@@ -52,13 +52,14 @@ class Trained:
         self.optimizer.apply(gradients)
         return loss
 
-    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    def _logits(self, x):
         return self.network(x, training=False)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        found = {name: canonical(value.numpy()) for name, value in zip(self.network.trained, gradients)}
-        return logits.numpy(), float(loss), found
+        gradients = {name: canonical(value.numpy()) for name, value in zip(self.network.trained, gradients)}
+        return logits.numpy(), float(loss), gradients
 
     def step(self, x, y):
         return self.train_step(tf.constant(x), tf.constant(y))
@@ -71,7 +72,7 @@ class Trained:
 
 
 class Optimizer(tf.Module):
-    """Of a list of variables, each with some slots that begin at zero. A subclass gives update(variable, gradient, rate, *slots, *more)."""
+    """Each variable has some slots, which begin at zero. A subclass has update(variable, gradient, rate, *slots, *more)."""
 
     def __init__(self, variables, rate, slots):
         super().__init__()
@@ -84,38 +85,44 @@ class Optimizer(tf.Module):
                 slot.assign(tf.zeros_like(slot))
 
     def apply(self, gradients, *more):
-        """Called by every replica with the gradients of its share of the loss; more: what update() takes beside them."""
+        """Every replica calls it with the gradients of its share of the loss. more: further arguments of update()."""
         tf.distribute.get_replica_context().merge_call(self._apply, args=(gradients,) + more)
 
     def _apply(self, strategy, gradients, *more):
-        added = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, list(zip(gradients, self.variables_)))
-        for gradient, variable, slots in zip(added, self.variables_, self.slots):
+        sums = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, list(zip(gradients, self.variables_)))
+        for gradient, variable, slots in zip(sums, self.variables_, self.slots):
             strategy.extended.update(variable, self.update, args=(gradient, self.rate) + tuple(slots) + more)
 
 
 def own_variable(spec):
-    """The variable of a Parameter, with nothing in it yet."""
+    """The variable of a Parameter; its values are zero until load()."""
     options = RUNNING if spec.kind in batch_norm.STATISTICS else {}
     return tf.Variable(to_own(np.zeros(spec.shape, np.float32)), **options)
 
 
 def trained(parameters):
-    """The names of what has a gradient, in the specification's order; tf.Module's own trainable_variables are sorted by name."""
+    """The names of the parameters with a gradient, in the specification's order. tf.Module would sort them by name."""
     return [spec.name for spec in parameters if spec.kind not in batch_norm.STATISTICS]
 
 
 def normalised_in_training(x, scale, offset, mean, variance, order):
-    """By the batch's mean and variance, to which the running ones move."""
+    """Normalise by the batch's mean and variance, and update the running ones."""
     y, *batch = tf.compat.v1.nn.fused_batch_norm(
         x, scale, offset, epsilon=batch_norm.EPSILON, data_format=order, is_training=True
     )
-    for running, now in zip((mean, variance), batch):
-        running.assign_sub(batch_norm.STEP * (running - now))
+    for running, current in zip((mean, variance), batch):
+        running.assign_sub(batch_norm.STEP * (running - current))
     return y
 
 
+def padding(size, order):
+    """Padding is explicit: with stride 2 "SAME" pads one row less before than after, or none."""
+    image, none = [[size, size]] * 2, [[0, 0]]
+    return none * 2 + image if order == "NCHW" else none + image + none
+
+
 def to_own(value):
-    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out), dense (in, out)."""
+    """A canonical parameter in TensorFlow's layout: kernels (kh, kw, in, out), dense (in, out)."""
     return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
 
 

@@ -1,8 +1,8 @@
 """The CIFAR-10 network in TensorFlow: Keras layers, a Keras optimiser, and the training step as one tf.function.
 
-Idiomatic here: the step is traced once and runs as a graph (B8); labels stay sparse (A19); the loss takes logits, so
-there is one softmax (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1): the images
-are permuted once, before training, and the first dense layer's weights instead of its input.
+Idiomatic here: the step is traced once and runs as a graph. TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first
+(N, C, H, W), the layout that cuDNN computes in, on a GPU. The images are permuted once, before training. For the first dense layer its
+weights are permuted, not its input.
 """
 
 import keras
@@ -19,10 +19,11 @@ LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 def network(order, seed):
     """order: "channels_first" | "channels_last"."""
 
-    def conv(filters, name):  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
+    # Stride and padding are explicit: defaults differ among frameworks. "same" pads a 3 x 3 kernel by 1.
+    def conv(filters, name):
         return layers.Conv2D(filters, 3, padding="same", data_format=order, name=name)
 
-    def pool():  # A14: the stride is said
+    def pool():
         return layers.MaxPooling2D(2, strides=2, data_format=order)
 
     return keras.Sequential(
@@ -31,8 +32,9 @@ def network(order, seed):
             conv(50, "conv1"),
             layers.ReLU(),
             conv(50, "conv2"),
+            # ReLU after the pooling: the same values, a quarter of the work.
             pool(),
-            layers.ReLU(),  # A11: after the pool it is the same function on a quarter of the data
+            layers.ReLU(),
             layers.Dropout(0.25, seed=seed),
             conv(100, "conv3"),
             layers.ReLU(),
@@ -40,7 +42,8 @@ def network(order, seed):
             pool(),
             layers.ReLU(),
             layers.Dropout(0.25, seed=seed + 1),
-            layers.Reshape((6400,)),  # keeps the order in memory; Flatten would transpose channels-first images
+            # Reshape keeps the order in memory. Flatten would transpose channels-first images.
+            layers.Reshape((6400,)),
             layers.Dense(512, activation="relu", name="dense1"),
             layers.Dropout(0.5, seed=seed + 2),
             layers.Dense(10, name="dense2"),
@@ -53,14 +56,14 @@ class Training:
         self.channels_first = channels_first()
         self.dropout = setup.training
         self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant
-        # rate.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Keras stores -rate v in place of v.
         self.optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
         self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
-        # traced once, at the first call (B8)
+        # Traced at the first call and compiled to a graph, as people run it for speed.
         self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
         self.logits = function(self._logits)
 
@@ -75,14 +78,16 @@ class Training:
         return self.canonical([value.numpy() for value in self.network.trainable_variables])
 
     def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
 
     def _loss_and_gradients(self, x, y):
         with tf.GradientTape() as tape:
+            # Dropout only in training.
             logits = tf.cast(self.network(x, training=self.dropout), tf.float32)
             loss = self.loss(y, logits)
-            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+            # Without a loss scale this is the loss itself.
+            scaled = self.optimizer.scale_loss(loss)
         return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
@@ -90,16 +95,14 @@ class Training:
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
 
-    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    def _logits(self, x):
         return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
         logits, loss, gradients = self.loss_and_gradients(tf.constant(x), tf.constant(y))
-        return (
-            logits.numpy(),
-            float(loss),
-            self.canonical(_mixed.unscaled(self.optimizer, [value.numpy() for value in gradients])),
-        )
+        gradients = [value.numpy() for value in gradients]
+        return logits.numpy(), float(loss), self.canonical(_mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
         self.steps.asked()
@@ -115,7 +118,7 @@ class Training:
         return self.logits(tf.constant(x)).numpy()
 
     def to_keras(self, name, w):
-        """Canonical weights -> Keras': kernels (kh, kw, in, out), dense (in, out)."""
+        """A canonical weight in Keras' layout: kernels (kh, kw, in, out), dense (in, out)."""
         if name.startswith("conv"):
             return w.transpose(2, 3, 1, 0)
         if name == "dense1" and not self.channels_first:
@@ -124,7 +127,7 @@ class Training:
 
     def canonical(self, values):
         """Keras' arrays, in the order of trainable_variables -> canonical names and layouts."""
-        found = {}
+        tensors = {}
         for name, w, b in zip(LAYERS, values[0::2], values[1::2]):
             if name.startswith("conv"):
                 w = w.transpose(3, 2, 0, 1)
@@ -132,5 +135,5 @@ class Training:
                 w = w.T
                 if name == "dense1" and not self.channels_first:
                     w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
-            found[name + ".w"], found[name + ".b"] = w, b
-        return found
+            tensors[name + ".w"], tensors[name + ".b"] = w, b
+        return tensors

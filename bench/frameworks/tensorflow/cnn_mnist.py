@@ -1,7 +1,7 @@
 """The MNIST convolution network in TensorFlow: Keras layers, Adam, batches in file order, the training step as one tf.function.
 
-Idiomatic here: TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1). With one channel an image is the same
-in both; the dense layer's weights are permuted instead of its input.
+Idiomatic here: TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first (N, C, H, W), the layout that cuDNN computes
+in, on a GPU. With one channel an image is the same in both. For the dense layer its weights are permuted, not its input.
 """
 
 import keras
@@ -16,13 +16,16 @@ def network(order):
     return keras.Sequential(
         [
             keras.Input((1, 28, 28) if order == "channels_first" else (28, 28, 1)),
-            layers.Conv2D(16, 2, data_format=order, name="conv1"),  # A15: "valid" is no padding
-            layers.MaxPooling2D(2, strides=2, data_format=order),  # A14; it leaves out an odd last row and column
-            layers.ReLU(),  # A11: after the pool it is the same function on a quarter of the data
+            # Keras pads only where asked to. The pooling leaves out an odd last row and column.
+            layers.Conv2D(16, 2, data_format=order, name="conv1"),
+            # ReLU after the pooling: the same values, a quarter of the work.
+            layers.MaxPooling2D(2, strides=2, data_format=order),
+            layers.ReLU(),
             layers.Conv2D(8, 2, data_format=order, name="conv2"),
             layers.MaxPooling2D(2, strides=2, data_format=order),
             layers.ReLU(),
-            layers.Reshape((288,)),  # keeps the order in memory; Flatten would transpose channels-first images
+            # Reshape keeps the order in memory. Flatten would transpose channels-first images.
+            layers.Reshape((288,)),
             layers.Dense(10, name="dense"),
         ]
     )
@@ -39,7 +42,7 @@ class Training(Trained):
         return super().inputs(x if self.channels_first else x.reshape(len(x), 28, 28, 1), y)
 
     def to_keras(self, name, w):
-        """Canonical weights -> Keras': kernels (kh, kw, in, out), dense (in, out)."""
+        """A canonical weight in Keras' layout: kernels (kh, kw, in, out), dense (in, out)."""
         if name != "dense":
             return w.transpose(2, 3, 1, 0)
         return w.T if self.channels_first else w.reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288).T

@@ -1,16 +1,23 @@
 """DenseNet-121 in TensorFlow: tf.nn's operations on variables in a tf.Module, the training step as one tf.function.
 
-Idiomatic here: the step is traced once for a size of batch (B8); the normalisation is the fused operation, which in training returns the
-batch's mean and unbiased variance, and those move the running statistics by assignments in the same graph, of several replicas each its
-own. Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy has it; the loss
-takes logits (A7). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+Idiomatic here: the step is traced once for each size of batch. In training the fused normalisation returns the batch's mean and unbiased
+variance; assignments in the same graph update the running statistics, of which each replica has its own.
+Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy shows.
+TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
 import numpy as np
 import tensorflow as tf
 
 from bench.batch_norm import EPSILON
-from bench.frameworks.tensorflow._pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
+from bench.frameworks.tensorflow._pictures import (
+    Optimizer,
+    Trained,
+    normalised_in_training,
+    own_variable,
+    padding,
+    trained,
+)
 from bench.frameworks.tensorflow.framework import channels_first
 from bench.workloads.densenet121_chestxray import LAYERS, PARAMETERS, dense_layers
 
@@ -28,8 +35,8 @@ class Network(tf.Module):
             return self.convolved(tf.nn.relu(self.normalised(x, normalisation, training)), convolution, pad)
 
         x = tf.nn.relu(self.normalised(self.convolved(x, "features.conv0", 3, 2), "features.norm0", training))
-        # After a ReLU nothing is below zero, so zeros at the border win over nothing. XLA's pools pad by no given numbers.
-        x = tf.nn.max_pool2d(tf.pad(x, self.padding(1)), 3, 2, "VALID", data_format=self.order)
+        # ReLU leaves nothing below zero: zeros at the border do not change the maximum. XLA's pooling has no explicit padding.
+        x = tf.nn.max_pool2d(tf.pad(x, padding(1, self.order)), 3, 2, "VALID", data_format=self.order)
         for block in range(1, len(LAYERS) + 1):
             for name, _ in dense_layers(block):
                 new = unit(unit(x, name + ".norm1", name + ".conv1"), name + ".norm2", name + ".conv2", 1)
@@ -43,28 +50,24 @@ class Network(tf.Module):
         return tf.matmul(x, self.p["classifier.weight"]) + self.p["classifier.bias"]
 
     def convolved(self, x, name, pad, stride=1):
-        return tf.nn.conv2d(x, self.p[name + ".weight"], stride, self.padding(pad), data_format=self.order)
+        return tf.nn.conv2d(x, self.p[name + ".weight"], stride, padding(pad, self.order), data_format=self.order)
 
     def normalised(self, x, name, training):
         own = [self.p["%s.%s" % (name, end)] for end in ("weight", "bias", "running_mean", "running_var")]
         if training:
             return normalised_in_training(x, *own, self.order)
-        # D6
+        # Evaluation uses the running statistics.
         return tf.compat.v1.nn.fused_batch_norm(x, *own, EPSILON, data_format=self.order, is_training=False)[0]
-
-    def padding(self, size):
-        """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
-        image, none = [[size, size]] * 2, [[0, 0]]
-        return none * 2 + image if self.order == "NCHW" else none + image + none
 
 
 class Adam(Optimizer):
-    """Algorithm 1 of the paper, as TensorFlow's guide to its core writes an optimiser."""
+    """Algorithm 1 of the paper, written as TensorFlow's guide to its core writes an optimiser."""
 
     def __init__(self, variables, rate, beta1, beta2, epsilon):
         super().__init__(variables, rate, 2)
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-        self.step = tf.Variable(0.0, False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)  # counted once
+        # Only the first replica counts the steps.
+        self.step = tf.Variable(0.0, False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
     def restart(self):
         super().restart()
@@ -72,7 +75,7 @@ class Adam(Optimizer):
 
     def apply(self, gradients):
         self.step.assign_add(1.0)
-        # 1 - beta^step, without the cancellation that costs float32 four digits in the first steps
+        # 1 - beta^step by expm1: the subtraction would cost float32 four digits in the first steps.
         correct1, correct2 = (-tf.math.expm1(self.step * float(np.log(beta))) for beta in (self.beta1, self.beta2))
         super().apply(gradients, correct1, correct2)
 
@@ -86,7 +89,9 @@ class Training(Trained):
     def __init__(self, setup):
         first = channels_first()
         network = Network(first)
+        # Adam's constants are explicit: defaults differ among frameworks.
         super().__init__(network, first, Adam([network.p[name] for name in network.trained], 1e-4, 0.9, 0.999, 1e-8))
 
     def loss(self, logits, y):
+        # The loss takes logits: there is exactly one sigmoid.
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=logits))

@@ -1,9 +1,8 @@
 """The IMDB network in TensorFlow: Keras' Embedding, GRU and Dense, Adam, and the training step as one tf.function.
 
-Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU (C1); on a CPU it is a
-tf.while_loop over the time steps. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and
-returns the last state (C5). The embedding's gradient is sparse (tf.IndexedSlices) until Adam's moments, which every
-row has, make it dense.
+Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU. On a CPU it is a tf.while_loop over the positions.
+Keras stacks the gates z, r, n and keeps both biases in one (2, 300) array. The embedding's gradient is sparse (tf.IndexedSlices); Adam's
+moments, which every row has, make it dense.
 """
 
 import keras
@@ -20,8 +19,10 @@ def network():
     return keras.Sequential(
         [
             keras.Input((150,), dtype="int32"),
-            layers.Embedding(30000, 125),  # no mask: the padding is read like any word
-            layers.GRU(100, reset_after=True),  # C8: cuDNN's convention; C6: it starts from zero
+            # No mask: the padding is read like any word.
+            layers.Embedding(30000, 125),
+            # The reset gate after the product, as in cuDNN. The first state is zero and not trained. The output of the last position.
+            layers.GRU(100, reset_after=True),
             layers.Dense(2),
         ]
     )
@@ -31,13 +32,14 @@ class Training:
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
         self.network = network()
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        # C9: every constant set; Keras' epsilon would be 1e-7
+        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
         self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
-        # traced once, at the first call (B8)
+        # Traced at the first call and compiled to a graph, as people run it for speed.
         self.loss_and_gradients, self.train_step = function(self._loss_and_gradients), function(self._train_step)
         self.logits = function(self._logits)
 
@@ -57,7 +59,8 @@ class Training:
         with tf.GradientTape() as tape:
             logits = tf.cast(self.network(x, training=True), tf.float32)
             loss = self.loss(y, logits)
-            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+            # Without a loss scale this is the loss itself.
+            scaled = self.optimizer.scale_loss(loss)
         return logits, loss, tape.gradient(scaled, self.network.trainable_variables)
 
     def _train_step(self, x, y):
@@ -65,7 +68,8 @@ class Training:
         self.optimizer.apply(gradients, self.network.trainable_variables)
         return loss
 
-    def _logits(self, x):  # A21: no tape, so no gradients in evaluation
+    # No gradients in evaluation: they cost memory and time.
+    def _logits(self, x):
         return tf.cast(self.network(x, training=False), tf.float32)
 
     def probe(self, x, y):
@@ -88,13 +92,13 @@ class Training:
 
 
 def swap_gates(w):
-    """Exchange the gates r and z, stacked along the first axis: canonical r, z, n <-> Keras z, r, n."""
+    """Exchange the gates r and z along the first axis: canonical order r, z, n; Keras' order z, r, n."""
     r, z, n = np.split(w, 3)
     return np.concatenate([z, r, n])
 
 
 def to_keras(parameters):
-    """Canonical arrays -> Keras' list: embedding, kernel, recurrent kernel, both biases, dense kernel, dense bias."""
+    """Canonical arrays as Keras' list: embedding, kernel, recurrent kernel, both biases, dense kernel, dense bias."""
     p = parameters
     biases = np.stack([swap_gates(p["gru.b"]), swap_gates(p["gru.c"])])
     return [p["embedding"], swap_gates(p["gru.w"]).T, swap_gates(p["gru.u"]).T, biases, p["dense.w"].T, p["dense.b"]]

@@ -1,6 +1,6 @@
 """The MNIST perceptron in TensorFlow: two Dense layers, Adam, the whole set as one batch, the training step as one tf.function.
 
-Idiomatic here: Dense keeps its weight as (in, out); a tensor on the device is handed to every step as it is, so nothing is copied.
+Idiomatic here: Dense keeps its weight as (in, out). Every step takes the same tensor on the device: nothing is copied.
 """
 
 import keras

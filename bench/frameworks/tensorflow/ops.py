@@ -1,9 +1,9 @@
-"""Single operations in TensorFlow 2: plain ones eagerly, modules (dense, recurrent) and optimisers as a tf.function.
+"""Single operations in TensorFlow 2: plain ones run eagerly; modules (dense, recurrent) and optimisers are a tf.function.
 
-Idiomatic here: images lie channels last where TensorFlow has no other kernel; tf.GradientTape gives the gradients; the fused recurrent
-layers are Keras', which are cuDNN's on a GPU and a tf.while_loop on a CPU; optimisers are Keras'. Mode eager runs everything eagerly, mode
-xla compiles everything. A tf.function returns all that it computes, and each output's own gradient is fed in: Grappler and XLA can
-neither prune a forward pass whose result nobody reads, nor fold a product with a constant of ones.
+Idiomatic here: images are channels last where TensorFlow has no other kernel. tf.GradientTape gives the gradients. The fused recurrent
+layers are Keras': cuDNN's on a GPU, a tf.while_loop on a CPU. The optimisers are Keras'. Mode eager runs everything eagerly, mode xla
+compiles everything. A tf.function returns all that it computes, and the output's gradient is an input: Grappler and XLA can neither
+remove a forward pass whose result nobody reads, nor fold a product with a constant of ones.
 """
 
 import functools
@@ -15,13 +15,16 @@ import tensorflow as tf
 from bench.errors import Unsupported
 from bench.frameworks.keras._adam import Adam
 from bench.frameworks.tensorflow import framework, parallel
+from bench.frameworks.tensorflow.gru_imdb import swap_gates
 from bench.workloads import ops
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
-IMAGES = {"conv1d": "W", "conv2d": "HW", "conv2d_transposed": "HW"}  # operation -> its spatial dimensions
+# operation -> its spatial dimensions
+IMAGES = {"conv1d": "W", "conv2d": "HW", "conv2d_transposed": "HW"}
 FUSED = ("lstm", "gru")
-MODULES = ("dense", "dense_x5", "lstm", "lstm_cell", "gru", "gru_cell")  # dl_bench's nn_ versions
+# The operations that dl_bench runs in a module (its nn_ versions).
+MODULES = ("dense", "dense_x5", "lstm", "lstm_cell", "gru", "gru_cell")
 
 
 def dense(x, *parameters):
@@ -86,7 +89,7 @@ OPTIMIZERS = {
     "adam": functools.partial(Adam, ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
 }
 
-# Keras' names of LSTM's gates are ours in another letter: i, f, c, o. Its GRU stacks z, r, n.
+# Keras' LSTM stacks the gates in our order, i, f, g, o; it calls g c. Its GRU stacks z, r, n.
 LAYERS = {"lstm": keras.layers.LSTM, "gru": functools.partial(keras.layers.GRU, reset_after=True)}
 
 
@@ -94,14 +97,14 @@ class Operators:
     def __init__(self, setup):
         self.setup = setup
         if setup.precision not in DTYPES:
-            raise Unsupported("TensorFlow can store %s, and has no kernel that multiplies it" % setup.precision)
+            raise Unsupported("TensorFlow can store %s, but has no kernel that multiplies it" % setup.precision)
         self.dtype = DTYPES[setup.precision]
-        # an optimiser keeps its rate in this type
+        # An optimiser keeps its rate in this type.
         keras.config.set_floatx("float64" if setup.precision == "fp64" else "float32")
         self.channels_first = framework.channels_first()
 
     def runs(self, operation, direction, buffers):
-        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        """For each of `buffers` (input name -> float64 array) a callable without arguments. Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
         if direction == ops.REDUCE:
@@ -109,9 +112,7 @@ class Operators:
         if direction == ops.STEP:
             return [self._step(OPTIMIZERS[operation], **self._tensors(p.items())) for p in buffers]
         if (operation in IMAGES, direction, self.dtype, self.setup.device) == (True, ops.GRADIENT, "bfloat16", "cpu"):
-            raise Unsupported(
-                "TensorFlow sums a bias' gradient in bfloat16 on a CPU, where 256 + 1 is 256: it is wrong"
-            )
+            raise Unsupported("TensorFlow sums a bias' gradient in bfloat16 on a CPU; 256 + 1 is 256 there")
         inputs = [list(self._tensors(self._own(operation, p)).values()) for p in buffers]
         function = self._function(operation, inputs[0])
         if direction == ops.FORWARD:
@@ -129,7 +130,8 @@ class Operators:
         if direction == ops.GRADIENT:
             return self._canonical(operation, [tf.cast(value, "float64").numpy() for value in result[1:]])
         if direction == ops.REDUCE:
-            return [tf.cast(value, "float64").numpy() for value in result.values]  # what each device has
+            # One value for each device.
+            return [tf.cast(value, "float64").numpy() for value in result.values]
         value = tf.cast(result, "float64").numpy()
         return [self._first(value) if operation in IMAGES else value]
 
@@ -143,9 +145,9 @@ class Operators:
         return functools.partial(FUNCTIONS[operation], data_format=data_format)
 
     def _layer(self, operation, tensors):
-        """Keras' layer called by its function, so that its weights are inputs like any other's."""
+        """Keras' layer as a function, so that its weights are inputs too."""
         units = tensors[2].shape[0]
-        # its own weights are never used, and its usual initialiser, a QR decomposition, is missing at bf16
+        # The layer's own weights are never used. Keras' usual initialiser, a QR decomposition, does not exist at bf16.
         layer = LAYERS[operation](units, dtype=self.dtype, recurrent_initializer="zeros")
         layer.build(tensors[0].shape)
         return lambda x, *weights: layer.stateless_call(weights, layer.non_trainable_variables, x)[0]
@@ -156,7 +158,7 @@ class Operators:
         return function
 
     def _try(self, run):
-        """A kernel that is missing at this precision shows when it is first run."""
+        """Run it once: TensorFlow raises an error if it has no kernel at this precision."""
         try:
             run()
         except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
@@ -165,25 +167,27 @@ class Operators:
             raise Unsupported("TensorFlow at %s: %s" % (self.setup.precision, str(error).strip().splitlines()[0][:200]))
 
     def _tensors(self, pairs):
-        # rounded by TensorFlow itself: NumPy has no bfloat16
+        # TensorFlow rounds: NumPy has no bfloat16.
         return {name: tf.cast(tf.constant(value), self.dtype) for name, value in pairs}
 
     def _own(self, operation, p):
-        """The inputs in TensorFlow's layouts, in order: weights (in, out), images N..C, kernels (..., in, out)."""
+        """The inputs in TensorFlow's layouts and order: weights (in, out), images N..C, kernels (..., in, out)."""
         if operation in IMAGES:
-            w = np.moveaxis(p["w"], (0, 1), (-1, -2))  # of a transposed one the two channels are named the other way
+            # A transposed convolution has its two channel axes the other way round, in TensorFlow too.
+            w = np.moveaxis(p["w"], (0, 1), (-1, -2))
             return [("x", self._last(p["x"])), ("w", w), ("b", p["b"])]
-        if operation == "lstm":  # one bias
+        # Keras' LSTM has one bias.
+        if operation == "lstm":
             return [("x", p["x"]), ("w", p["w"].T), ("u", p["u"].T), ("b", p["b"] + p["c"])]
         if operation == "gru":
             w, u, b, c = (swap_gates(p[name]) for name in "wubc")
             return [("x", p["x"]), ("w", w.T), ("u", u.T), ("b", np.stack([b, c]))]
-        # a product's factors stay as they are; the rest is weights and what they multiply
+        # Only modules have weights. The factors of a product stay as they are.
         turned = operation in MODULES
         return [(name, value.T if turned and name[0] in "wu" else value) for name, value in p.items()]
 
     def _canonical(self, operation, values):
-        """Gradients by TensorFlow's inputs -> by the specification's, in its order."""
+        """Gradients of TensorFlow's inputs as those of the specification's inputs, in its order."""
         if operation in IMAGES:
             x, w, b = values
             return [self._first(x), np.moveaxis(w, (-1, -2), (0, 1)), b]
@@ -214,7 +218,7 @@ class Operators:
         return run
 
     def _all_reduce(self, x):
-        """As an optimiser under MirroredStrategy adds the replicas' gradients up: NCCL on GPUs, one device for all on a CPU."""
+        """The sum as an optimiser under MirroredStrategy takes it: NCCL on GPUs; on a CPU one device adds up."""
         strategy = parallel.strategy_of(self.setup)
         parts = strategy.experimental_distribute_values_from_function(
             lambda replica: tf.cast(tf.constant(x[replica.replica_id_in_sync_group]), self.dtype)
@@ -230,7 +234,7 @@ class Operators:
         if self.setup.device == "cpu":
             raise Unsupported("the host's memory is the device's: there is nothing to copy")
         if operation.endswith("_pinned"):
-            raise Unsupported("TensorFlow stages copies in pinned memory of its own and offers no choice")
+            raise Unsupported("TensorFlow copies through pinned memory of its own; this cannot be chosen")
         with tf.device("/CPU:0"):
             host = tf.constant(x)
         with tf.device("/GPU:0"):
@@ -244,7 +248,7 @@ class Operators:
 
 
 def with_gradients(function):
-    """(output's gradient, *inputs) -> (output, *gradients by the inputs)."""
+    """A function from the output's gradient and the inputs to the output and the gradients of the inputs."""
 
     def run(d, *inputs):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -253,9 +257,3 @@ def with_gradients(function):
         return (y,) + tuple(tape.gradient(y, inputs, d))
 
     return run
-
-
-def swap_gates(w):
-    """Exchange the gates r and z, stacked along the first axis: canonical r, z, n <-> Keras z, r, n."""
-    r, z, n = np.split(w, 3)
-    return np.concatenate([z, r, n])

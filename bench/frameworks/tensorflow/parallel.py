@@ -1,15 +1,16 @@
 """Several devices in TensorFlow: one process, MirroredStrategy.
 
-Idiomatic here: variables are made in the strategy's scope, and each replica computes its part of the batch inside strategy.run. Keras 3
-divides a replica's loss by their number there, and its optimisers add the gradients up (Keras' scale_loss_for_distribution).
-On a CPU the devices are logical ones, which share its threads.
+Idiomatic here: variables are made in the strategy's scope. Each replica computes its part of the batch inside strategy.run. There Keras 3
+divides a replica's loss by the number of replicas, and its optimisers add up the gradients (Keras' scale_loss_for_distribution).
+On a CPU the devices are logical: they share the threads.
 """
 
 import tensorflow as tf
 
 from bench.errors import Unsupported
 
-_strategies = {}  # number of devices -> its one strategy: those of two would number their all-reduces alike
+# number of devices -> its only strategy: two strategies would give their all-reduces the same numbers
+_strategies = {}
 
 
 def build(adapter_class, setup):
@@ -22,9 +23,7 @@ def build(adapter_class, setup):
 def strategy_of(setup):
     """The MirroredStrategy of this cell's devices. Raises Unsupported."""
     if setup.mode != "default":
-        raise Unsupported(
-            "mode %r is of one device here: tf.function with MirroredStrategy is not compiled by XLA" % setup.mode
-        )
+        raise Unsupported("mode %r uses one device here: XLA does not compile a MirroredStrategy's steps" % setup.mode)
     if setup.devices not in _strategies:
         kind = "GPU" if setup.device == "cuda" else "CPU"
         names = ["/%s:%d" % (kind, index) for index in range(setup.devices)]
@@ -33,14 +32,15 @@ def strategy_of(setup):
 
 
 class Mirrored:
-    """An adapter on several devices: whole batches in, and what comes out is of the whole batch."""
+    """An adapter on several devices: it takes whole batches and returns the results of whole batches."""
 
     def __init__(self, training, strategy):
         self.training, self.strategy = training, strategy
         self.read, self.inputs, self.value = training.read, training.inputs, training.value
         if hasattr(training, "set_rate"):
             self.set_rate = training.set_rate
-        training.loss_and_gradients = self.loss_and_gradients  # what its probe() calls
+        # The adapter's probe() calls this one.
+        training.loss_and_gradients = self.loss_and_gradients
         self.train_step, self.logits = tf.function(self._train_step), tf.function(self._logits)
         self.replicas_gradients = tf.function(self._replicas_gradients)
 
@@ -61,12 +61,12 @@ class Mirrored:
         return self.replicas_gradients(self.parted(x), self.parted(y))
 
     def parted(self, batch):
-        """Each replica's part, straight to its device."""
+        """Each replica's part of the batch, copied to its device."""
         size = len(batch) // self.strategy.num_replicas_in_sync
 
         def part(replica):
-            at = replica.replica_id_in_sync_group
-            return tf.constant(batch[at * size : (at + 1) * size])
+            index = replica.replica_id_in_sync_group
+            return tf.constant(batch[index * size : (index + 1) * size])
 
         return self.strategy.experimental_distribute_values_from_function(part)
 
@@ -82,7 +82,7 @@ class Mirrored:
             return logits, loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
         logits, loss, gradients = self.strategy.run(replica, (x, y))
-        return self.strategy.gather(logits, axis=0), self.added(loss), [self.added(each) for each in gradients]
+        return self.strategy.gather(logits, axis=0), self.added(loss), [self.added(gradient) for gradient in gradients]
 
     def _logits(self, x):
         return self.strategy.gather(self.strategy.run(self.training._logits, (x,)), axis=0)

@@ -10,8 +10,8 @@ from bench.profiling import Span, own_time
 
 
 def operations(run, device):
-    """[Operation] of what `run()` computes: TensorFlow's kernels on the CPU, those of every stream on a GPU."""
-    # the profiler's own format has no public reader; TensorBoard's plugin reads it with this
+    """[Operation] of `run()`: TensorFlow's kernels on the CPU, the kernels of every stream on a GPU."""
+    # The profiler's format has no public reader. TensorBoard's plugin reads it with this module.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     with tempfile.TemporaryDirectory() as folder:
@@ -20,18 +20,18 @@ def operations(run, device):
             run()
         finally:
             tf.profiler.experimental.stop()
-        # where the profiler puts it, after a time stamp and a host name
+        # The profiler names the file after the time and the host.
         (path,) = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*.xplane.pb"))
         space = xplane_pb2.XSpace()
         with open(path, "rb") as file:
             space.ParseFromString(file.read())
-    wanted = "/device:GPU" if device == "cuda" else "/host:CPU"
-    planes = [plane for plane in space.planes if plane.name.startswith(wanted)]
+    prefix = "/device:GPU" if device == "cuda" else "/host:CPU"
+    planes = [plane for plane in space.planes if plane.name.startswith(prefix)]
     return own_time([_spans(plane, line, device) for plane in planes for line in plane.lines])
 
 
 def _spans(plane, line, device):
-    """The calls of kernels: on a GPU the streams hold nothing else, on the CPU they are named `node:type`."""
+    """The calls of kernels. A GPU's streams hold nothing else; on the CPU a kernel is named `node:type`."""
     if device == "cuda" and not line.name.startswith("Stream"):
         return []
     spans = []

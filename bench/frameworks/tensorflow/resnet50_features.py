@@ -1,17 +1,19 @@
 """ResNet-50's features in TensorFlow: tf.nn's operations on variables in a tf.Module, the forward pass as one tf.function.
 
-Idiomatic here: the function is traced once for a size of batch (B8); the normalisation is the fused operation, which the graph
-optimiser can join with its convolution (TensorFlow's guide to Grappler: the remapper), and without a tape there are no gradients (A21).
-TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+Idiomatic here: the function is traced once for each size of batch. The normalisation is the fused operation, which the graph optimiser can
+join with its convolution (TensorFlow's guide to Grappler: the remapper).
+TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
 import numpy as np
 import tensorflow as tf
 
+from bench.frameworks.tensorflow._pictures import padding, to_own
 from bench.frameworks.tensorflow.framework import channels_first, function
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, blocks
 
-ENDS = ("weight", "bias", "running_mean", "running_var")  # of a normalisation
+# The parameters of a normalisation.
+ENDS = ("weight", "bias", "running_mean", "running_var")
 
 
 class Network(tf.Module):
@@ -28,8 +30,8 @@ class Network(tf.Module):
 
     def __call__(self, x):
         x = tf.nn.relu(self.normalised(x, "conv1", "bn1", 2, 3))
-        # After a ReLU nothing is below zero, so zeros at the border win over nothing. XLA's pools pad by no given numbers.
-        x = tf.nn.max_pool2d(tf.pad(x, self.padding(1)), 3, 2, "VALID", data_format=self.order)
+        # ReLU leaves nothing below zero: zeros at the border do not change the maximum. XLA's pooling has no explicit padding.
+        x = tf.nn.max_pool2d(tf.pad(x, padding(1, self.order)), 3, 2, "VALID", data_format=self.order)
         for name, _, stride, shortcut in blocks():
             x = self.bottleneck(x, name, stride, shortcut)
         return tf.reduce_mean(x, [2, 3] if self.order == "NCHW" else [1, 2])
@@ -43,18 +45,14 @@ class Network(tf.Module):
         return tf.nn.relu(h + x)
 
     def normalised(self, x, convolution, norm, stride=1, pad=0):
-        x = tf.nn.conv2d(x, self.p[convolution + ".weight"], stride, self.padding(pad), data_format=self.order)
+        x = tf.nn.conv2d(x, self.p[convolution + ".weight"], stride, padding(pad, self.order), data_format=self.order)
         return self.normalise(x, *(self.p["%s.%s" % (norm, end)] for end in ENDS))
 
+    # Evaluation uses the running statistics.
     def normalise(self, x, scale, offset, mean, variance):
         return tf.compat.v1.nn.fused_batch_norm(
             x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False
         )[0]
-
-    def padding(self, size):
-        """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
-        image, none = [[size, size]] * 2, [[0, 0]]
-        return none * 2 + image if self.order == "NCHW" else none + image + none
 
 
 class Inference:
@@ -68,13 +66,9 @@ class Inference:
             self.network.p[name].assign(to_own(value))
 
     def inputs(self, x):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
         return self.features(tf.constant(x)).numpy()
-
-
-def to_own(value):
-    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value

@@ -1,9 +1,9 @@
 """ResNet-50 trained in TensorFlow: the features' network on variables that are trained, the training step as one tf.function.
 
-Idiomatic here: the step is traced once for a size of batch (B8); in training the fused normalisation returns the batch's mean and unbiased
-variance, which move the running statistics by assignments in the same graph. Those are ON_READ variables: each of several replicas moves
-its own, and what is read outside is their mean. Gradients are added up and variables updated as TensorFlow's guide to custom
-training with tf.distribute.Strategy has it; the loss takes logits and sparse labels (A7, A19).
+Idiomatic here: the step is traced once for each size of batch. In training the fused normalisation returns the batch's mean and unbiased
+variance; assignments in the same graph update the running statistics. Those are ON_READ variables: each replica updates its own, and
+outside the replicas their mean is read.
+Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy shows.
 """
 
 import tensorflow as tf
@@ -20,7 +20,8 @@ class Network(resnet50_features.Network):
     def __init__(self, first):
         super().__init__(first)
         self.trained = trained(PARAMETERS)
-        self.training = False  # which of the two is being traced
+        # Whether training or evaluation is being traced.
+        self.training = False
 
     def variable(self, spec):
         return own_variable(spec)
@@ -30,13 +31,16 @@ class Network(resnet50_features.Network):
         return tf.matmul(super().__call__(x), self.p["fc.weight"]) + self.p["fc.bias"]
 
     def normalise(self, x, scale, offset, mean, variance):
-        if not self.training:  # D6
+        if not self.training:
             return super().normalise(x, scale, offset, mean, variance)
         return normalised_in_training(x, scale, offset, mean, variance, self.order)
 
 
 class Momentum(Optimizer):
-    """v <- 0.9 v + (g + 1e-4 w), w <- w - rate v: Keras' SGD has no such decay, and the rate inside v (A10)."""
+    """Momentum: v = 0.9 v + (g + 1e-4 w); w = w - rate v, without dampening or Nesterov.
+
+    Keras' SGD has no such decay, and its v contains the rate.
+    """
 
     def __init__(self, variables, rate, momentum, decay):
         super().__init__(variables, rate, 1)
@@ -54,4 +58,5 @@ class Training(Trained):
         super().__init__(network, first, Momentum([network.p[name] for name in network.trained], 0.0125, 0.9, 1e-4))
 
     def loss(self, logits, y):
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
