@@ -1,4 +1,4 @@
-"""What both workloads do with Caffe2's nets: build them once, feed blobs, run, fetch."""
+"""What both training workloads do with Caffe2's nets: create them once, feed blobs, run, fetch."""
 
 import numpy as np
 from caffe2.python import core, workspace
@@ -8,19 +8,22 @@ from bench.frameworks.caffe2.framework import scope
 
 
 class Trained(object):
-    """A subclass gives network(model, training), which adds operators from blob "data" to the logits' blob; update(model, gradients),
-    which adds the optimiser's and returns the blobs that it starts from; prepare(step), called before every step; and
-    to_own(parameters), canonical(values), between canonical names and layouts and Caffe2's.
+    """The training loop of a network. A subclass gives these methods:
+
+    network(model, training) adds the operators from blob "data" to the logits, and returns the logits' blob.
+    update(model, gradients) adds the optimiser's operators, and returns its blobs with their first values.
+    prepare(step) runs before every step.
+    to_own(parameters) and canonical(values) go between the canonical names and layouts and Caffe2's.
     """
 
     def __init__(self, setup, names, shapes):
-        """names: the parameters' blobs; shapes: shape and dtype of the blobs "data" and "label"."""
+        """names: the parameters' blobs. shapes: shape and dtype of the blobs "data" and "label"."""
         self.names = names
         workspace.ResetWorkspace()
         with scope():
             self.train = ModelHelper("train", arg_scope={"order": "NCHW", "ws_nbytes_limit": 2**30})
             logits = self.network(self.train, setup.training)
-            # A7: one softmax, sparse labels
+            # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
             softmax, loss = self.train.net.SoftmaxWithLoss([logits, "label"], ["softmax", "loss"])
             gradients = self.train.AddGradientOperators([loss])
             self.gradients = {name: self._dense(gradients[name], name) for name in names}
@@ -35,13 +38,13 @@ class Trained(object):
         self.steps = 0
 
     def _dense(self, gradient, name):
-        """An embedding's gradient is sparse, and the moments that it goes into are not."""
+        """The gradient as a dense blob: an embedding's is sparse, and Adam's moments are dense."""
         if not isinstance(gradient, core.GradientSlice):
             return gradient
         return self.train.net.SparseToDense([gradient.indices, gradient.values, name], name + "_dense_grad")
 
     def prepare(self, step):
-        """Nothing to do before a step, unless the subclass says so."""
+        """A subclass may do something before a step."""
 
     def load(self, parameters):
         for name, value in self.to_own(parameters).items():
@@ -83,7 +86,8 @@ class Trained(object):
 
     def predict(self, x):
         self._feed("data", x)
-        workspace.RunNet(self.forward.net)  # A21: a net of its own, without dropout or gradients
+        # No gradients in evaluation: they cost memory and time. This net has no dropout either.
+        workspace.RunNet(self.forward.net)
         return workspace.FetchBlob(self.logits)
 
     @staticmethod

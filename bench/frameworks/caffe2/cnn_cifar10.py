@@ -1,7 +1,7 @@
-"""The CIFAR-10 network in Caffe2: operators that read and write blobs of a workspace, added to a net once and run by name.
+"""The CIFAR-10 network in Caffe2: operators read and write blobs of a workspace; a net of operators is run by name.
 
-Idiomatic here: the net is created once (B8), with room for cuDNN's fast algorithms (ws_nbytes_limit) and their search (A3:
-exhaustive_search); a mini-batch is fed to two blobs.
+Idiomatic here: the net is created once and run in every step, as people run it for speed. ws_nbytes_limit gives cuDNN's fast algorithms
+room. A mini-batch is fed to two blobs.
 """
 
 import numpy as np
@@ -21,19 +21,25 @@ class Training(Trained):
     def network(self, model, training):
         add = model.net
 
-        def parameters(name):  # blobs that load() fills
+        # The blobs that load() fills.
+        def parameters(name):
             return [name + ".w", name + ".b"]
 
+        # Channels first, the layout that cuDNN computes in.
+        # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
+        # Stride and padding are explicit: defaults differ among frameworks.
         def conv(x, name):
             options = {"kernel": 3, "pad": 1, "order": "NCHW", "exhaustive_search": True}
             return add.Conv([x] + parameters(name), name, **options)
 
-        def pool_relu(x, name):  # A11: ReLU after the pool is the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        def pool_relu(x, name):
             return add.Relu(add.MaxPool(x, name + "_pool", kernel=2, stride=2, order="NCHW"), name + "_relu")
 
         def dense(x, name):
             return add.FC([x] + parameters(name), name)
 
+        # Dropout only in training.
         def drop(x, rate):
             return brew.dropout(model, x, str(x) + "_dropped", ratio=rate, is_test=False) if training else x
 
@@ -41,21 +47,24 @@ class Training(Trained):
         x = drop(pool_relu(conv(x, "conv2"), "conv2"), 0.25)
         x = add.Relu(conv(x, "conv3"), "conv3_relu")
         x = drop(pool_relu(conv(x, "conv4"), "conv4"), 0.25)
-        x = drop(add.Relu(dense(x, "dense1"), "dense1_relu"), 0.5)  # FC flattens, in C, H, W order
+        # FC flattens its input, in C, H, W order.
+        x = drop(add.Relu(dense(x, "dense1"), "dense1_relu"), 0.5)
         return dense(x, "dense2")
 
     def update(self, model, gradients):
-        """Adds the update to the net. Returns the blobs that it reads: their values at the start."""
+        """Adds the update to the net. Returns the optimiser's blobs with their first values."""
         shapes = {spec.name: spec.shape for spec in PARAMETERS}
         state = {"rate": np.array([0.01], "float32")}
         for name in NAMES:
-            # A10: v <- 0.9 v + lr g, w <- w - v: the specification's momentum, with v scaled by the constant rate
+            # Momentum: v = m v + rate g; w = w - v, without dampening or Nesterov.
+            # At a constant rate this is the specification's v = m v + g; w = w - rate v.
             both = [gradients[name], name + "_v"]
             model.net.MomentumSGDUpdate(both + ["rate", name], both + [name], momentum=0.9, nesterov=0)
             state[name + "_v"] = np.zeros(shapes[name], "float32")
         return state
 
     def to_own(self, parameters):
-        return parameters  # Caffe2's layouts are the specification's
+        # Caffe2 has the specification's layouts.
+        return parameters
 
     canonical = to_own

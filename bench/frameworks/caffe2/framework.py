@@ -24,23 +24,23 @@ def configure(setup):
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     import torch
 
-    torch.set_num_threads(setup.threads)  # the same OpenMP pool
+    # PyTorch and Caffe2 share one OpenMP pool.
+    torch.set_num_threads(setup.threads)
     core.GlobalInit(["caffe2", "--caffe2_log_level=2", "--caffe2_omp_num_threads=%d" % setup.threads])
 
 
 def scope():
-    """A with-statement's context: operators that are added in it run where the cell computes."""
+    """A context for `with`: operators that are added inside it run on the cell's device."""
     return core.DeviceScope(core.DeviceOption(caffe2_pb2.CUDA, 0) if _gpu else core.DeviceOption(caffe2_pb2.CPU))
 
 
 def versions():
     import torch
 
-    found = {"framework": torch.__version__, "torch": torch.__version__}
+    numbers = {"framework": torch.__version__, "torch": torch.__version__}
     if _gpu:
-        found["cuda"] = torch.version.cuda
-        found.update(cuda.driver_version())
-    return found
+        numbers.update(cuda.driver_version(), cuda=torch.version.cuda)
+    return numbers
 
 
 def device(setup):
@@ -61,7 +61,7 @@ def settings():
 
 
 def synchronize():
-    """Nothing to wait for: RunNet returns when the net has run."""
+    """Nothing to do: RunNet returns when the net has run."""
 
 
 def device_peak_bytes():

@@ -1,7 +1,8 @@
 """The IMDB network in Caffe2: Gather, the GRU of gru_cell, FC, Adam.
 
-Idiomatic here: gru_cell.GRU is a RecurrentNetwork operator, a net that is run for each position, with the input's product taken for all
-positions before it; linear_before_reset is cuDNN's convention (C8), with both biases.
+Idiomatic here: gru_cell.GRU is a RecurrentNetwork operator, not cuDNN's fused GRU. It runs a small net at each position; the product with
+the input is taken for all positions before. linear_before_reset applies the reset gate after the recurrent product, as cuDNN does, with
+both biases.
 """
 
 import math
@@ -11,12 +12,12 @@ from caffe2.python import gru_cell
 
 from bench.frameworks.caffe2._loop import Trained
 
-# gru_cell's own blobs: one product for the input, one for each gate of the state
+# gru_cell's own blobs: one product for the input, and a product of the state for every gate.
 GATES = ("gru/reset_gate_t", "gru/update_gate_t", "gru/output_gate_t")
 SHAPES = {"embedding": (30000, 125), "gru/i2h_w": (300, 125), "gru/i2h_b": (300,), "dense.w": (2, 100), "dense.b": (2,)}
 SHAPES.update((gate + "_w", (100, 100)) for gate in GATES)
 SHAPES.update((gate + "_b", (100,)) for gate in GATES)
-# C9: every constant set
+# Adam's constants are explicit: defaults differ among frameworks. prepare() feeds the rate and epsilon.
 CONSTANTS = {
     "beta1": 0.9,
     "beta1_rest": 0.1,
@@ -34,12 +35,11 @@ class Training(Trained):
 
     def network(self, model, training):
         add = model.net
-        # the ids are turned, not the embedded words, so that time comes first (C3)
+        # Time comes first: the ids are transposed, not the embedded words.
         ids = add.FlattenToVec(add.Transpose("data", "turned", axes=(1, 0)), "ids")
-        words = add.Reshape(
-            add.Gather(["embedding", ids], "flat_words"), ["words", "words_shape"], shape=(150, 64, 125)
-        )[0]
-        # C6: it starts from zero; C5: its second output is the state at position 150
+        flat = add.Gather(["embedding", ids], "flat_words")
+        words = add.Reshape(flat, ["words", "words_shape"], shape=(150, 64, 125))[0]
+        # The first state is zero and not trained. The second result is the output of the last position.
         _, last = gru_cell.GRU(
             *(model, words, "lengths", ("start",), 125, 100, "gru"),
             outputs_with_grads=(1,),
@@ -49,9 +49,9 @@ class Training(Trained):
         return add.FC([add.Reshape(last, ["last", "last_shape"], shape=(64, 100))[0], "dense.w", "dense.b"], "logits")
 
     def update(self, model, gradients):
-        """Adam in the form of the paper's algorithm 1, from operators: Caffe2's own adds epsilon to the uncorrected root.
+        """Adam as in the paper's algorithm 1, written in operators: Caffe2's own adds epsilon to the uncorrected root.
 
-        m / c1 / (sqrt(v / c2) + e) is sqrt(c2) / c1 * m / (sqrt(v) + e sqrt(c2)): two numbers, fed before each step.
+        m / c1 / (sqrt(v / c2) + e) equals sqrt(c2) / c1 * m / (sqrt(v) + e sqrt(c2)), so two numbers are fed before every step.
         """
         add = model.net
         state = {name: np.array([value], "float32") for name, value in CONSTANTS.items()}
@@ -79,8 +79,8 @@ class Training(Trained):
         return own
 
     def canonical(self, values):
-        found = {name: values[name] for name in ("embedding", "dense.w", "dense.b")}
-        found["gru.w"], found["gru.b"] = values["gru/i2h_w"], values["gru/i2h_b"]
-        found["gru.u"] = np.concatenate([values[gate + "_w"] for gate in GATES])
-        found["gru.c"] = np.concatenate([values[gate + "_b"] for gate in GATES])
-        return found
+        arrays = {name: values[name] for name in ("embedding", "dense.w", "dense.b")}
+        arrays["gru.w"], arrays["gru.b"] = values["gru/i2h_w"], values["gru/i2h_b"]
+        arrays["gru.u"] = np.concatenate([values[gate + "_w"] for gate in GATES])
+        arrays["gru.c"] = np.concatenate([values[gate + "_b"] for gate in GATES])
+        return arrays

@@ -1,17 +1,20 @@
-"""What both workloads do with a CNTK function: a loss, a learner, a trainer."""
+"""What both training workloads do with a CNTK function: a loss, a learner, a trainer."""
 
 import cntk as C
 import numpy as np
 
 
 class Trained(object):
-    """A subclass gives: parameters (canonical name -> C.parameter), to_own(name, value), canonical(name, value)."""
+    """The training loop of a network. A subclass gives learner(parameters) and three more:
+
+    parameters: canonical name -> C.parameter. to_own(name, value) and canonical(name, value) go between the canonical layouts and CNTK's.
+    """
 
     def __init__(self, x, logits, evaluated, classes):
-        """x: input; logits: function as trained; evaluated: the same without dropout."""
+        """x: the input. logits: the function in training. evaluated: the function without dropout."""
         self.x, self.y = x, C.input_variable(())
         self.logits, self.evaluated = logits, evaluated
-        # A7: one softmax; A19: labels are fed sparse, and made one-hot where the computing is
+        # The loss takes logits: there is exactly one softmax. Labels are fed as class numbers; CNTK makes them one-hot on the device.
         self.loss = C.cross_entropy_with_softmax(logits, C.one_hot(self.y, classes))
         self.trainer = None
 
@@ -24,13 +27,15 @@ class Trained(object):
         return {name: self.canonical(name, parameter.value) for name, parameter in self.parameters.items()}
 
     def inputs(self, x, y):
-        return x.astype("float32"), y.astype("float32")  # CNTK takes no other numbers, ids included
+        # CNTK takes float32 only, for ids and labels too.
+        return x.astype("float32"), y.astype("float32")
 
     def probe(self, x, y):
-        wanted = list(self.parameters.values())
-        gradients, losses = self.loss.grad({self.x: x, self.y: y}, wanted, [self.loss.output])  # of the losses' sum
-        own = {name: self.canonical(name, np.asarray(gradients[p]) / len(x)) for name, p in self.parameters.items()}
-        return np.asarray(self.logits.eval({self.x: x})), float(np.mean(losses)), own
+        parameters = list(self.parameters.values())
+        # CNTK's gradients are of the sum of the losses; the specification's are of their mean.
+        gradients, losses = self.loss.grad({self.x: x, self.y: y}, parameters, [self.loss.output])
+        means = {name: self.canonical(name, np.asarray(gradients[p]) / len(x)) for name, p in self.parameters.items()}
+        return np.asarray(self.logits.eval({self.x: x})), float(np.mean(losses)), means
 
     def step(self, x, y):
         self.trainer.train_minibatch({self.x: x, self.y: y})
@@ -39,5 +44,6 @@ class Trained(object):
     def value(self, loss):
         return float(loss)
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
         return np.asarray(self.evaluated.eval({self.x: x}))

@@ -1,7 +1,7 @@
 """The CIFAR-10 network in CNTK: functions composed into a graph, a learner, a Trainer.
 
-Idiomatic here: the graph is compiled once and a Trainer runs it (B8); a learning rate is said to be for the mean of the mini-batch,
-and momentum not to be of unit gain, CNTK's default, which scales the gradient by 1 - momentum (A10).
+Idiomatic here: the graph is compiled once, as people run it for speed, and a Trainer runs it. learning_parameter_schedule is a rate for
+the mean gradient of the mini-batch.
 """
 
 from collections import OrderedDict
@@ -21,36 +21,39 @@ class Training(Trained):
             self.parameters[name + ".w"] = C.parameter((outputs, inputs, 3, 3))
             self.parameters[name + ".b"] = C.parameter((outputs, 1, 1))
         for name, inputs, outputs in DENSE:
-            self.parameters[name + ".w"], self.parameters[name + ".b"] = (
-                C.parameter((inputs, outputs)),
-                C.parameter(outputs),
-            )
+            self.parameters[name + ".w"] = C.parameter((inputs, outputs))
+            self.parameters[name + ".b"] = C.parameter(outputs)
         x = C.input_variable((3, 32, 32))
         super(Training, self).__init__(x, self.network(x, setup.training), self.network(x, False), 10)
 
     def network(self, x, training):
         p = self.parameters
 
-        def conv(x, name):  # A15: padded by 1 in both directions of the image, not between channels
+        # Stride and padding are explicit: defaults differ among frameworks. Height and width are padded by 1, channels are not.
+        def conv(x, name):
             return C.convolution(p[name + ".w"], x, auto_padding=[False, True, True]) + p[name + ".b"]
 
-        def pool(x):  # A14: the stride is said
+        def pool(x):
             return C.pooling(x, C.MAX_POOLING, (2, 2), (2, 2))
 
         def dense(x, name):
             return C.times(x, p[name + ".w"]) + p[name + ".b"]
 
+        # Dropout only in training.
         def drop(x, rate):
             return C.dropout(x, rate) if training else x
 
         x = C.relu(conv(x, "conv1"))
-        x = drop(C.relu(pool(conv(x, "conv2"))), 0.25)  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = drop(C.relu(pool(conv(x, "conv2"))), 0.25)
         x = C.relu(conv(x, "conv3"))
         x = drop(C.relu(pool(conv(x, "conv4"))), 0.25)
-        x = drop(C.relu(dense(C.reshape(x, (6400,)), "dense1")), 0.5)  # in C, H, W order
+        # Flattened in C, H, W order.
+        x = drop(C.relu(dense(C.reshape(x, (6400,)), "dense1")), 0.5)
         return dense(x, "dense2")
 
     def learner(self, parameters):
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov. With unit gain, CNTK's default, g would be scaled by 1 - m.
         rate = C.learning_parameter_schedule(0.01)
         return C.momentum_sgd(parameters, rate, C.momentum_schedule(0.9), unit_gain=False)
 

@@ -16,8 +16,10 @@ def configure(setup):
     global _gpu
     if setup.precision == "tf32":
         raise Unsupported("CNTK 2.7 is older than tf32; ask for fp32")
-    os.environ["OMP_NUM_THREADS"] = str(setup.threads)  # MKL and OpenMP read it when the library is loaded
-    with warnings.catch_warnings():  # about what it would want for a GPU, and about the distribution
+    # MKL and OpenMP read it when the library is loaded.
+    os.environ["OMP_NUM_THREADS"] = str(setup.threads)
+    # CNTK warns that it misses libraries for a GPU, and that it does not know the Linux distribution.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import cntk
     cntk.logging.set_trace_level(cntk.logging.TraceLevel.Error)
@@ -63,7 +65,7 @@ def settings():
 
 
 def synchronize():
-    """Nothing to wait for: a learner's update has read its loss."""
+    """Nothing to do: a learner's update has read the loss."""
 
 
 def device_peak_bytes():

@@ -1,8 +1,8 @@
 """The IMDB network in CNTK: gather, a recurrence over a sequence, times, Adam as a universal learner.
 
-Idiomatic here: a mini-batch of sequences is CNTK's own form, and past_value over it becomes one loop. The cell is written out:
-layers.GRU applies the reset gate before the recurrent product, with one bias. cuDNN's kernel, optimized_rnnstack, is for a GPU
-only (C1) and would give another program there.
+Idiomatic here: a mini-batch of sequences is CNTK's own form, and past_value over it becomes one loop. The cell is written out, since
+layers.GRU applies the reset gate before the recurrent product and has one bias. cuDNN's fused GRU, optimized_rnnstack, runs on a GPU only:
+with it the program would differ between devices.
 """
 
 from collections import OrderedDict
@@ -34,20 +34,24 @@ class Training(Trained):
     def network(self, x):
         p = self.parameters
         words = C.reshape(C.gather(p["embedding"], x), (125,))
-        # The loop is stepped through node by node, what is outside it runs over all positions at once: the products with the words, and the
-        # second bias of r and z, which is only added there. n's is inside its product with r (C8). A product per gate, since a slice of one
-        # product for all three is a copy forward and another backward, at every position (0.80 of the step's time without them).
+        # CNTK runs the loop position by position, node by node. What stands outside it runs over all positions at once: the products with
+        # the words, and the second bias of r and z, which is only added. The second bias of n stays inside: r multiplies it, as in cuDNN.
+        # Every gate has a product of its own. A slice of one product for all three would be copied forward and backward at every position;
+        # without these copies a step takes 0.80 of the time.
         (w_r, w_z, w_n), (u_r, u_z, u_n) = gates(p["gru.w"], 1), gates(p["gru.u"], 1)
         (b_r, b_z, b_n), (c_r, c_z, c_n) = gates(p["gru.b"], 0), gates(p["gru.c"], 0)
         x_r, x_z, x_n = C.times(words, w_r) + (b_r + c_r), C.times(words, w_z) + (b_z + c_z), C.times(words, w_n) + b_n
 
         new = C.placeholder()
-        h = C.sequence.past_value(new)  # C6: it starts from zero
+        # The first state is zero and not trained.
+        h = C.sequence.past_value(new)
         r, z = C.sigmoid(x_r + C.times(h, u_r)), C.sigmoid(x_z + C.times(h, u_z))
-        n = C.tanh(x_n + r * (C.times(h, u_n) + c_n))  # as cuDNN has it
+        # The reset gate comes after the recurrent product, as in cuDNN.
+        n = C.tanh(x_n + r * (C.times(h, u_n) + c_n))
         states = n + z * (h - n)
         states.replace_placeholders({new: states.output})
-        return C.times(C.sequence.last(states), p["dense.w"]) + p["dense.b"]  # C5: the state at position 150
+        # The output of the last position.
+        return C.times(C.sequence.last(states), p["dense.w"]) + p["dense.b"]
 
     def learner(self, parameters):
         return C.universal(adam, parameters)
@@ -62,17 +66,19 @@ class Training(Trained):
 
 
 def gates(parameter, axis):
-    """r's, z's and n's part of a canonical parameter."""
+    """The parts of r, z and n in a canonical parameter."""
     return [C.slice(parameter, axis, first, first + 100) for first in (0, 100, 200)]
 
 
 def adam(parameters, gradients):
-    """Adam in the form of the paper's algorithm 1 (C9: every constant set): CNTK's own adds epsilon to the uncorrected root.
+    """Adam as in the paper's algorithm 1: CNTK's own adds epsilon to the uncorrected root.
 
-    A universal learner is given the gradient g of the mini-batch's sum, 64 times the mean's. The moments are kept without their factors,
-    M = 64 m / 0.1 and V = 64^2 v / 0.001, which go into two numbers instead: fewer passes over every parameter.
+    Adam's constants are explicit: defaults differ among frameworks. A universal learner gets the gradient of the mini-batch's sum, 64 times
+    the mean's. The moments are kept without their factors, M = 64 m / 0.1 and V = 64^2 v / 0.001. The factors go into the rate and epsilon,
+    which saves passes over every parameter.
     """
-    power1, power2 = C.constant(1, (1,)), C.constant(1, (1,))  # beta^t
+    # beta^t
+    power1, power2 = C.constant(1, (1,)), C.constant(1, (1,))
     new1, new2 = power1 * 0.9, power2 * 0.999
     root = C.sqrt((1 - new2) / 0.001)
     rate, epsilon = 0.001 * 0.1 * root / (1 - new1), 64 * 1e-8 * root

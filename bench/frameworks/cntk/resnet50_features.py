@@ -1,8 +1,8 @@
 """ResNet-50's features in CNTK: functions composed into a graph, evaluated.
 
-Idiomatic here: eval() of a function computes no gradients (A21) and its normalisations use their running statistics (D6); the graph
-is compiled at its first evaluation (B8). Automatic padding puts a window's centre on every stride-th pixel from the first one: for an
-odd window that is the specification's symmetric padding (A15).
+Idiomatic here: eval() of a function computes no gradients, and its normalisations use the running statistics. The graph is compiled at
+its first evaluation, as people run it for speed. Automatic padding puts a window's centre on every stride-th pixel from the first one:
+for an odd window that is the specification's symmetric padding.
 """
 
 from collections import OrderedDict
@@ -23,12 +23,14 @@ class Inference(object):
         self.features = self.network(self.x)
 
     def network(self, x):
-        """Images (3, 224, 224) -> features (2048,), of each sample."""
+        """Images (3, 224, 224) -> features (2048,), of every sample."""
         p = self.parameters
 
-        def conv(x, name, stride=1):  # padded in both directions of the image, not between channels
+        # Height and width are padded, channels are not.
+        def conv(x, name, stride=1):
             return C.convolution(p[name + ".weight"], x, (1, stride, stride), auto_padding=[False, True, True])
 
+        # Evaluation uses the running statistics.
         def norm(x, name):
             own = [p["%s.%s" % (name, end)] for end in STATISTICS]
             options = {"spatial": True, "epsilon": EPSILON, "use_cudnn_engine": self.on_gpu}
@@ -50,7 +52,9 @@ class Inference(object):
             constant.value = parameters[name]
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
         return np.asarray(self.features.eval({self.x: x}))
