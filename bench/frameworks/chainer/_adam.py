@@ -1,4 +1,4 @@
-"""Adam in Chainer, in the form of the paper's algorithm 1."""
+"""Adam in Chainer, as in the paper's algorithm 1."""
 
 import math
 
@@ -8,7 +8,7 @@ import chainer
 class Adam(chainer.optimizers.Adam):
     """Epsilon is added to the corrected root of the second moment.
 
-    Chainer's kernel adds it to the uncorrected one ("epsilon hat"), so it is given an epsilon that makes the two equal.
+    Chainer's kernel adds it to the uncorrected root ("epsilon hat"). update() gives the kernel an epsilon that makes both equal.
     """
 
     def __init__(self, eps, **options):

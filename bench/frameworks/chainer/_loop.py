@@ -1,4 +1,4 @@
-"""What the training loop does with a Chain: load, step, read, evaluate. The Rosetta stone's two networks have it whole in their files."""
+"""The training loop of a Chain: load, read, step, probe, predict. cnn_cifar10.py and gru_imdb.py have all of it in their own file."""
 
 import chainer
 
@@ -7,7 +7,7 @@ from bench.frameworks.chainer.framework import average, place, set_up, to_device
 
 
 class Trained:
-    """A subclass gives fresh(), its optimiser at the start, own_name(name, value), the Chain's, and loss(logits, y)."""
+    """A subclass gives fresh(), a new optimiser; own_name(name, value), the Chain's name of a parameter; and loss(logits, y)."""
 
     def __init__(self, network):
         self.network, self.optimizer, self.own = network, None, {}
@@ -18,11 +18,12 @@ class Trained:
         self.optimizer = set_up(self.fresh(), self.network)
 
     def read(self):
-        found = tensors(self.network)
-        return {name: to_host(found[own]).copy() for name, own in self.own.items()}
+        arrays = tensors(self.network)
+        return {name: to_host(arrays[own]).copy() for name, own in self.own.items()}
 
     def _backward(self, x, y):
-        x, y = to_device(x, y)  # no copy where they are there
+        # Arrays that lie on the device already are not copied.
+        x, y = to_device(x, y)
         logits = self.network(x)
         loss = self.loss(logits, y)
         self.network.cleargrads()
@@ -32,8 +33,8 @@ class Trained:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         average(self.network)
-        found = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
-        gradients = {name: to_host(found[own]) for name, own in self.own.items() if own in found}
+        own_gradients = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
+        gradients = {name: to_host(own_gradients[own]) for name, own in self.own.items() if own in own_gradients}
         return to_host(logits.array), float(loss.array), gradients
 
     def step(self, x, y):
@@ -45,5 +46,6 @@ class Trained:
         return float(loss)
 
     def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+        # No gradients in evaluation: they cost memory and time.
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
             return to_host(self.network(*to_device(x)).array)

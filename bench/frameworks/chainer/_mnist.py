@@ -1,4 +1,4 @@
-"""What both networks on MNIST have of their own: Adam, the loss, and batches that lie on the device before the first step."""
+"""What both networks on MNIST share: Adam, the loss, and batches that lie on the device before the first step."""
 
 import chainer.functions as F
 
@@ -15,7 +15,8 @@ class Trained(_loop.Trained):
         seed(setup.seed)
 
     def fresh(self):
-        return Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8)  # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
+        return Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8)
 
     def own_name(self, name, value):
         layer, kind = name.split(".")
@@ -25,4 +26,5 @@ class Trained(_loop.Trained):
         return tuple(to_device(x, y))
 
     def loss(self, logits, y):
-        return F.softmax_cross_entropy(logits, y)  # A7, A19: logits, sparse labels
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        return F.softmax_cross_entropy(logits, y)

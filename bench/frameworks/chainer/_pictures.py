@@ -1,4 +1,4 @@
-"""What the deep networks on pictures have of their own: normalisations that keep statistics, of each process its own."""
+"""What the deep networks on pictures share: normalisations, whose running statistics every process keeps for itself."""
 
 from bench.frameworks.chainer import _loop
 from bench.frameworks.chainer.framework import average_persistent
@@ -9,4 +9,5 @@ class Trained(_loop.Trained):
         average_persistent(self.network)
 
     def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x, y

@@ -1,7 +1,7 @@
 """The CIFAR-10 network in Chainer: a Chain, functions on variables, MomentumSGD.
 
-Idiomatic here: the graph is made by running the forward pass; using_config tells training from evaluation (A5); the mini-batch goes to
-the device once and nothing in the loop asks for a value (B6); softmax_cross_entropy takes logits and sparse labels (A7, A19).
+Idiomatic here: running the forward pass makes the graph. The configuration "train" switches dropout on. The mini-batch goes to the device
+once. softmax_cross_entropy takes logits and class numbers.
 """
 
 import chainer
@@ -17,18 +17,21 @@ class Network(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
+            # Stride and padding are explicit: defaults differ among frameworks.
             self.conv1, self.conv2 = L.Convolution2D(3, 50, 3, pad=1), L.Convolution2D(50, 50, 3, pad=1)
             self.conv3, self.conv4 = L.Convolution2D(50, 100, 3, pad=1), L.Convolution2D(100, 100, 3, pad=1)
             self.dense1, self.dense2 = L.Linear(6400, 512), L.Linear(512, 10)
 
     def forward(self, x):
         x = F.relu(self.conv1(x))
-        x = F.relu(F.max_pooling_2d(self.conv2(x), 2, 2))  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = F.relu(F.max_pooling_2d(self.conv2(x), 2, 2))
         x = F.dropout(x, 0.25)
         x = F.relu(self.conv3(x))
         x = F.relu(F.max_pooling_2d(self.conv4(x), 2, 2))
         x = F.dropout(x, 0.25)
-        x = F.dropout(F.relu(self.dense1(x)), 0.5)  # Linear flattens, in C, H, W order
+        # Linear flattens its input, in C, H, W order.
+        x = F.dropout(F.relu(self.dense1(x)), 0.5)
         return self.dense2(x)
 
 
@@ -44,7 +47,8 @@ class Training:
             layer = self.network[name]
             layer.W.array, layer.b.array = parameters[name + ".w"].copy(), parameters[name + ".b"].copy()
         self.network = place(self.network)
-        # A10: Chainer's momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
+        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
         self.optimizer = set_up(chainer.optimizers.MomentumSGD(lr=0.01, momentum=0.9), self.network)
 
     def read(self):
@@ -55,8 +59,10 @@ class Training:
 
     def _backward(self, x, y):
         x, y = to_device(x, y)
+        # Dropout only in training.
         with chainer.using_config("train", self.dropout):
             logits = self.network(x)
+            # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
             loss = F.softmax_cross_entropy(logits, y)
         self.network.cleargrads()
         loss.backward()
@@ -70,18 +76,20 @@ class Training:
     def step(self, x, y):
         _, loss = self._backward(x, y)
         self.optimizer.update()
+        # No value goes back to the host inside the loop.
         return loss.array
 
     def value(self, loss):
         return float(loss)
 
     def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+        # No gradients in evaluation: they cost memory and time.
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
             return to_host(self.network(*to_device(x)).array)
 
     def _read(self, of):
-        found = {}
+        arrays = {}
         for name in LAYERS:
             layer = self.network[name]
-            found[name + ".w"], found[name + ".b"] = to_host(of(layer.W)), to_host(of(layer.b))
-        return found
+            arrays[name + ".w"], arrays[name + ".b"] = to_host(of(layer.W)), to_host(of(layer.b))
+        return arrays

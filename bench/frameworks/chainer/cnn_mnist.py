@@ -1,6 +1,6 @@
 """The MNIST convolution network in Chainer: a Chain, functions on variables, Adam, batches in file order.
 
-Idiomatic here: max_pooling_2d rounds up unless it is told not to (cover_all); Linear flattens, in C, H, W order.
+Idiomatic here: max_pooling_2d rounds the output's size up unless cover_all is False. Linear flattens its input, in C, H, W order.
 """
 
 import chainer
@@ -18,13 +18,15 @@ class Network(chainer.Chain):
             self.dense = L.Linear(288, 10)
 
     def forward(self, x):
-        x = F.relu(half(self.conv1(x)))  # A11: after the pool it is the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = F.relu(half(self.conv1(x)))
         x = F.relu(half(self.conv2(x)))
         return self.dense(x)
 
 
 def half(x):
-    return F.max_pooling_2d(x, 2, 2, cover_all=False)  # A14: the stride is said
+    # The stride is explicit: defaults differ among frameworks. An odd last row and column are left out.
+    return F.max_pooling_2d(x, 2, 2, cover_all=False)
 
 
 class Training(Trained):

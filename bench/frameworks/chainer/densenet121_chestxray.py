@@ -1,10 +1,10 @@
 """DenseNet-121 in Chainer: Chains whose attributes have torchvision's names, loaded by Chainer's own deserializer.
 
-Idiomatic here: the configuration "train" decides which statistics a normalisation takes (D6), and a normalisation with decay 0.9 moves its
-running ones a tenth of the way, the variance unbiased; of several processes each keeps its own, which ChainerMN averages before an
-evaluation (its AllreducePersistent); sigmoid_cross_entropy takes logits (A7). Four defaults are not the specification's: a pool covers
-the border (cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias, and labels are integers (with published, soft ones
-the loss is written out).
+Idiomatic here: the configuration "train" decides which statistics a normalisation uses: evaluation uses the running statistics. With decay
+0.9 a normalisation moves them a tenth of the way, the variance unbiased. Every process keeps its own; they are averaged before an
+evaluation, as ChainerMN's AllreducePersistent does. Four of Chainer's defaults are not the specification's: a pool covers the border
+(cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias, and sigmoid_cross_entropy takes labels of 0 and 1 only. The
+published labels are probabilities, so the loss is written out.
 """
 
 import chainer
@@ -16,7 +16,7 @@ from bench.frameworks.chainer._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
-# torchvision's word for a vector of a normalisation -> Chainer's
+# torchvision's name for a vector of a normalisation -> Chainer's
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
 
 
@@ -99,7 +99,7 @@ class Network(chainer.Chain):
 
 
 def cross_entropy(logits, labels):
-    """Mean binary cross-entropy of sigmoid(logits); F.sigmoid_cross_entropy, which is this, takes whole labels only."""
+    """Mean binary cross-entropy of sigmoid(logits): there is exactly one sigmoid. F.sigmoid_cross_entropy takes integer labels only."""
     return F.mean(F.softplus(logits) - logits * labels)
 
 
@@ -108,6 +108,7 @@ class Training(Trained):
         super().__init__(Network())
 
     def fresh(self):
+        # Adam's constants are explicit: defaults differ among frameworks.
         return Adam(alpha=1e-4, beta1=0.9, beta2=0.999, eps=1e-8)
 
     def set_rate(self, rate):

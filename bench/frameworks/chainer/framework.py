@@ -3,7 +3,8 @@
 import os
 import warnings
 
-with warnings.catch_warnings():  # it is older than its dependencies
+# Chainer is older than its dependencies, and warns about them.
+with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import chainer
 
@@ -14,7 +15,8 @@ from bench import cuda, environment
 NAME = "chainer"
 
 _gpu = False
-_communicator = None  # ChainerMN's, where several devices train
+# ChainerMN's communicator, where several devices train.
+_communicator = None
 
 
 def configure(setup):
@@ -24,14 +26,15 @@ def configure(setup):
         gpus = chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if chainer.backends.cuda.available else 0
         cuda.require_gpus("chainer %s" % chainer.__version__, gpus, setup.devices)
         chainer.backends.cuda.get_device_from_id(setup.rank).use()
-    chainer.config.autotune = True  # A3: cuDNN searches its fastest algorithm, which pays for images of one size
+    # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
+    chainer.config.autotune = True
     chainer.config.use_cudnn = "always"
-    # TF32 in cuBLAS and cuDNN is NVIDIA's own switch here: Chainer 7 has none.
+    # Chainer 7 has no switch for TF32. This one is NVIDIA's, for cuBLAS and cuDNN.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
 
 
 def to_device(*arrays):
-    """NumPy arrays where the computing is: themselves on a CPU."""
+    """NumPy arrays on the cell's device: the same arrays on a CPU."""
     return [chainer.backends.cuda.to_gpu(array) for array in arrays] if _gpu else arrays
 
 
@@ -40,51 +43,51 @@ def to_host(array):
 
 
 def seed(number):
-    """Seed what dropout draws from: NumPy's global generator on a CPU, CuPy's on a GPU."""
+    """Seed the generator of dropout: NumPy's global one on a CPU, CuPy's on a GPU."""
     numpy.random.seed(number)
     if _gpu:
         chainer.backends.cuda.cupy.random.seed(number)
 
 
 def place(link):
-    """The link with its parameters where the computing is."""
+    """The link with its parameters on the cell's device."""
     return link.to_gpu() if _gpu else link
 
 
 def join(communicator):
-    """From here on networks are trained with the processes of this communicator."""
+    """From now on networks are trained together with the processes of this communicator."""
     global _communicator
     _communicator = communicator
 
 
 def set_up(optimizer, network):
-    """The optimiser on its network; where several devices train, one that takes the mean of their gradients before each step."""
+    """The optimiser on its network. Where several devices train, it takes the mean of their gradients before each step."""
     if _communicator is None:
         return optimizer.setup(network)
     import chainermn
 
     optimizer = chainermn.create_multi_node_optimizer(optimizer, _communicator).setup(network)
-    # Its first update() would only send the parameters round, and take no step: that is done here.
+    # Its first update() would send the parameters to all processes and take no step. These two lines do that before the first step.
     optimizer.is_changed(network)
     _communicator.bcast_data(network)
     return optimizer
 
 
 def all_reduced(array):
-    """The sum of the arrays that all devices give."""
+    """The sum of the arrays of all devices."""
     return _communicator.allreduce(array)
 
 
 def average(network):
-    """Leave the mean of all devices' gradients in the network's."""
+    """Replace the network's gradients by the mean of all devices'."""
     if _communicator is not None:
         _communicator.multi_node_mean_grad(network)
 
 
 def average_persistent(network):
-    """Leave the mean of all devices' running statistics in the network's.
+    """Replace the network's running statistics by the mean of all devices'.
 
-    Through the host's memory: ChainerMN's AllreducePersistent hands a GPU's to MPI, and MPICH's wheel knows none.
+    They go through the host's memory: ChainerMN's AllreducePersistent gives MPI the GPU's memory, which MPICH's wheel cannot read.
     """
     if _communicator is None:
         return
@@ -96,17 +99,17 @@ def average_persistent(network):
 
 
 def versions():
-    found = {"framework": chainer.__version__, "chainer": chainer.__version__}
+    numbers = {"framework": chainer.__version__, "chainer": chainer.__version__}
     if chainer.backends.cuda.available:
         cupy = chainer.backends.cuda.cupy
-        found["cupy"] = cupy.__version__
+        numbers["cupy"] = cupy.__version__
         runtime = cupy.cuda.runtime.runtimeGetVersion()
-        found["cuda"] = "%d.%d" % (runtime // 1000, runtime % 1000 // 10)
+        numbers["cuda"] = "%d.%d" % (runtime // 1000, runtime % 1000 // 10)
         if chainer.backends.cuda.cudnn_enabled:
-            number = cupy.cuda.cudnn.getVersion()
-            found["cudnn"] = "%d.%d.%d" % (number // 1000, number % 1000 // 100, number % 100)
-        found.update(cuda.driver_version())
-    return found
+            cudnn = cupy.cuda.cudnn.getVersion()
+            numbers["cudnn"] = "%d.%d.%d" % (cudnn // 1000, cudnn % 1000 // 100, cudnn % 100)
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
@@ -123,7 +126,7 @@ def settings():
         "cudnn_autotune": chainer.config.autotune,
         "cudnn": str(chainer.config.use_cudnn) if _gpu else "none",
         "ideep": chainer.backends.intel64.is_ideep_available(),
-        # NumPy's BLAS reads it when it is loaded, before the adapter is
+        # NumPy's BLAS reads this variable when it is loaded, before the adapter is.
         "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "0"))),
         "tf32_override": os.environ["NVIDIA_TF32_OVERRIDE"],
         "dtype": numpy.dtype(chainer.config.dtype).name,
@@ -132,13 +135,14 @@ def settings():
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5, B7)."""
+    """The device is synchronised before the clock is read."""
     if _gpu:
         chainer.backends.cuda.Stream.null.synchronize()
 
 
 def device_peak_bytes():
-    return None  # CuPy's pool tells what it holds, not what it held at most
+    # CuPy's memory pool tells what it holds now, not its peak.
+    return None
 
 
 def is_out_of_memory(error):

@@ -1,7 +1,7 @@
 """The IMDB network in Chainer: EmbedID, n_step_gru, Linear, Adam.
 
-Idiomatic here: n_step_gru is cuDNN's fused kernel on a GPU (C1) and a loop of functions on a CPU; its gates are r, z, n with two
-biases, which is the specification's own form. The ids are turned, not the embedded words, so that time comes first (C3).
+Idiomatic here: n_step_gru is cuDNN's fused GRU on a GPU and a loop of functions on a CPU. Its gates are r, z, n with two biases, as in the
+specification.
 """
 
 import chainer
@@ -22,11 +22,14 @@ class Network(chainer.Chain):
             self.dense = L.Linear(100, 2)
 
     def forward(self, x):
-        positions = F.separate(self.embedding(x.T), axis=0)  # 150 of (64, 125)
-        start = self.gru.init_hx(positions[0])  # C6: zero
-        # The link would sort sequences by length and turn them; these have one length and lie as the function wants them.
+        # Time comes first: the ids are transposed, not the embedded words. 150 positions of (64, 125).
+        positions = F.separate(self.embedding(x.T), axis=0)
+        # The first state is zero and not trained.
+        start = self.gru.init_hx(positions[0])
+        # The link self.gru would sort the sequences by length and transpose them. Here all have one length and the order is right.
         last, _ = F.n_step_gru(1, 0.0, start, self.gru.ws, self.gru.bs, positions)
-        return self.dense(last[0])  # C5: the state at position 150
+        # The output of the last position.
+        return self.dense(last[0])
 
 
 class Training:
@@ -38,15 +41,13 @@ class Training:
     def load(self, parameters):
         self.network = self.network.to_cpu()
         for name, w, b in self._gru_parts():
-            w.array, b.array = (
-                parameters["gru." + name[0]][name[2]].copy(),
-                parameters["gru." + name[1]][name[2]].copy(),
-            )
+            weight, bias, rows = name
+            w.array, b.array = parameters["gru." + weight][rows].copy(), parameters["gru." + bias][rows].copy()
         self.network.embedding.W.array = parameters["embedding"].copy()
         self.network.dense.W.array = parameters["dense.w"].copy()
         self.network.dense.b.array = parameters["dense.b"].copy()
         self.network = place(self.network)
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         self.optimizer = set_up(Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8), self.network)
 
     def _gru_parts(self):
@@ -66,6 +67,7 @@ class Training:
     def _backward(self, x, y):
         x, y = to_device(x, y)
         logits = self.network(x)
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         loss = F.softmax_cross_entropy(logits, y)
         self.network.cleargrads()
         loss.backward()
@@ -79,18 +81,20 @@ class Training:
     def step(self, x, y):
         _, loss = self._backward(x, y)
         self.optimizer.update()
+        # No value goes back to the host inside the loop.
         return loss.array
 
     def value(self, loss):
         return float(loss)
 
     def predict(self, x):
-        with chainer.using_config("train", False), chainer.no_backprop_mode():  # A21
+        # No gradients in evaluation: they cost memory and time.
+        with chainer.using_config("train", False), chainer.no_backprop_mode():
             return to_host(self.network(*to_device(x)).array)
 
     def _read(self, of):
         network = self.network
-        found = {
+        arrays = {
             "embedding": to_host(of(network.embedding.W)),
             "dense.w": to_host(of(network.dense.W)),
             "dense.b": to_host(of(network.dense.b)),
@@ -98,6 +102,6 @@ class Training:
         parts = [(names, to_host(of(w)), to_host(of(b))) for names, w, b in self._gru_parts()]
         for group in (parts[:3], parts[3:]):
             w, b, _ = group[0][0]
-            found["gru." + w] = np.concatenate([part[1] for part in group])
-            found["gru." + b] = np.concatenate([part[2] for part in group])
-        return found
+            arrays["gru." + w] = np.concatenate([part[1] for part in group])
+            arrays["gru." + b] = np.concatenate([part[2] for part in group])
+        return arrays

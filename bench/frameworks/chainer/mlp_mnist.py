@@ -1,6 +1,6 @@
 """The MNIST perceptron in Chainer: a Chain of two Linear links, Adam, the whole set as one batch.
 
-Idiomatic here: Linear flattens what it is given, and keeps its weight as (out, in), the specification's own form.
+Idiomatic here: Linear flattens its input, and keeps its weight as (out, in), as in the specification.
 """
 
 import chainer

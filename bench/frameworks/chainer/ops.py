@@ -1,7 +1,7 @@
-"""Single operations in Chainer: functions on Variables, NumPy's arrays on a CPU and CuPy's on a GPU.
+"""Single operations in Chainer: functions on Variables, which hold NumPy's arrays on a CPU and CuPy's on a GPU.
 
-Idiomatic here: no_backprop_mode where no gradient is wanted; chainer.grad gives the gradients without touching any parameter;
-n_step_lstm and n_step_gru are cuDNN's fused kernels on a GPU and a loop of functions on a CPU; an optimiser updates a link.
+Idiomatic here: no_backprop_mode runs a function without its gradient. chainer.grad returns gradients and changes no parameter.
+n_step_lstm and n_step_gru are cuDNN's fused kernels on a GPU and a loop of functions on a CPU. An optimiser updates a link.
 """
 
 import functools
@@ -37,7 +37,7 @@ def gru(x, *matrices):
 
 
 def zeros(x, *leading):
-    """The state from which the positions (each (batch, units)) of `x` start."""
+    """The first state, zero. `x` is a list of positions, each (batch, units)."""
     return chainer.Variable(x[0].xp.zeros(leading + x[0].shape, x[0].dtype))
 
 
@@ -130,7 +130,8 @@ class Operators:
     def _step(self, optimizer, w, g):
         link = chainer.Link()
         with link.init_scope():
-            link.w = chainer.Parameter(np.array(w, self.dtype))  # a copy: the update is in place
+            # A copy, since the update is in place.
+            link.w = chainer.Parameter(np.array(w, self.dtype))
         link = place(link)
         optimizer.setup(link)
         (link.w.grad,) = self._arrays([g])
@@ -143,9 +144,9 @@ class Operators:
 
     def _all_reduce(self, own):
         if self.setup.device == "cuda":
-            raise Unsupported("ChainerMN adds arrays up through MPI, and this MPI knows no memory of a GPU")
+            raise Unsupported("ChainerMN adds arrays up through MPI, and this MPI cannot read a GPU's memory")
         if self.dtype == np.float16:
-            raise Unsupported("MPI adds no fp16 up")
+            raise Unsupported("MPI cannot add fp16 numbers")
         return functools.partial(all_reduced, np.ascontiguousarray(own, self.dtype))
 
     def _copy(self, operation, x):
@@ -156,7 +157,7 @@ class Operators:
         if operation.endswith("_pinned"):
             host = np.frombuffer(cupy.cuda.alloc_pinned_memory(x.nbytes), np.float32, x.size)
             host[...] = x
-        # a copy between the device and pinned memory is queued, one with other memory waited for
+        # A copy from or to pinned memory is queued. A copy of other memory is waited for.
         stream = cupy.cuda.Stream.null if operation.endswith("_pinned") else None
         if operation.startswith("h2d"):
             return lambda: device.set(host, stream=stream)
@@ -184,12 +185,12 @@ def gradient(function, variables):
 
 
 def positions_first(function, steps, *variables):
-    """The fused layers want a list of positions; given each as an input of its own, none is cut out in the loop."""
+    """The fused layers take a list of positions. Each position is an input of its own, so that the loop does not slice an array."""
     return function(variables[:steps], *variables[steps:])
 
 
 def own(operation, p):
-    """The inputs as Chainer has them: of the fused layers each position, then each gate's matrices w and u, then its biases."""
+    """The inputs in Chainer's order. For a fused layer: the positions, then the gates' matrices w and u, then their biases."""
     if operation not in GATES:
         return list(p.values())
     gates = GATES[operation]
@@ -198,7 +199,7 @@ def own(operation, p):
 
 
 def canonical(operation, values):
-    """Gradients by a fused layer's inputs -> by the specification's, in its order."""
+    """Gradients of a fused layer's inputs -> gradients of the specification's inputs, in its order."""
     gates = GATES[operation]
     x, parts = values[: -4 * gates], values[-4 * gates :]
     return [np.stack(x, axis=1)] + [np.concatenate(parts[at * gates : (at + 1) * gates]) for at in range(4)]

@@ -1,6 +1,6 @@
-"""Several devices in Chainer: ChainerMN, a process a device over MPI.
+"""Several devices in Chainer: ChainerMN, with one process for each device, over MPI.
 
-Idiomatic here: create_multi_node_optimizer around the adapter's own optimiser, and the communicator that ChainerMN's documentation names:
+Idiomatic here: create_multi_node_optimizer wraps the adapter's own optimiser. The communicators are those of ChainerMN's documentation:
 pure_nccl on GPUs, naive on CPUs.
 """
 
@@ -9,7 +9,7 @@ from bench.frameworks.chainer import framework
 
 
 class Link(object):
-    """This process's place among the others; mpiexec has brought them together. MPI knows no patience: mpiexec ends all when one fails."""
+    """This process among the others. mpiexec has started all of them. MPI has no time limit: mpiexec ends all when one fails."""
 
     def __init__(self, setup, meeting, patience_seconds):
         try:
@@ -21,7 +21,7 @@ class Link(object):
         framework.join(self._communicator)
 
     def gather(self, value):
-        """The value that each process gives, in their order. Values are whatever can be pickled."""
+        """The values of all processes, in their order. A value is anything that can be pickled."""
         return self._communicator.mpi_comm.allgather(value)
 
     def leave(self):

@@ -1,8 +1,8 @@
 """ResNet-50's features in Chainer: Chains whose attributes have torchvision's names, loaded by Chainer's own deserializer.
 
-Idiomatic here: using_config("train", False) makes the normalisations use their running statistics (D6) and no_backprop_mode keeps no
-graph (A21), as Chainer's guide says for evaluation. Three defaults are not the specification's: a pool covers the border
-(cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias. links.ResNet50Layers is Caffe's network: its stride is elsewhere.
+Idiomatic here: using_config("train", False) and no_backprop_mode, as Chainer's guide says for evaluation. Three of Chainer's defaults are
+not the specification's: a pool covers the border (cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias.
+links.ResNet50Layers is Caffe's network, which has its stride in another convolution.
 """
 
 import chainer
@@ -12,7 +12,7 @@ import chainer.links as L
 from bench.frameworks.chainer._weights import fill
 from bench.frameworks.chainer.framework import place, to_device, to_host
 
-# torchvision's word for a vector of a normalisation -> Chainer's
+# torchvision's name for a vector of a normalisation -> Chainer's
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
 
 
@@ -25,7 +25,7 @@ def norm(channels):
 
 
 class Stack(chainer.ChainList):
-    """Links one after another. Chainer 7.8.1's Sequential keeps those from the third on in the wrong order when it is loaded."""
+    """Links one after another. Chainer 7.8.1's Sequential puts the links after the second in the wrong order when it is loaded."""
 
     def forward(self, x):
         for link in self:
@@ -86,8 +86,10 @@ class Inference:
         self.network = place(fill(self.network, own))
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
     def predict(self, x):
+        # Evaluation uses the running statistics. No gradients in evaluation: they cost memory and time.
         with chainer.using_config("train", False), chainer.no_backprop_mode():
             return to_host(self.network(*to_device(x)).array)

@@ -1,7 +1,7 @@
-"""ResNet-50 trained in Chainer, as the study trained it: the features' network and a Linear, MomentumSGD, WeightDecay as a hook.
+"""ResNet-50 trained in Chainer, as ChainerMN's study did: the features' network and a Linear, MomentumSGD, WeightDecay as a hook.
 
-Idiomatic here: the configuration "train" decides which statistics a normalisation takes (D6); of several processes each keeps its own,
-which ChainerMN averages before an evaluation (its AllreducePersistent); softmax_cross_entropy takes logits and sparse labels (A7, A19).
+Idiomatic here: the configuration "train" decides which statistics a normalisation uses: evaluation uses the running statistics. Every
+process keeps its own; they are averaged before an evaluation, as ChainerMN's AllreducePersistent does.
 """
 
 import chainer
@@ -27,7 +27,8 @@ class Training(Trained):
         super().__init__(Network())
 
     def fresh(self):
-        # A10: v <- 0.9 v - rate (g + 1e-4 w), w <- w + v: the specification's, with v scaled by the rate, which set_rate() heeds
+        # Momentum: v = m v - rate (g + 1e-4 w); w = w + v, without dampening or Nesterov.
+        # The rate is inside v, so set_rate() scales v: the result is the specification's v = m v + g + 1e-4 w; w = w - rate v.
         return chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9)
 
     def load(self, parameters):
@@ -37,14 +38,16 @@ class Training(Trained):
     def set_rate(self, rate):
         scale, self.optimizer.lr = rate / self.optimizer.lr, rate
         for parameter in self.network.params():
-            if parameter.update_rule.state:  # there is none before the first step
+            # A parameter has no v before the first step.
+            if parameter.update_rule.state:
                 parameter.update_rule.state["v"] *= parameter.dtype.type(scale)
 
     def own_name(self, name, value):
-        """torchvision's fc.weight -> fc/W, and the features' names as they have them."""
+        """torchvision's fc.weight -> fc/W. The other names are those of the features' network."""
         if name.startswith("fc."):
             return {"fc.weight": "fc/W", "fc.bias": "fc/b"}[name]
         return resnet50_features.own_name(name, value)
 
     def loss(self, logits, y):
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         return F.softmax_cross_entropy(logits, y)
