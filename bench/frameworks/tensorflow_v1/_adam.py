@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 class Adam(tf.train.AdamOptimizer):
     """Epsilon is added to the corrected root of the second moment.
 
-    TensorFlow's kernel adds it to the uncorrected one ("epsilon hat"), so it is given an epsilon that makes the two equal.
+    TensorFlow's kernel adds it to the uncorrected root ("epsilon hat"). The epsilon given to the kernel makes both equal.
     """
 
     def _apply_dense(self, gradient, variable):

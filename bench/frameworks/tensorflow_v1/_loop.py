@@ -1,4 +1,4 @@
-"""What both workloads do with a graph: build it once, run it in a session."""
+"""Training with a graph: build it once, run it in a session."""
 
 import tensorflow.compat.v1 as tf
 
@@ -8,12 +8,12 @@ from bench.frameworks.tensorflow_v1 import framework
 class Trained(object):
     """A graph with a training step, and the session that runs it.
 
-    A subclass gives network(x, training), which makes the logits from self.variables and is called twice: for training and for
-    evaluation; and to_own(parameters), canonical(values), which turn canonical arrays into TensorFlow's and back.
+    A subclass has network(x, training), which computes the logits from self.variables. It is called once for training and once for
+    evaluation. to_own(parameters) turns canonical arrays into TensorFlow's; canonical(values) turns them back.
     """
 
     def __init__(self, setup, shape, dtype, shapes, optimizer):
-        """shape, dtype: of the inputs; shapes: name -> shape of the variables, in their order."""
+        """shape, dtype: of the inputs. shapes: name -> shape of the variables."""
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(setup.seed)
             x, y = tf.placeholder(dtype, shape), tf.placeholder(tf.int32, shape[:1])
@@ -21,17 +21,18 @@ class Trained(object):
                 name: tf.get_variable(name, shapes[name], initializer=tf.zeros_initializer()) for name in sorted(shapes)
             }
             logits = self.network(x, setup.training)
-            # A7, A19: one softmax, sparse labels
+            # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
             names = sorted(shapes)
             pairs = optimizer.compute_gradients(loss, [self.variables[name] for name in names])
-            # an embedding's gradient is sparse, and the moments that it goes into are not
+            # The gradient of an embedding is sparse, Adam's moments are dense.
             pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
             train = optimizer.apply_gradients(pairs)
-            evaluated = self.network(x, False)  # A21: a path of its own, without dropout or gradients
+            # Evaluation has no dropout, and no gradients: they cost memory and time.
+            evaluated = self.network(x, False)
             fresh = tf.variables_initializer(optimizer.variables())
             self.session = framework.session(graph)
-            # A callable knows its feeds and fetches beforehand; feed_dict looks them up in every step.
+            # A callable fixes its feeds and fetches once. feed_dict would look them up in every step.
             self.fresh = self.session.make_callable(fresh)
             self.train_step = self.session.make_callable([loss, train], [x, y])
             self.probed = self.session.make_callable([logits, loss, dict(zip(names, [g for g, _ in pairs]))], [x, y])
@@ -50,7 +51,8 @@ class Trained(object):
         return logits, float(loss), self.canonical(gradients)
 
     def step(self, x, y):
-        return self.train_step(x, y)[0]  # a session's run ends when its fetches are there
+        # A session's run returns when its results are computed.
+        return self.train_step(x, y)[0]
 
     def value(self, loss):
         return float(loss)

@@ -1,8 +1,8 @@
 """The MNIST convolution network in TensorFlow 1: variables, tf.nn operations, Adam, batches in file order, one graph.
 
-Idiomatic here: TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1). With one channel an image is the same in
-both; the dense layer's weights are permuted instead of its input. A session is fed from host memory: on a GPU every step copies its batch
-there, which other frameworks here do once.
+Idiomatic here: TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first (N, C, H, W), the layout that cuDNN computes
+in, on a GPU. With one channel an image is the same in both. For the dense layer its weights are permuted, not its input. A session takes
+its inputs from host memory: on a GPU every step copies its batch, which the other frameworks here copy once.
 """
 
 import tensorflow.compat.v1 as tf
@@ -25,7 +25,7 @@ class Training(Trained):
     def __init__(self, setup):
         self.first = channels_first()
         images = (None, 1, 28, 28) if self.first else (None, 28, 28, 1)
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         optimizer = Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8)
         super(Training, self).__init__(setup, images, tf.float32, SHAPES, optimizer)
 
@@ -34,14 +34,17 @@ class Training(Trained):
         window = [1, 1, 2, 2] if self.first else [1, 2, 2, 1]
         p = self.variables
 
-        def conv(x, name):  # A15: "VALID" is no padding
+        # Stride and padding are explicit: defaults differ among frameworks. "VALID" does not pad.
+        def conv(x, name):
             convolved = tf.nn.conv2d(x, p[name + ".w"], [1, 1, 1, 1], "VALID", data_format=order)
             return tf.nn.bias_add(convolved, p[name + ".b"], data_format=order)
 
-        def pool(x):  # A14: the stride is said; an odd last row and column are left out
+        # The pooling leaves out an odd last row and column.
+        def pool(x):
             return tf.nn.max_pool(x, window, window, "VALID", data_format=order)
 
-        x = tf.nn.relu(pool(conv(x, "conv1")))  # A11: after the pool it is the same on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = tf.nn.relu(pool(conv(x, "conv1")))
         x = tf.nn.relu(pool(conv(x, "conv2")))
         return tf.matmul(tf.reshape(x, [-1, 288]), p["dense.w"]) + p["dense.b"]
 
@@ -49,7 +52,7 @@ class Training(Trained):
         return (x if self.first else x.reshape(len(x), 28, 28, 1)), y
 
     def to_own(self, parameters):
-        """Kernels (kh, kw, in, out), dense (in, out)."""
+        """In TensorFlow's layouts: kernels (kh, kw, in, out), dense (in, out)."""
         own = dict(parameters)
         for name in ("conv1.w", "conv2.w"):
             own[name] = parameters[name].transpose(2, 3, 1, 0)
@@ -58,9 +61,9 @@ class Training(Trained):
         return own
 
     def canonical(self, values):
-        found = dict(values)
+        tensors = dict(values)
         for name in ("conv1.w", "conv2.w"):
-            found[name] = values[name].transpose(3, 2, 0, 1)
+            tensors[name] = values[name].transpose(3, 2, 0, 1)
         w = values["dense.w"].T
-        found["dense.w"] = w if self.first else w.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
-        return found
+        tensors["dense.w"] = w if self.first else w.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
+        return tensors

@@ -1,8 +1,8 @@
 """The IMDB network in TensorFlow 1: an embedding, a GRU in a tf.while_loop, one dense layer, Adam.
 
-Idiomatic here: on a GPU the raw operation CudnnRNN is the fused kernel (C1), under TensorFlow 1's own contrib.cudnn_rnn. On a CPU it is a
-loop in the graph, as dynamic_rnn makes one, with the input's product taken for all positions before it. The cell is written out,
-since GRUCell applies the reset gate before the recurrent product and TensorFlow 2 has no rnn_cell any more.
+Idiomatic here: on a GPU the raw operation CudnnRNN is the fused kernel, which TensorFlow 1's contrib.cudnn_rnn calls. On a CPU the GRU is
+a loop in the graph, like that of dynamic_rnn; the input's product is taken for all positions before the loop. The cell is written
+out: GRUCell applies the reset gate before the product, and TensorFlow 2 has no rnn_cell any more.
 """
 
 import tensorflow.compat.v1 as tf
@@ -24,18 +24,19 @@ SHAPES = {
 
 class Training(Trained):
     def __init__(self, setup):
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         optimizer = Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8)
         super(Training, self).__init__(setup, (64, 150), tf.int32, SHAPES, optimizer)
 
     def network(self, x, training):
         p = self.variables
-        embedded = tf.nn.embedding_lookup(p["embedding"], tf.transpose(x))  # (150, 64, 125): time first
+        # (150, 64, 125): time first.
+        embedded = tf.nn.embedding_lookup(p["embedding"], tf.transpose(x))
         last = self.fused(embedded) if on_gpu() else self.loop(embedded)
         return tf.matmul(last, p["dense.w"], transpose_b=True) + p["dense.b"]
 
     def loop(self, x):
-        """(150, 64, 125) -> the state at position 150 (C5), from zero (C6)."""
+        """(150, 64, 125) -> the output of the last position."""
         p = self.variables
         projected = tf.reshape(tf.matmul(tf.reshape(x, [-1, 125]), p["gru.w"], transpose_b=True), [150, -1, 300])
         projected = tf.TensorArray(tf.float32, 150).unstack(projected + p["gru.b"])
@@ -44,14 +45,16 @@ class Training(Trained):
             xr, xz, xn = tf.split(projected.read(position), 3, axis=1)
             hr, hz, hn = tf.split(tf.matmul(h, p["gru.u"], transpose_b=True) + p["gru.c"], 3, axis=1)
             r, z = tf.sigmoid(xr + hr), tf.sigmoid(xz + hz)
-            n = tf.tanh(xn + r * hn)  # C8: the reset gate after the product, as cuDNN has it
+            # The reset gate after the product, as in cuDNN.
+            n = tf.tanh(xn + r * hn)
             return position + 1, n + z * (h - n)
 
+        # The first state is zero and not trained.
         return tf.while_loop(lambda position, _: position < 150, cell, [0, tf.zeros([64, 100])])[1]
 
     def fused(self, x):
-        """The same by cuDNN, whose parameters are one vector: both products' weights, then both biases, gates r, z, n."""
-        # its gradient is registered by this module, which neither version imports by itself
+        """The same by cuDNN. Its parameters are one vector: the weights of both products, then both biases, gates r, z, n."""
+        # This module registers the gradient of CudnnRNN. Neither version of TensorFlow imports it by itself.
         from tensorflow.python.ops import cudnn_rnn_grad  # noqa: F401
 
         packed = tf.concat([tf.reshape(self.variables["gru." + name], [-1]) for name in "wubc"], axis=0)

@@ -1,7 +1,7 @@
 """The MNIST perceptron in TensorFlow 1: variables, tf.matmul, Adam, the whole set as one batch, one graph.
 
-Idiomatic here: the graph is built once and finalised (B8). A session is fed from host memory: on a GPU every step copies its batch there,
-which other frameworks here do once.
+Idiomatic here: the graph is built once and finalised. A session takes its inputs from host memory: on a GPU every step copies its batch,
+which the other frameworks here copy once.
 """
 
 import tensorflow.compat.v1 as tf
@@ -14,7 +14,7 @@ SHAPES = {"dense1.w": (784, 32), "dense1.b": (32,), "dense2.w": (32, 10), "dense
 
 class Training(Trained):
     def __init__(self, setup):
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         optimizer = Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8)
         super(Training, self).__init__(setup, (None, 784), tf.float32, SHAPES, optimizer)
 

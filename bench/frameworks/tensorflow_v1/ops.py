@@ -1,9 +1,9 @@
-"""Single operations in TensorFlow 1: a graph for each point, its inputs as variables, run by a session.
+"""Single operations in TensorFlow 1: for each point a graph, whose inputs are variables, run by a session.
 
-Idiomatic here: a callable made once knows what it runs; what it runs are operations (tensor.op) and no tensors, so that no result is copied
-back; tf.gradients gives the gradients; the fused recurrent layers are cuDNN's on a GPU, on a CPU BlockLSTM and, since there is no such
-kernel of the GRU with the reset gate after the product, a tf.while_loop; optimisers are tf.train's. Inputs and each output's own gradient
-are variables: nothing of the graph is constant, so Grappler has nothing to fold, and what a callable names is never pruned.
+Idiomatic here: a callable fixes once what it runs. It runs operations (tensor.op) and fetches no tensors, so no result is copied back.
+tf.gradients gives the gradients. The fused recurrent layers are cuDNN's on a GPU. On a CPU the LSTM is BlockLSTM; the GRU is a
+tf.while_loop, since no kernel has the reset gate after the product. The optimisers are tf.train's. The inputs and the output's gradient
+are variables: Grappler has no constant to fold, and what a callable names is never removed.
 """
 
 import functools
@@ -13,13 +13,14 @@ import tensorflow.compat.v1 as tf
 
 from bench.errors import Unsupported
 from bench.frameworks.tensorflow_v1 import framework
-from bench.frameworks.tensorflow_v1.gru_imdb import Adam
+from bench.frameworks.tensorflow_v1._adam import Adam
 from bench.workloads import ops
 
 DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16}
 
 IMAGES = ("conv1d", "conv2d", "conv2d_transposed")
-TURNED = ("dense", "dense_x5", "lstm_cell", "gru_cell", "gru")  # weights lie (in, out) in TensorFlow
+# Operations whose weights are (in, out) in TensorFlow.
+TURNED = ("dense", "dense_x5", "lstm_cell", "gru_cell", "gru")
 
 
 def dense(x, *parameters):
@@ -41,13 +42,14 @@ def conv2d(x, w, b):
 
 def conv2d_transposed(x, w, b):
     first = framework.channels_first()
-    shape = [2 * side if at in ((2, 3) if first else (1, 2)) else side for at, side in enumerate(x.shape.as_list())]
+    spatial = (2, 3) if first else (1, 2)
+    shape = [2 * side if axis in spatial else side for axis, side in enumerate(x.shape.as_list())]
     strides, data_format = ([1, 1, 2, 2], "NCHW") if first else ([1, 2, 2, 1], "NHWC")
     return tf.nn.bias_add(tf.nn.conv2d_transpose(x, w, shape, strides, "VALID", data_format), b, data_format)
 
 
 def block_lstm(x, w, b):
-    """TensorFlow's kernel of the whole loop. w is of input and state; its gates are i, g, f, o."""
+    """TensorFlow's kernel of the whole loop. w has the weights of input and state; its gates are i, g, f, o."""
     batch, units = x.shape.as_list()[1], w.shape.as_list()[1] // 4
     start, peephole = tf.zeros((batch, units), x.dtype), tf.zeros((units,), x.dtype)
     steps = tf.constant(x.shape.as_list()[0], tf.int64)
@@ -59,7 +61,7 @@ def block_lstm(x, w, b):
 
 
 def cudnn(mode, x, packed):
-    # its gradient is registered by this module, which neither version imports by itself
+    # This module registers the gradient of CudnnRNN. Neither version of TensorFlow imports it by itself.
     from tensorflow.python.ops import cudnn_rnn_grad  # noqa: F401
 
     _, batch, units = x.shape.as_list()
@@ -83,15 +85,15 @@ def gru_step(h, of_input, of_state):
 
 
 def gru_loop(x, w, u, b, c):
-    """The input's product taken for all positions before the loop."""
+    """The input's product is taken for all positions before the loop."""
     batch, steps, units = x.shape.as_list()
     products = tf.reshape(tf.matmul(tf.reshape(x, (-1, units)), w), (batch, steps, 3 * units)) + b
     products = tf.TensorArray(x.dtype, steps).unstack(tf.transpose(products, (1, 0, 2)))
 
-    def step(at, h):
-        return at + 1, gru_step(h, products.read(at), tf.matmul(h, u) + c)
+    def step(position, h):
+        return position + 1, gru_step(h, products.read(position), tf.matmul(h, u) + c)
 
-    return tf.while_loop(lambda at, _: at < steps, step, [0, tf.zeros((batch, units), x.dtype)])[1]
+    return tf.while_loop(lambda position, _: position < steps, step, [0, tf.zeros((batch, units), x.dtype)])[1]
 
 
 def gru_cell(x, w, u, b, c):
@@ -126,7 +128,7 @@ FUNCTIONS = {
     "gru_cell": gru_cell,
 }
 
-# By the type of the parameter, in which the constants are given: a Python number would become a float32 first.
+# The constants have the type of the parameter. A Python number would become a float32 first.
 OPTIMIZERS = {
     "sgd": lambda dtype: tf.train.GradientDescentOptimizer(tf.constant(ops.RATE, dtype)),
     "momentum": lambda dtype: tf.train.MomentumOptimizer(
@@ -140,44 +142,45 @@ class Operators(object):
     def __init__(self, setup):
         self.setup = setup
         if setup.precision not in DTYPES:
-            raise Unsupported("TensorFlow can store %s, and has no kernel that multiplies it" % setup.precision)
+            raise Unsupported("TensorFlow can store %s, but has no kernel that multiplies it" % setup.precision)
         self.dtype = DTYPES[setup.precision]
-        self.session = None  # of the newest graph
+        # The session of the newest graph.
+        self.session = None
 
     def runs(self, operation, direction, buffers):
-        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        """For each of `buffers` (input name -> float64 array) a callable without arguments. Raises Unsupported."""
         if direction == ops.COPY:
             return self._copies(operation, [buffer["x"].astype("float32") for buffer in buffers])
         if operation == "lstm" and not framework.on_gpu() and self.dtype not in (tf.float32, tf.float16):
             raise Unsupported("BlockLSTM, TensorFlow's fused kernel on a CPU, has no %s" % self.setup.precision)
         if operation == "adam" and self.dtype != tf.float32:
-            raise Unsupported("tf.train.AdamOptimizer keeps the powers of its betas in fp32, whatever the parameter is")
+            raise Unsupported("tf.train.AdamOptimizer keeps the powers of its betas in fp32 at every precision")
         if operation in IMAGES and direction == ops.GRADIENT and self.dtype == tf.bfloat16 and not framework.on_gpu():
-            raise Unsupported(
-                "TensorFlow sums a bias' gradient in bfloat16 on a CPU, where 256 + 1 is 256: it is wrong"
-            )
+            raise Unsupported("TensorFlow sums a bias' gradient in bfloat16 on a CPU; 256 + 1 is 256 there")
         if self.session is not None:
-            self.session.close()  # its variables go with it
-        given = [p if direction == ops.STEP else self._own(operation, p) for p in buffers]
+            # Its variables are freed with it.
+            self.session.close()
+        inputs = [p if direction == ops.STEP else self._own(operation, p) for p in buffers]
         with tf.Graph().as_default() as graph:
-            variables = [[tf.get_variable("%s_%d" % (name, at), value.shape, self.dtype) for name, value in p.items()]
-                         for at, p in enumerate(given)]  # fmt: skip
-            # rounded by TensorFlow itself: NumPy has no bfloat16
             source = tf.placeholder(tf.float64)
-            loads = [
-                [tf.assign(v, tf.cast(tf.reshape(source, v.shape), self.dtype)).op for v in each] for each in variables
-            ]
-            steps, results = zip(*[self._computed(operation, direction, each) for each in variables])
+            variables, loads = [], []
+            for index, p in enumerate(inputs):
+                own = [tf.get_variable("%s_%d" % (name, index), value.shape, self.dtype) for name, value in p.items()]
+                variables.append(own)
+                # TensorFlow rounds: NumPy has no bfloat16.
+                loads.append([tf.assign(v, tf.cast(tf.reshape(source, v.shape), self.dtype)).op for v in own])
+            steps, results = zip(*[self._computed(operation, direction, own) for own in variables])
             others = tf.variables_initializer([v for v in tf.global_variables() if v not in sum(variables, [])])
-            self.read = [[tf.cast(value, tf.float64) for value in each] for each in results]
+            self.read = [[tf.cast(tensor, tf.float64) for tensor in tensors] for tensors in results]
             self.session = framework.session(graph)
-        runs = [functools.partial(self._run, self.session.make_callable(step), at) for at, step in enumerate(steps)]
+        calls = [self.session.make_callable(step) for step in steps]
+        runs = [functools.partial(self._run, call, index) for index, call in enumerate(calls)]
 
         def start():
             self.session.run(others)
-            for p, each in zip(given, loads):
-                for value, load in zip(p.values(), each):
-                    self.session.run(load, {source: value})
+            for p, assignments in zip(inputs, loads):
+                for value, assignment in zip(p.values(), assignments):
+                    self.session.run(assignment, {source: value})
 
         self._try(start)
         self._try(runs[0])
@@ -192,12 +195,13 @@ class Operators(object):
             return self._canonical(operation, values[1:])
         return [self._first(values[0]) if operation in IMAGES else values[0]]
 
-    def _run(self, call, at):
+    def _run(self, call, index):
+        """The results stay in the session: values() reads them by the index."""
         call()
-        return at  # results stay in the session: values() reads them
+        return index
 
     def _computed(self, operation, direction, variables):
-        """(what a callable runs: operations, what is then to be read: tensors)."""
+        """(the operations that a callable runs, the tensors that values() reads)."""
         if direction == ops.STEP:
             w, g = variables
             return [OPTIMIZERS[operation](self.dtype).apply_gradients([(tf.identity(g), w)])], [w]
@@ -215,7 +219,7 @@ class Operators(object):
         return {"lstm": block_lstm, "gru": gru_loop}.get(operation) or FUNCTIONS[operation]
 
     def _try(self, run):
-        """A kernel that is missing at this precision shows when it is first run."""
+        """Run it once: TensorFlow raises an error if it has no kernel at this precision."""
         try:
             run()
         except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
@@ -224,12 +228,14 @@ class Operators(object):
             raise Unsupported("TensorFlow at %s: %s" % (self.setup.precision, str(error).strip().splitlines()[0][:200]))
 
     def _own(self, operation, p):
-        """The inputs in TensorFlow's layouts: weights (in, out), images N..C, kernels (..., in, out), the fused layers' in one."""
+        """The inputs in TensorFlow's layouts: weights (in, out), images N..C, kernels (..., in, out), a fused layer's as one array."""
         if operation in IMAGES:
-            w = np.moveaxis(p["w"], (0, 1), (-1, -2))  # of a transposed one the two channels are named the other way
+            # A transposed convolution has its two channel axes the other way round, in TensorFlow too.
+            w = np.moveaxis(p["w"], (0, 1), (-1, -2))
             return dict(p, x=self._last(p["x"]), w=w)
         if operation in ("lstm", "gru") and framework.on_gpu():
-            packed = np.concatenate([p[name].ravel() for name in "wubc"])  # cuDNN's order, and its gates
+            # The parameters and the gates are in cuDNN's order.
+            packed = np.concatenate([p[name].ravel() for name in "wubc"])
             return {"x": p["x"].transpose(1, 0, 2), "packed": packed}
         if operation == "lstm":
             w = np.concatenate([p["w"].T, p["u"].T])
@@ -239,7 +245,7 @@ class Operators(object):
         return p
 
     def _canonical(self, operation, values):
-        """Gradients by TensorFlow's inputs -> by the specification's, in its order."""
+        """Gradients of TensorFlow's inputs as those of the specification's inputs, in its order."""
         if operation in IMAGES:
             x, w, b = values
             return [self._first(x), np.moveaxis(w, (-1, -2), (0, 1)), b]
@@ -268,20 +274,20 @@ class Operators(object):
         if self.setup.device == "cpu":
             raise Unsupported("the host's memory is the device's: there is nothing to copy")
         if operation.endswith("_pinned"):
-            raise Unsupported("TensorFlow stages copies in pinned memory of its own and offers no choice")
+            raise Unsupported("TensorFlow copies through pinned memory of its own; this cannot be chosen")
         with tf.Graph().as_default() as graph, tf.device("/GPU:0"):
             fed = tf.placeholder(tf.float32, arrays[0].shape)
-            there = tf.get_variable("there", arrays[0].shape, tf.float32, tf.zeros_initializer())
-            fresh, arrived = tf.global_variables_initializer(), tf.identity(fed)
+            source = tf.get_variable("source", arrays[0].shape, tf.float32, tf.zeros_initializer())
+            fresh, copied = tf.global_variables_initializer(), tf.identity(fed)
             session = framework.session(graph)
         session.run(fresh)
         if operation == "h2d":
-            run = session.make_callable([arrived.op], [fed])
+            run = session.make_callable([copied.op], [fed])
             return [functools.partial(run, array) for array in arrays]
-        return [session.make_callable(there)] * len(arrays)
+        return [session.make_callable(source)] * len(arrays)
 
 
 def swap_gates(w):
-    """Exchange the gates f and g, stacked along the last axis: canonical i, f, g, o <-> BlockLSTM's i, g, f, o."""
+    """Exchange the gates f and g along the last axis: canonical order i, f, g, o; BlockLSTM's order i, g, f, o."""
     i, f, g, o = np.split(w, 4, axis=-1)
     return np.concatenate([i, g, f, o], axis=-1)

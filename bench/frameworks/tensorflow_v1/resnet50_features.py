@@ -1,7 +1,7 @@
 """ResNet-50's features in TensorFlow 1: variables, tf.nn operations, one graph for batches of any size.
 
-Idiomatic here: the graph is built once and finalised (B8); the normalisation is the fused operation (TensorFlow's performance guide), and
-without an optimiser there are no gradients (A21). TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1).
+Idiomatic here: the graph is built once and finalised. The normalisation is the fused operation (TensorFlow's performance guide).
+TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
 import numpy as np
@@ -22,12 +22,12 @@ class Inference(object):
             }
             features = self.network(x)
             self.session = framework.session(graph)
-            # A callable knows its feeds and fetches beforehand; feed_dict looks them up for every batch.
+            # A callable fixes its feeds and fetches once. feed_dict would look them up for every batch.
             self.features = self.session.make_callable(features, [x])
 
     def network(self, x):
         x = tf.nn.relu(self.normalised(x, "conv1", "bn1", 2, 3))
-        # After a ReLU nothing is below zero, so zeros at the border win over nothing.
+        # ReLU leaves nothing below zero: zeros at the border do not change the maximum.
         window, strides = ([1, 1, n, n] if self.first else [1, n, n, 1] for n in (3, 2))
         x = tf.nn.max_pool(tf.pad(x, self.padding(1)), window, strides, "VALID", data_format=self.order)
         for name, _, stride, shortcut in blocks():
@@ -49,31 +49,33 @@ class Inference(object):
         scale, offset, mean, variance = (
             self.variables["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")
         )
+        # Evaluation uses the running statistics.
         return tf.nn.fused_batch_norm(
             x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False
         )[0]
 
     def padding(self, size):
-        """Said in numbers (A15): with stride 2 "SAME" pads one row less before than after, or none."""
+        """Padding is explicit: with stride 2 "SAME" pads one row less before than after, or none."""
         image, none = [[size, size]] * 2, [[0, 0]]
         return none * 2 + image if self.first else none + image + none
 
     def load(self, parameters):
-        """All variables in one run: load() of each would have the graph optimised 265 times."""
+        """All variables in one run: loading them one by one would optimise the graph 265 times."""
         initializers = {name: self.variables[name].initializer for name in parameters}
         values = {initializers[name].inputs[1]: to_own(value) for name, value in parameters.items()}
         self.session.run(list(initializers.values()), values)
 
     def inputs(self, x):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return x if self.first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
     def predict(self, x):
-        return self.features(x)  # a session's run ends when its fetches are there
+        # No gradients in evaluation: they cost memory and time. This graph has none.
+        return self.features(x)
 
 
 def to_own(value):
-    """A canonical parameter -> TensorFlow's: kernels (kh, kw, in, out)."""
+    """A canonical parameter in TensorFlow's layout: kernels (kh, kw, in, out)."""
     return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
 
 
