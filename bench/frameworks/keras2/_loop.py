@@ -1,16 +1,16 @@
-"""What both workloads do with a Keras 2 model: compile, load, step, read."""
+"""The training loop of a Keras 2 model: compile, load, read, step, probe, predict."""
 
 import numpy as np
 from keras import backend as K
 
 
 def cross_entropy(labels, logits):
-    """A7, A19: one softmax, sparse labels."""
+    """The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays."""
     return K.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 class Trained(object):
-    """A subclass gives to_own(parameters), a list in the order of the model's weights, and canonical(values)."""
+    """A subclass gives to_own(parameters), a list in the order of the model's weights, and canonical(values), its inverse."""
 
     def __init__(self, setup, model, optimizer):
         np.random.seed(setup.seed)
@@ -19,12 +19,12 @@ class Trained(object):
         self._gradients = None
 
     def compile(self):
-        """Keras makes its training function here: in Theano a C++ program, and so a phase of its own."""
+        """Keras makes its training function. Theano compiles it as a C++ program, which takes long: it is a phase of its own."""
         self.model._make_train_function()
 
     def load(self, parameters):
         self.model.set_weights(self.to_own(parameters))
-        # the optimiser has no state before the training function is made; train_on_batch makes it where compile() did not
+        # The optimiser has no state before compile() or the first train_on_batch makes the training function.
         K.batch_set_value([(state, np.zeros_like(K.get_value(state))) for state in self.optimizer.weights])
 
     def read(self):
@@ -58,14 +58,14 @@ def gradient_function(model):
     function = K.function(inputs, [loss] + K.gradients(loss, model.trainable_weights))
 
     def compute(x, y):
-        found = function([x, y[:, None], np.ones(len(x), "float32")])
-        return float(found[0]), found[1:]
+        results = function([x, y[:, None], np.ones(len(x), "float32")])
+        return float(results[0]), results[1:]
 
     return compute
 
 
 def _cntk_gradients(model):
-    """Keras gives CNTK's gradients to its learner only; the function under the model tells them."""
+    """Keras gives CNTK's gradients to the learner only. The CNTK function of the model returns them."""
     import cntk
 
     logits, (x_,) = model.outputs[0], model.inputs
@@ -75,7 +75,7 @@ def _cntk_gradients(model):
     def compute(x, y):
         weights = model.trainable_weights
         gradients, losses = loss.grad({x_: x.astype("float32"), labels: y.astype("float32")}, weights, [loss.output])
-        # of the sum of the losses
+        # CNTK's gradients are of the sum of the losses; the specification's are of their mean.
         dense = [np.asarray(gradients[weight]) / len(x) for weight in weights]
         return float(np.mean(losses)), dense
 

@@ -1,7 +1,7 @@
 """The CIFAR-10 network in Keras 2: a Sequential of layers, compile, train_on_batch; the same file on Theano and CNTK.
 
-Idiomatic here: images stay N, C, H, W, the order of both backends (A1), which Keras must be told; the loss is made from logits, where the
-softmax layer that people put last would cost precision (A7).
+Idiomatic here: data_format tells every layer that images are N, C, H, W, the order of both backends. The loss takes logits: the softmax
+layer that people put last would cost precision.
 """
 
 from keras import backend, layers, models, optimizers
@@ -14,12 +14,15 @@ NAMES = [layer + end for layer in ("conv1", "conv2", "conv3", "conv4", "dense1",
 def network(dropout):
     model = models.Sequential()
 
-    def conv(filters, **first):  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
+    # Channels first, the layout that cuDNN computes in.
+    # Stride and padding are explicit: defaults differ among frameworks. "same" pads a 3 x 3 kernel of stride 1 by 1.
+    def conv(filters, **first):
         model.add(layers.Conv2D(filters, 3, padding="same", data_format="channels_first", **first))
 
-    def pool():  # A11: ReLU after the pool is the same function on a quarter of the data
+    def pool():
         model.add(layers.MaxPooling2D(2, strides=2, data_format="channels_first"))
 
+    # Dropout only in training.
     def relu(rate=0.0):
         model.add(layers.Activation("relu"))
         if rate and dropout:
@@ -28,6 +31,7 @@ def network(dropout):
     conv(50, input_shape=(3, 32, 32))
     relu()
     conv(50)
+    # ReLU after the pooling: the same values, a quarter of the work.
     pool()
     relu(0.25)
     conv(100)
@@ -35,7 +39,8 @@ def network(dropout):
     conv(100)
     pool()
     relu(0.25)
-    model.add(layers.Reshape((6400,)))  # keeps the order in memory: C, H, W
+    # Flattened in C, H, W order.
+    model.add(layers.Reshape((6400,)))
     model.add(layers.Dense(512))
     relu(0.5)
     model.add(layers.Dense(10))
@@ -44,7 +49,8 @@ def network(dropout):
 
 class Training(Trained):
     def __init__(self, setup):
-        # A10: v <- 0.9 v - lr g, w <- w + v: the specification's momentum, with v scaled by the constant rate.
+        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
         super(Training, self).__init__(setup, network(setup.training), optimizers.SGD(lr=0.01, momentum=0.9))
 
     def to_own(self, parameters):
@@ -56,10 +62,7 @@ class Training(Trained):
 
 
 def turn(value, order):
-    """A parameter between the specification's layout and Keras'.
-
-    Theano convolves, where others correlate: its kernels are turned by 180 degrees.
-    """
+    """A parameter between the specification's layout and Keras'. Theano convolves (others correlate): its kernels are flipped."""
     if value.ndim != 4:
         return value.T
     value = value.transpose(order)

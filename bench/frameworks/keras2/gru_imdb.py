@@ -1,7 +1,8 @@
 """The IMDB network in Keras 2: Embedding, GRU, Dense, Adam; the same file on Theano and CNTK.
 
-Idiomatic here: reset_after gives GRU cuDNN's convention (C8) with both biases in one (2, 300) array, gates z, r, n. Implementation 2
-takes the products of the three gates in one, which Theano gains by; in CNTK the slices that part them again cost more than that saves.
+Idiomatic here: with reset_after the reset gate comes after the recurrent product, as in cuDNN. Both biases lie in one (2, 300) array, with
+gates z, r, n. The layer is a loop in the graph, not cuDNN's fused GRU. Implementation 2 takes the products of the three gates as one, which
+is faster in Theano; in CNTK the slices of that product cost more than it saves.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ def network():
     return models.Sequential(
         [
             layers.Embedding(30000, 125, input_length=150),
-            # C6: it starts from zero; C5: it returns the last state
+            # The first state is zero and not trained. The output of the last position.
             layers.GRU(100, recurrent_activation="sigmoid", reset_after=True, implementation=implementation),
             layers.Dense(2),
         ]
@@ -31,7 +32,7 @@ def swap_gates(w):
 
 class Training(Trained):
     def __init__(self, setup):
-        # C9: every constant set; Keras' epsilon would be 1e-7
+        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon is 1e-7.
         adam = ExactAdam(lr=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
         super(Training, self).__init__(setup, network(), adam)
 

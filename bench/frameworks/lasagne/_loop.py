@@ -1,4 +1,4 @@
-"""What both workloads do with a stack of Lasagne's layers: make expressions, compile them, run them."""
+"""The training loop of a stack of Lasagne's layers: make expressions, compile them, run them."""
 
 import lasagne
 import numpy as np
@@ -10,21 +10,24 @@ class Trained(object):
     """A subclass gives updates(gradients, parameters) -> dict, to_own(parameters) and canonical(values)."""
 
     def __init__(self, setup, x, last, parameters):
-        """x: the input's variable; last: the layer of logits; parameters: shared variables, in the order of to_own."""
+        """x: the input's variable. last: the layer of logits. parameters: shared variables, in the order of to_own."""
         lasagne.random.set_rng(np.random.RandomState(setup.seed))
         self.parameters = parameters
         y = T.ivector("y")
-        logits = lasagne.layers.get_output(last, deterministic=not setup.training)  # A5
-        # A7: Theano's optimiser turns this pair into one stable operation and its gradient; A19: sparse labels
+        # Dropout only in training.
+        logits = lasagne.layers.get_output(last, deterministic=not setup.training)
+        # There is exactly one softmax: Theano's optimiser turns this pair into one stable operation with its gradient.
+        # Labels as class numbers: no one-hot arrays.
         loss = T.nnet.categorical_crossentropy(T.nnet.softmax(logits), y).mean()
         gradients = T.grad(loss, self.parameters)
         self.expressions = (x, y, logits, loss, gradients)
-        self.evaluated = lasagne.layers.get_output(last, deterministic=True)  # A21: no dropout, no gradients
+        # No gradients in evaluation: they cost memory and time. No dropout either.
+        self.evaluated = lasagne.layers.get_output(last, deterministic=True)
         self.state, self.train_step = [], None
         self._probe = self._predict = None
 
     def compile(self):
-        """The training step as one C++ program: its own phase of a cell, for it takes up to a minute."""
+        """The training step as one C++ program, compiled, as people run it for speed. It takes up to a minute: a phase of its own."""
         if self.train_step is None:
             x, y, _, loss, gradients = self.expressions
             updates = self.updates(gradients, self.parameters)
@@ -47,8 +50,8 @@ class Trained(object):
         if self._probe is None:
             x_, y_, logits, loss, gradients = self.expressions
             self._probe = theano.function([x_, y_], [logits, loss] + gradients)
-        found = self._probe(x, y)
-        return found[0], float(found[1]), self.canonical(found[2:])
+        results = self._probe(x, y)
+        return results[0], float(results[1]), self.canonical(results[2:])
 
     def step(self, x, y):
         if self.train_step is None:

@@ -1,7 +1,7 @@
 """The CIFAR-10 network in Lasagne: a stack of layers, from which Theano makes one compiled function.
 
-Idiomatic here: the layers only describe; get_output makes an expression of them, theano.function compiles step and update in one
-(B8). Theano's own convolution turns kernels round (it convolves, others correlate): it is told not to.
+Idiomatic here: layers only describe the network. get_output makes an expression of them, and theano.function compiles step and update
+together. Theano's convolution flips its kernels (it convolves; others correlate): filter_flip=False stops that.
 """
 
 import theano.tensor as T
@@ -19,12 +19,12 @@ def turned(name, value):
 
 
 def correlate(x, w, subsample, image_shape, filter_shape, border_mode):
-    """What Conv2DLayer is to call: padded by 1 in the operation itself, kernels not turned."""
+    """The operation that Conv2DLayer calls: padded by 1 in the operation itself, kernels not flipped."""
     return T.nnet.conv2d(x, w, image_shape, filter_shape, border_mode=(1, 1), subsample=subsample, filter_flip=False)
 
 
 class Padded(layers.Conv2DLayer):
-    """Conv2DLayer leaves padding to a copy of its input; Theano's convolution can do it itself."""
+    """Conv2DLayer pads a copy of its input. Theano's convolution can pad by itself."""
 
     def __init__(self, incoming, filters):
         super(Padded, self).__init__(incoming, filters, 3, nonlinearity=identity, convolution=correlate)
@@ -41,17 +41,20 @@ class Training(Trained):
     def __init__(self, setup):
         x = T.tensor4("x")
         net = relu(Padded(layers.InputLayer((64, 3, 32, 32), x), 50))
-        net = relu(layers.MaxPool2DLayer(Padded(net, 50), 2))  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        net = relu(layers.MaxPool2DLayer(Padded(net, 50), 2))
         net = layers.DropoutLayer(net, 0.25)
         net = relu(Padded(net, 100))
         net = relu(layers.MaxPool2DLayer(Padded(net, 100), 2))
         net = layers.DropoutLayer(net, 0.25)
-        net = layers.DropoutLayer(layers.DenseLayer(net, 512, nonlinearity=rectify), 0.5)  # flattens, in C, H, W order
+        # DenseLayer flattens its input, in C, H, W order.
+        net = layers.DropoutLayer(layers.DenseLayer(net, 512, nonlinearity=rectify), 0.5)
         net = layers.DenseLayer(net, 10, nonlinearity=identity)
         super(Training, self).__init__(setup, x, net, layers.get_all_params(net, trainable=True))
 
     def updates(self, gradients, parameters):
-        # A10: v <- 0.9 v - lr g, w <- w + v: the specification's momentum, with v scaled by the constant rate.
+        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
         return updates.momentum(gradients, parameters, 0.01, 0.9)
 
     def to_own(self, parameters):

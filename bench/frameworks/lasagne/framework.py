@@ -1,4 +1,4 @@
-"""Lasagne: Theano's switches, and the module that Lasagne 0.1 misses in Theano 1."""
+"""Lasagne: Theano's switches, and a module that Lasagne 0.1 needs and Theano 1 does not have."""
 
 import sys
 import types
@@ -16,7 +16,7 @@ is_out_of_memory = shared.is_out_of_memory
 
 def configure(setup):
     shared.configure(setup)
-    # Theano renamed `downsample` to `pool` after Lasagne 0.1, the newest that was ever released: give it the old name.
+    # Theano renamed `downsample` to `pool` after Lasagne 0.1, the last release. Lasagne imports the old name.
     from theano.tensor.signal import pool
 
     def max_pool_2d(input, ds, st=None, padding=(0, 0), ignore_border=True, mode="max"):

@@ -1,7 +1,8 @@
 """The IMDB network in Lasagne: EmbeddingLayer, GRULayer, DenseLayer, Adam.
 
-Idiomatic here: GRULayer takes the input's product for all positions before its scan, and returns the last state only. Its gates take
-what they forget where others take what they keep: h = (1 - u) h + u n, so u = 1 - z, and the gate's weights change sign.
+Idiomatic here: GRULayer takes the product with the input for all positions before its scan, and returns all states. It is not cuDNN's
+fused GRU. Its update gate says how much to forget, others' says how much to keep: h = (1 - u) h + u n, so u = 1 - z, and the gate's weights
+change sign.
 """
 
 import numpy as np
@@ -23,27 +24,29 @@ class Training(Trained):
     def __init__(self, setup):
         x = T.imatrix("x")
         words = layers.EmbeddingLayer(layers.InputLayer((64, 150), x), 30000, 125)
-        # C5: the state at position 150; C6: it starts from zero, and that is not trained
+        # The first state is zero and not trained.
         gru = layers.GRULayer(words, 100, learn_init=False)
+        # The output of the last position.
         dense = layers.DenseLayer(layers.SliceLayer(gru, -1, axis=1), 2, nonlinearity=identity)
-        # r, z, n of the input's weights, of the state's, of the biases
+        # Gates r, z, n of the input's weights, of the state's weights, of the biases.
         own = [getattr(gru, name % gate) for name in ("W_in_to_%s", "W_hid_to_%s", "b_%s") for gate in GATES]
         super(Training, self).__init__(setup, x, dense, own + [words.W, dense.W, dense.b])
 
     def updates(self, gradients, parameters):
-        """Adam in the form of the paper's algorithm 1: Lasagne's own adds epsilon to the uncorrected root (C9: every constant set)."""
+        """Adam as in the paper's algorithm 1: Lasagne's own adds epsilon to the uncorrected root."""
+        # Adam's constants are explicit: defaults differ among frameworks.
         t = theano.shared(np.float32(0))
         step = t + np.float32(1)
-        # 1 - beta^t, without the cancellation that costs float32 four digits in the first steps
+        # 1 - beta^t by expm1: the plain difference would cost float32 four digits in the first steps.
         correct1, correct2 = (-T.expm1(step * np.float32(np.log(beta))) for beta in (0.9, 0.999))
-        found = {t: step}
+        new = {t: step}
         for parameter, gradient in zip(parameters, gradients):
             m, v = (theano.shared(np.zeros_like(parameter.get_value())) for _ in range(2))
-            found[m] = np.float32(0.9) * m + np.float32(0.1) * gradient
-            found[v] = np.float32(0.999) * v + np.float32(0.001) * T.sqr(gradient)
-            root = T.sqrt(found[v] / correct2) + np.float32(1e-8)
-            found[parameter] = parameter - np.float32(0.001) * (found[m] / correct1) / root
-        return found
+            new[m] = np.float32(0.9) * m + np.float32(0.1) * gradient
+            new[v] = np.float32(0.999) * v + np.float32(0.001) * T.sqr(gradient)
+            root = T.sqrt(new[v] / correct2) + np.float32(1e-8)
+            new[parameter] = parameter - np.float32(0.001) * (new[m] / correct1) / root
+        return new
 
     def to_own(self, parameters):
         parts = [gate for name in ("gru.w", "gru.u", "gru.b") for gate in np.split(parameters[name], 3)]

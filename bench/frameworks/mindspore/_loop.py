@@ -1,4 +1,4 @@
-"""What both workloads do with a MindSpore Cell: gradients by function, one compiled step."""
+"""The training loop of a MindSpore Cell: gradients of a function, one compiled step."""
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, mint, nn
@@ -7,10 +7,10 @@ from bench.frameworks.mindspore.framework import compiled
 
 
 def cross_entropy(logits, labels):
-    """(N, C), (N,) -> the mean. A7, A19.
+    """(N, C), (N,) -> the mean cross-entropy. The loss takes logits: there is exactly one softmax. Labels are class numbers.
 
-    Written out, in float64, which costs nothing on a few numbers: mint.nn.functional.cross_entropy goes by oneDNN on a CPU, whose
-    approximate exponential is off by 4e-6 (measured with 2.10.0), ten times what float32 arithmetic is.
+    It is written out, in float64, which costs nothing for so few numbers. mint.nn.functional.cross_entropy calls oneDNN on a CPU, whose
+    approximate exponential is wrong by 4e-6 (measured with 2.10.0), ten times float32's own error.
     """
     shifted = (logits - mint.max(logits, 1, True)[0]).astype(ms.float64)
     chosen = mint.gather(shifted, 1, mint.unsqueeze(labels, 1).astype(ms.int64))
@@ -18,14 +18,15 @@ def cross_entropy(logits, labels):
 
 
 class Trained:
-    """A Cell and its optimiser. NAMES of a subclass: canonical name -> MindSpore's."""
+    """A Cell and its optimiser. A subclass gives NAMES (canonical name -> MindSpore's) and new_optimizer(parameters)."""
 
     def __init__(self, setup, network):
         ms.set_seed(setup.seed)
         self.network, self.setup = network, setup
-        network.set_train(setup.training)  # A5
-        found = {parameter.name: parameter for parameter in network.trainable_params()}
-        self.parameters = {name: found[theirs] for name, theirs in self.NAMES.items()}
+        # Dropout only in training.
+        network.set_train(setup.training)
+        by_name = {parameter.name: parameter for parameter in network.trainable_params()}
+        self.parameters = {name: by_name[own] for name, own in self.NAMES.items()}
         self.optimizer = self.train_step = None
 
         def loss_of(x, y):
@@ -40,10 +41,11 @@ class Trained:
         optimizer, gradients = self.new_optimizer(list(self.parameters.values())), self.gradients
 
         def train_step(x, y):
-            (loss, _), found = gradients(x, y)
-            optimizer(found)
+            (loss, _), changes = gradients(x, y)
+            optimizer(changes)
             return loss
 
+        # Compiled, as people run it for speed.
         self.train_step = compiled(self.setup, train_step)
 
     def read(self):
@@ -64,16 +66,17 @@ class Trained:
 
     def predict(self, x):
         self.network.set_train(False)
-        logits = self.network(Tensor(x)).asnumpy()  # A21: nothing is recorded
+        # No gradients in evaluation: they cost memory and time.
+        logits = self.network(Tensor(x)).asnumpy()
         self.network.set_train(self.setup.training)
         return logits
 
 
 class Adam(nn.Cell):
-    """Adam in the form of the paper's algorithm 1 (C9: every constant set).
+    """Adam as in the paper's algorithm 1.
 
-    MindSpore's kernel adds epsilon to the uncorrected root of the second moment ("epsilon hat"), so it is given an epsilon that makes
-    the two equal.
+    MindSpore's kernel adds epsilon to the uncorrected root of the second moment ("epsilon hat"). construct() gives the kernel an epsilon
+    that makes both equal.
     """
 
     def __init__(self, parameters, rate, beta1, beta2, epsilon):

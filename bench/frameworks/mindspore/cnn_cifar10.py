@@ -1,13 +1,14 @@
 """The CIFAR-10 network in MindSpore: a Cell, value_and_grad, Momentum, the step compiled as one graph.
 
-Idiomatic here: gradients come of a function, not of a tape; the optimiser is a Cell that is called with them, inside the compiled step.
+Idiomatic here: value_and_grad differentiates a function; there is no tape. The optimiser is a Cell, which the compiled step calls with the
+gradients.
 """
 
 import os
 
-# oneDNN 3.10.1, as MindSpore 2.10.0 is built with it, computes convolutions in N, C, H, W by its reference code on CPUs with AVX-512
-# (ONEDNN_VERBOSE=1: jit_uni_ncsp:conv+ref:any): 15.6 s a step of this network, where AVX2's take 0.6 to 0.9 s (measured, two threads).
-# It is read when the first primitive is made.
+# MindSpore 2.10.0 is built with oneDNN 3.10.1. On CPUs with AVX-512 that computes convolutions in N, C, H, W with its reference code
+# (ONEDNN_VERBOSE=1: jit_uni_ncsp:conv+ref:any): a step takes 15.6 s. With AVX2's kernels it takes 0.6 to 0.9 s (measured, two threads).
+# oneDNN reads this variable when it makes its first primitive.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 from mindspore import mint, nn  # noqa: E402
@@ -17,6 +18,7 @@ from bench.frameworks.mindspore._loop import Trained  # noqa: E402
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 
+# Stride and padding are explicit: defaults differ among frameworks.
 def conv(inputs, outputs):
     return nn.Conv2d(inputs, outputs, 3, pad_mode="pad", padding=1, has_bias=True)
 
@@ -31,10 +33,12 @@ class Network(nn.Cell):
 
     def construct(self, x):
         x = self.relu(self.conv1(x))
-        x = self.dropout1(self.relu(self.pool(self.conv2(x))))  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = self.dropout1(self.relu(self.pool(self.conv2(x))))
         x = self.relu(self.conv3(x))
         x = self.dropout2(self.relu(self.pool(self.conv4(x))))
-        x = self.dropout3(self.relu(self.dense1(mint.flatten(x, 1))))  # in C, H, W order
+        # Flattened in C, H, W order.
+        x = self.dropout3(self.relu(self.dense1(mint.flatten(x, 1))))
         return self.dense2(x)
 
 
@@ -45,5 +49,5 @@ class Training(Trained):
         super().__init__(setup, Network())
 
     def new_optimizer(self, parameters):
-        # A10: MindSpore's momentum is v <- 0.9 v + g, w <- w - lr v: the specification's own form.
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
         return nn.Momentum(parameters, learning_rate=0.01, momentum=0.9)

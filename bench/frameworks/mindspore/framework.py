@@ -2,7 +2,8 @@
 
 import os
 
-os.environ.setdefault("GLOG_v", "3")  # errors only
+# MindSpore logs errors only.
+os.environ.setdefault("GLOG_v", "3")
 
 import mindspore  # noqa: E402
 
@@ -18,19 +19,20 @@ def configure(setup):
     """Graph or eager, device and threads, before the first tensor."""
     global _setup
     if setup.precision == "tf32":
-        raise Unsupported("mindspore has no switch of its own for tf32 that could be read back; ask for fp32")
+        raise Unsupported("mindspore has no switch for tf32 whose state can be read; use fp32")
     mindspore.set_context(mode=mindspore.GRAPH_MODE if setup.mode == "default" else mindspore.PYNATIVE_MODE)
     try:
         mindspore.set_device("GPU" if setup.device == "cuda" else "CPU")
     except (RuntimeError, ValueError) as error:
-        raise Unsupported("mindspore %s takes no such device: %s" % (mindspore.__version__, str(error).splitlines()[0]))
+        reason = str(error).splitlines()[0]
+        raise Unsupported("mindspore %s cannot compute on %s: %s" % (mindspore.__version__, setup.device, reason))
     mindspore.runtime.set_cpu_affinity(False)
     mindspore.set_context(runtime_num_threads=setup.threads)
     _setup = setup
 
 
 def compiled(setup, function):
-    """The function as the cell's mode runs it."""
+    """The function, compiled as a graph unless the cell's mode is pynative."""
     return mindspore.jit(function) if setup.mode == "default" else function
 
 
@@ -54,7 +56,7 @@ def settings():
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5)."""
+    """The device is synchronised before the clock is read."""
     mindspore.runtime.synchronize()
 
 

@@ -1,7 +1,7 @@
 """The IMDB network in MindSpore: Embedding, GRU, Dense, Adam, the step compiled as one graph.
 
-Idiomatic here: nn.GRU is cuDNN's kernel on a GPU (C1) and a loop in the graph on a CPU; its gates are stacked r, z, n with two biases,
-which is the specification's own form.
+Idiomatic here: nn.GRU is cuDNN's fused GRU on a GPU and a loop in the graph on a CPU. Its gates are stacked r, z, n with two biases, as in
+the specification.
 """
 
 from mindspore import nn
@@ -17,8 +17,10 @@ class Network(nn.Cell):
         self.dense = nn.Dense(100, 2)
 
     def construct(self, x):
-        _, last = self.gru(self.embedding(x))  # C6: without a given state it starts from zero
-        return self.dense(last[0])  # C5: the state after position 150, padding included
+        # The first state is zero and not trained.
+        _, last = self.gru(self.embedding(x))
+        # The output of the last position, which may be padding.
+        return self.dense(last[0])
 
 
 class Training(Trained):
@@ -36,4 +38,5 @@ class Training(Trained):
         super().__init__(setup, Network())
 
     def new_optimizer(self, parameters):
+        # Adam's constants are explicit: defaults differ among frameworks.
         return Adam(parameters, 0.001, 0.9, 0.999, 1e-8)
