@@ -228,8 +228,8 @@ def ratio_estimate(
 
     One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
-    show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, whose repeats
-    scatter alike; the degrees of freedom then add up, as in Student's own test, and one repeat is held against many.
+    show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, as in
+    `runner verify`, and the estimator is the same (log_ratio); one repeat can then be held against many.
     """
     groups = _groups(numerator), _groups(denominator)
     if not all(groups) or any(np.median(group) <= 0 for side in groups for group in side):
@@ -245,7 +245,11 @@ def ratio_estimate(
         low, high = _single_interval(above, below, level)
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
-    error, freedom = (_student if alike else _welch)(*groups)
+    if alike:
+        shared = log_ratio(*groups)
+        value, error, freedom = math.exp(shared.value), shared.error, shared.freedom
+    else:
+        error, freedom = _welch(*groups)
     inside = math.hypot(_window_error(above), _window_error(below))
     factor = math.exp(_reach(error, freedom, inside, level))
     method = f"cluster bootstrap over repeats, {'Student' if alike else 'Welch'}'s t"
@@ -277,12 +281,35 @@ def _welch(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float
     return error, max(1.0, error**4 / spread) if spread > 0 else 1.0
 
 
-def _student(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float]:
-    """The same where both sides' repeats scatter alike: one variance of a repeat, from all of them."""
-    sides = [(_side_error(side), len(side)) for side in (above, below)]
-    freedom = sum(count - 1 for _, count in sides)
-    variance = sum((count - 1) * count * each**2 for each, count in sides) / freedom
-    return math.sqrt(variance * sum(1 / count for _, count in sides)), float(freedom)
+@dataclass(frozen=True)
+class LogRatio:
+    """The logarithm of the ratio of two measurements of one cell, each of some repeats."""
+
+    value: float
+    variance: float  # between repeats, of the logarithm of a repeat's median
+    freedom: float  # degrees of freedom of that variance
+    counts: tuple[int, int]  # repeats of each side
+
+    @property
+    def error(self) -> float:
+        """Standard error of the value."""
+        return math.sqrt(self.variance * sum(1 / count for count in self.counts))
+
+
+def log_ratio(
+    numerator: Sequence[Array], denominator: Sequence[Array], prior_deviation: float = 0.0, prior_freedom: float = 0.0
+) -> LogRatio:
+    """The difference of the mean log medians of the repeats, as Student's t test has it: `runner compare` and `runner verify`.
+
+    The repeats of both sides scatter alike, so one variance comes from all of them. A prior counts as `prior_freedom`
+    further observations of `prior_deviation` (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004); without one a side needs
+    two repeats.
+    """
+    sides = [np.log([np.median(repeat) for repeat in side]) for side in (numerator, denominator)]
+    scatter = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides)
+    freedom = prior_freedom + sum(len(side) - 1 for side in sides)
+    variance = (prior_freedom * prior_deviation**2 + scatter) / freedom
+    return LogRatio(float(sides[0].mean() - sides[1].mean()), variance, freedom, (len(sides[0]), len(sides[1])))
 
 
 def _side_error(groups: Sequence[Array]) -> float:

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from runner.results.statistics import SEED, Array, median_draws
+from runner.results.statistics import SEED, Array, log_ratio, median_draws
 from runner.results.student import student_quantile
 
 Kind = Literal["ok", "slow", "fast", "not-slower", "unsure", "not-comparable", "no-reference", "wrong", "failed"]
@@ -57,19 +57,19 @@ class Ratio:
 
 def ratio(measured: Sequence[Array], reference: Sequence[Array], device_kind: str) -> Ratio:
     """The ratio of two cells from the step times of each one's repeats; every repeat has windows, all positive."""
-    above, below = (np.array([math.log(float(np.median(repeat))) for repeat in side]) for side in (measured, reference))
-    freedom = len(above) + len(below) - 2
-    scatter = float(np.sum((above - above.mean()) ** 2) + np.sum((below - below.mean()) ** 2))
-    prior = PRIOR_BETWEEN[device_kind]
-    between = (PRIOR_FREEDOM * prior**2 + scatter) / (PRIOR_FREEDOM + freedom)
-    # Windows that scatter so much that a median of them is less sure than runs are alike, count as what they are.
-    variance = sum(max(between, _within(side)) / len(side) for side in (measured, reference))
-    reach = student_quantile(1 - ALPHA, PRIOR_FREEDOM + freedom) * math.sqrt(variance)
-    middle = float(above.mean() - below.mean())
-    ends = (math.exp(middle - reach), math.exp(middle + reach))
+    log = log_ratio(measured, reference, PRIOR_BETWEEN[device_kind], PRIOR_FREEDOM)
+    # Windows can scatter so much that a median of them is less sure than repeats are alike. Then the windows' variance counts.
+    variance = sum(max(log.variance, _within(side)) / len(side) for side in (measured, reference))
+    reach = student_quantile(1 - ALPHA, log.freedom) * math.sqrt(variance)
     return Ratio(
-        math.exp(middle), *ends, math.sqrt(between), PRIOR_FREEDOM + freedom, len(above), len(below)
-    )  # fmt: skip
+        value=math.exp(log.value),
+        low=math.exp(log.value - reach),
+        high=math.exp(log.value + reach),
+        between=math.sqrt(log.variance),
+        freedom=log.freedom,
+        measured_repeats=len(measured),
+        reference_repeats=len(reference),
+    )
 
 
 def _within(side: Sequence[Array]) -> float:
