@@ -69,9 +69,11 @@ def stored_runs(out: Path) -> list[Path]:
 
 def chosen_runs(runs: list[str] | None, out: Path) -> list[Path]:
     """The folders of runs given by id or folder, each once; the newest run where none is given."""
+    from runner.results.store import run_folder
+
     if not runs:
         return stored_runs(out)[-1:]
-    found = [out / run if (out / run).is_dir() else Path(run) for run in runs]
+    found = [run_folder(run, out) for run in runs]
     return [
         folder for at, folder in enumerate(found) if folder.resolve() not in {each.resolve() for each in found[:at]}
     ]
@@ -149,7 +151,11 @@ def matrix(
     """
     import json
 
+    from runner.cli.shared import write_report
+    from runner.errors import UserError
+    from runner.run import begin, progress, summary
     from runner.run import matrix as command
+    from runner.run.options import Options
 
     if resume is not None and dry_run:
         could_not_start(
@@ -159,7 +165,7 @@ def matrix(
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     if scaling not in ("weak", "strong"):
         could_not_start(ValueError(f"--scaling: there is no {scaling!r}; there are weak and strong"))
-    options = command.Options(
+    options = Options(
         gpus=gpus,
         share=share,
         each_gpu=each_gpu,
@@ -187,20 +193,19 @@ def matrix(
         if dry_run:
             from runner.cli.plan_table import print_plan
 
-            return print_plan(command.look_ahead(options), as_json)
-        begin = command.resume(resume, out) if resume is not None else command.start(options, sys.argv)
-    except (*command.USER_ERRORS, OSError) as error:
+            return print_plan(begin.look_ahead(options), as_json)
+        prospect, run = begin.resume(resume, out) if resume is not None else begin.start(options, sys.argv)
+    except (UserError, OSError) as error:
         could_not_start(error)
     except KeyboardInterrupt:
         typer.echo("runner: interrupted before a cell was started", err=True)
         raise typer.Exit(1) from None
-    prospect, run, manifest = begin
     try:
-        command.say_where(prospect)
-        code = command.execute(prospect, run, resumed=resume is not None)
+        progress.announce(prospect)
+        code = command.execute(prospect, run, write_report, resumed=resume is not None)
         if as_json:
-            typer.echo(json.dumps(command.summary(run, manifest), indent=2))
-    except command.USER_ERRORS as error:
+            typer.echo(json.dumps(summary.document(run), indent=2))
+    except UserError as error:
         could_not_start(error)
     except OSError as error:
         typer.echo(f"runner: {error}; what had ended before is kept, and --resume goes on from there", err=True)
@@ -300,10 +305,10 @@ def compare(
     from reports.answers import compare as command
     from reports.answers.export import comma_separated, terminal
     from reports.data.tables import load
-    from runner.results.store import StoreError
+    from runner.results.store import StoreError, run_folder
 
     one_format(as_markdown, as_csv, as_json)
-    pair = [out / word if (out / word).is_dir() else Path(word) for word in (a, b)]
+    pair = [run_folder(word, out) for word in (a, b)]
     try:
         if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
             found = command.compare(load(pair), pair[0].resolve().name, pair[1].resolve().name, "run", margin / 100)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from runner.plan.plan import Skip
 from runner.run import progress
-from runner.run.matrix import Prospect
+from runner.run.begin import Prospect
 
 # So many combinations of an image are named one by one; more are counted.
 _NAMED = 3

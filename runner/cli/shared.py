@@ -22,3 +22,13 @@ Timeout = Annotated[
         min=1,
     ),
 ]
+
+
+def write_report(folder: Path) -> Path:
+    """Write the report on a run into its folder."""
+    from bench.protocol import source_digest
+    from reports.page.render import render
+    from runner.catalog.workloads import BENCH
+
+    render([folder], folder / "report.html", source_digest(BENCH))
+    return folder / "report.html"

@@ -42,11 +42,6 @@ def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
     return Shelf([folder or home / "dlbench" / "references"])
 
 
-def run_folder(name: str, out: Path) -> Path:
-    """A run by its id or its folder."""
-    return out / name if (out / name).is_dir() else Path(name)
-
-
 def verify(
     run: Annotated[
         list[str] | None, typer.Option(metavar="RUN", help="Judge stored runs, by id or folder; measure nothing.")
@@ -95,15 +90,16 @@ def verify(
     Exit codes: 0 it does, 1 it does not, 2 that could not be told (no reference, or too little was measured).
     """
     from runner.cli.main import chosen_runs, could_not_start, words
+    from runner.cli.shared import write_report
+    from runner.errors import UserError
     from runner.results.store import StoreError
-    from runner.run import matrix
+    from runner.run.options import Options
     from runner.verify import verify as command
-    from runner.verify.references.saved import SavedError
 
     if preset not in ("quick", "standard", "full"):
         could_not_start(ValueError(f"--preset: there is no {preset!r}; there are quick, standard and full"))
     chosen = words(workloads) or command.WORKLOADS
-    options = matrix.Options(
+    options = Options(
         gpus=gpus,
         images=(image,) if image else (),
         frameworks=words(frameworks),
@@ -128,13 +124,15 @@ def verify(
         def further(folder: Path) -> dict[str, int]:
             return command.repeats_wanted(judged([folder]), most_repeats)
 
-        folders = chosen_runs(run, out) if run else command.measure_here(options, sys.argv, each_gpu, further)
+        folders = (
+            chosen_runs(run, out) if run else command.measure_here(options, sys.argv, write_report, each_gpu, further)
+        )
         found = judged(folders)
         found = command.with_fleets(found) if each_gpu else found
         if not found.findings:
             raise StoreError("the runs hold no cell, so there is nothing to judge")
         _tell(found, as_json, junit, markdown)
-    except (*matrix.USER_ERRORS, SavedError, OSError) as error:
+    except (UserError, OSError) as error:
         could_not_start(error)
     except KeyboardInterrupt:
         could_not_start(InterruptedError("interrupted: nothing was judged"))
@@ -170,7 +168,8 @@ def reference_save(
     out: Out = Path("results"),
 ) -> None:
     """Keep a run's cells, with their samples, as a reference."""
-    from runner.run.matrix import runner_version
+    from runner.results.store import run_folder
+    from runner.run.begin import runner_version
     from runner.verify.references.measured import reference_of
 
     with _user_errors():

@@ -207,6 +207,11 @@ def arrow_schema(table: str) -> pa.Schema:
     return pa.schema(columns, metadata={"schema_version": str(SCHEMA_VERSION)})
 
 
+def run_folder(name: str, out: Path) -> Path:
+    """The folder of a run that is given by its id below `out`, or by its folder."""
+    return out / name if (out / name).is_dir() else Path(name)
+
+
 def file_name(cell_id: str, repeat: int) -> str:
     """The stem of every file of one repeat of a cell."""
     return f"{cell_id}.r{repeat}"

@@ -29,6 +29,11 @@ class Job:
     cell: Cell
     repeat: int
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """The job's name in the store."""
+        return self.cell.id, self.repeat
+
 
 @dataclass(frozen=True)
 class Place:

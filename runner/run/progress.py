@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from runner.run.begin import Prospect
 from runner.run.dispatch import Job
-from runner.run.schedule import Outcome
+from runner.run.schedule import Observer, Outcome
+
+
+def say(sentence: str) -> None:
+    """Print for a person: standard output is for scripts."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def announce(prospect: Prospect) -> None:
+    """The lines that a run begins with."""
+    if not prospect.machine.gpus:
+        say(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images")
+    for refused in prospect.machine.refused:
+        say(f"not used: {refused.reason}")
+    say(prospect.why_engine)
+    say(
+        f"{len(prospect.plan.cells)} cells x {prospect.options.repeats} repeats, "
+        f"{len(prospect.plan.skips)} left out (--dry-run tells why), "
+        f"about {minutes(prospect.expected_seconds(prospect.jobs))} once the images are ready "
+        f"[{time.strftime('%H:%M:%S')}]"
+    )
+
+
+@contextlib.contextmanager
+def observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[Observer]:
+    """A live display on a terminal, plain lines elsewhere."""
+    lanes = max(1, len(set(prospect.boards(jobs))))
+    expected = prospect.expected_seconds(jobs) * lanes / max(1, len(jobs))
+    remaining = Remaining(len(jobs), expected, lanes)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield PlainObserver(remaining)
+        return
+    live = LiveObserver(console, len(jobs), remaining)
+    with live.progress:
+        yield live
 
 
 def minutes(seconds: float) -> str:
@@ -64,17 +101,17 @@ class PlainObserver:
         self._remaining = remaining
 
     def preparing(self, image: str, line: str) -> None:
-        print(f"     {told_of(image, line)}", file=sys.stderr, flush=True)
+        say(f"     {told_of(image, line)}")
 
     def started(self, job: Job) -> None:
-        print(f"run  {job.cell.label} · repeat {job.repeat}", file=sys.stderr, flush=True)
+        say(f"run  {job.cell.label} · repeat {job.repeat}")
 
     def told(self, job: Job, event: Mapping[str, Any]) -> None:
         pass
 
     def ended(self, outcome: Outcome) -> None:
         self._remaining.ended(outcome.wall_seconds)
-        print(f"{result_line(outcome)} ({self._remaining.text()})", file=sys.stderr, flush=True)
+        say(f"{result_line(outcome)} ({self._remaining.text()})")
 
 
 class LiveObserver:

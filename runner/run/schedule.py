@@ -63,7 +63,7 @@ class Observer(Protocol):
 def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
     """The part of the machine that a job on these places has: their CPUs, their share of memory, from the nodes near them.
 
-    GPU cells and CPU cells never run at once (Matrix.run drains one kind before the other): a CPU cell would take the GPU cells' cores.
+    GPU cells and CPU cells never run at once, since a CPU cell would take the GPU cells' cores: CellRunner.run_jobs ends one kind first.
     """
     memory = int(_MEMORY_SHARE * machine.cpu.memory_bytes)
     if chosen[0].kind == "cpu":
@@ -87,8 +87,8 @@ def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:
 
 
 @dataclass
-class Matrix:
-    """The running of one matrix. `seconds` says about how long a cell takes."""
+class CellRunner:
+    """Runs cells in threads, each on devices of its own. `seconds` says about how long a cell takes."""
 
     site: Site
     machine: Machine

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.engines.base import Slot
 from runner.engines.process.process import cache_folder
 from runner.machine import lease
-from runner.machine.devices import Machine
 from runner.results.statistics import Estimate, median_estimate
 from runner.results.store import RunStore, write_bytes
-from runner.run import matrix
+from runner.run.begin import Prospect, look_ahead, start
+from runner.run.dispatch import places
+from runner.run.matrix import execute, interruptible
+from runner.run.options import Options, UsageError
+from runner.run.progress import announce, say
+from runner.run.schedule import slot_of
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.ceilings import CeilingsError, best, measure
 from runner.verify.outliers import Fleet, compare
@@ -82,66 +85,66 @@ class Verification:
         return bool(finding.device_uuid) and finding.kind in ("no-reference", "not-comparable", "unsure")
 
 
+# The folder of a run -> the report that was written of it.
+WriteReport = Callable[[Path], Path]
+
 # The folder of a run -> how many repeats each of its cells that are not sure wants, by the cell's id.
 Further = Callable[[Path], Mapping[str, int]]
 
 
 def measure_here(
-    options: matrix.Options, argv: Sequence[str], each_gpu: bool = False, further: Further = lambda _: {}
+    options: Options,
+    argv: Sequence[str],
+    write_report: WriteReport,
+    each_gpu: bool = False,
+    further: Further = lambda _: {},
 ) -> list[Path]:
-    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises one of matrix.USER_ERRORS.
+    """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
 
     `further` is asked once, when all was measured. It is not asked about GPUs that are compared with one another: what
     one of them was measured more often, or later, would be a difference between them.
     """
     if not each_gpu:
-        prospect, run = _measure(options, argv)
-        if _is_whole(prospect, run):
-            _go_on(prospect, run, further(run.folder))
+        prospect, run = _measure(options, argv, write_report)
+        if not prospect.jobs_left(run):
+            _go_on(prospect, run, further(run.folder), write_report)
         return [run.folder]
-    gpus = matrix.look_ahead(options).machine.gpus
+    gpus = look_ahead(options).machine.gpus
     if len(gpus) < 2:
-        raise matrix.UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
+        raise UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
     folders = []
     for gpu in gpus:
-        prospect, run = _measure(options.model_copy(update={"gpus": gpu.uuid}), argv)
-        if not _is_whole(prospect, run):
-            raise matrix.UsageError(
-                f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured"
-            )
+        prospect, run = _measure(options.model_copy(update={"gpus": gpu.uuid}), argv, write_report)
+        if prospect.jobs_left(run):
+            raise UsageError(f"{run.folder} was cut off, so no GPU was compared; the other GPUs were not measured")
         folders.append(run.folder)
     return folders
 
 
-def _measure(options: matrix.Options, argv: Sequence[str]) -> tuple[matrix.Prospect, RunStore]:
+def _measure(options: Options, argv: Sequence[str], write_report: WriteReport) -> tuple[Prospect, RunStore]:
     """One run, with the ceilings before its cells."""
-    prospect, run, _ = matrix.start(options, argv)
-    matrix.say_where(prospect)
-    boards = [gpu.board for gpu in prospect.machine.gpus] if matrix.needs_gpus(prospect.jobs) else []
-    with matrix.interruptible(), lease.hold(boards, run.run_id, matrix.say, options.wait):
+    prospect, run = start(options, argv)
+    announce(prospect)
+    boards = prospect.boards(prospect.jobs)
+    with interruptible(), lease.hold(boards, run.run_id, say, options.wait):
         _measure_ceilings(prospect, run)
-    matrix.execute(prospect, run)
+    execute(prospect, run, write_report)
     return prospect, run
 
 
-def _is_whole(prospect: matrix.Prospect, run: RunStore) -> bool:
-    """Whether every job ended; false where a run was interrupted."""
-    return {(job.cell.id, job.repeat) for job in prospect.jobs} <= set(run.finished())
-
-
-def _go_on(prospect: matrix.Prospect, run: RunStore, wanted: Mapping[str, int]) -> None:
+def _go_on(prospect: Prospect, run: RunStore, wanted: Mapping[str, int], write_report: WriteReport) -> None:
     """Repeat cells of a run until each has as many repeats as it wants, in blocks of all that want more."""
     if not wanted:
         return
     run.write_manifest(run.manifest() | {"extended": dict(wanted)})
     for repeats in sorted(set(wanted.values())):
         cells = tuple(cell for cell in prospect.plan.cells if wanted.get(cell.id, 0) >= repeats)
-        matrix.say(f"not sure yet: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
+        say(f"not sure yet: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
         plan = replace(prospect.plan, cells=cells)
         options = prospect.options.model_copy(update={"repeats": repeats})
         more = replace(prospect, plan=plan, options=options)
-        matrix.execute(more, run)
-        if not _is_whole(more, run):
+        execute(more, run, write_report)
+        if more.jobs_left(run):
             return  # what there is will be judged
 
 
@@ -159,13 +162,13 @@ def repeats_wanted(found: Verification, most: int) -> dict[str, int]:
     return {cell: repeats for cell, repeats in needed.items() if repeats and repeats <= most}
 
 
-def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:
+def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
     """Run the probe once for each environment, before anything else is measured. Where it cannot be, that is said."""
     cells = {(cell.image, cell.framework, cell.device_kind): cell for cell in prospect.plan.cells}
     cache = cache_folder() / "data"
     cache.mkdir(parents=True, exist_ok=True)
     for (image, framework, kind), cell in cells.items():
-        slot = _slot(prospect.machine, kind)
+        slot = slot_of(prospect.machine, places(prospect.machine, kind)[:1])
         prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
         try:
             found = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id, cache)
@@ -176,13 +179,6 @@ def _measure_ceilings(prospect: matrix.Prospect, run: RunStore) -> None:
         own = f", {framework} {best(found.framework.matmul_flops) / 1e9:.0f}" if found.framework else ""
         print(f"ceil {image}: matrix product NumPy {best(found.numpy.matmul_flops) / 1e9:.0f}{own} GFLOP/s, "
               f"copy {best(found.numpy.copy_bytes) / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
-
-
-def _slot(machine: Machine, kind: str) -> Slot:
-    """Where the probe runs: the first GPU, or every CPU."""
-    if kind == "cuda":
-        return Slot(kind, (machine.gpus[0].uuid,), machine.gpus[0].cpus, None)
-    return Slot(kind, (), machine.cpu.cpus, None)
 
 
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:

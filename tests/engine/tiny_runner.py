@@ -15,7 +15,7 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Prepared
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.host import HostImage
-from runner.run import matrix
+from runner.run import begin
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -60,7 +60,7 @@ def images() -> dict[str, Image]:
 
 
 def main() -> None:
-    matrix._engine = lambda options, machine: (TinyEngine(), "engine docker: as asked", images())
+    begin._engine = lambda options, machine: (TinyEngine(), "engine docker: as asked", images())
     from runner.cli.main import main
 
     main()

@@ -17,7 +17,7 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines.base import EngineError, Prepared, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.run import matrix
+from runner.run import begin
 
 RECORDED = Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 
@@ -95,7 +95,7 @@ def toys() -> dict[str, Image]:
 
 
 def main() -> None:
-    matrix._engine = lambda options, machine: (ToyEngine(), "engine toy: as asked", toys())
+    begin._engine = lambda options, machine: (ToyEngine(), "engine toy: as asked", toys())
     from runner.cli.main import main
 
     main()

@@ -22,7 +22,7 @@ from runner.plan.plan import Cell
 from runner.results import store
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
-from runner.run.schedule import Matrix, Outcome
+from runner.run.schedule import CellRunner, Outcome
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
@@ -167,9 +167,9 @@ def test_a_cell_on_another_gpu_is_ended_as_soon_as_it_says_so(site: Callable[...
     assert reason == f"it ran on {uuid_of(1)} and was given {uuid_of(0)}"
 
 
-def matrix(site: Site, seconds: float = 1.0) -> Matrix:
+def matrix(site: Site, seconds: float = 1.0) -> CellRunner:
     machine = Machine(Cpu("CPU", (0,), 1 << 30), (), None)
-    return Matrix(site, machine, Observer(), lambda cell: seconds)
+    return CellRunner(site, machine, Observer(), lambda cell: seconds)
 
 
 def prepared(here: Site) -> dict[str, Prepared]:

@@ -325,24 +325,24 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     monkeypatch.setenv(lease.VARIABLE, str(tmp_path / "leases"))
     gpu = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0,))
     run = RunStore(tmp_path / "run")
-    found: Any = SimpleNamespace(
-        machine=SimpleNamespace(gpus=[gpu]),
-        jobs=[SimpleNamespace(cell=SimpleNamespace(device_kind="cuda", id="cell"), repeat=1)],
+    job: Any = SimpleNamespace(cell=SimpleNamespace(device_kind="cuda"), key=("cell", 1))
+    prospect: Any = SimpleNamespace(
+        jobs=[job], boards=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
     )
-    monkeypatch.setattr(verify.matrix, "start", lambda options, argv: (found, run, {}))
-    monkeypatch.setattr(verify.matrix, "say_where", lambda prospect: None)
-    monkeypatch.setattr(verify.matrix, "execute", lambda prospect, run: 0)
+    monkeypatch.setattr(verify, "start", lambda options, argv: (prospect, run))
+    monkeypatch.setattr(verify, "announce", lambda prospect: None)
+    monkeypatch.setattr(verify, "execute", lambda prospect, run, write_report: 0)
     held: list[bool] = []
     monkeypatch.setattr(
         verify,
         "_measure_ceilings",
         lambda prospect, run: held.append(lease._try(lease.folder() / "GPU-0.lease") is None),
     )
-    options = verify.matrix.Options(wait=False)
-    verify.measure_here(options, [])
+    options = verify.Options(wait=False)
+    verify.measure_here(options, [], lambda folder: folder)
     assert held == [True]
     with lease.hold(["GPU-0"], "another", print), pytest.raises(lease.LeaseError, match="GPU-0 is held"):
-        verify.measure_here(options, [])
+        verify.measure_here(options, [], lambda folder: folder)
     assert held == [True]
 
 
