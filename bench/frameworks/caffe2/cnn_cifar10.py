@@ -56,8 +56,7 @@ class Training(Trained):
         shapes = {spec.name: spec.shape for spec in PARAMETERS}
         state = {"rate": np.array([0.01], "float32")}
         for name in NAMES:
-            # Momentum: v = m v + rate g; w = w - v, without dampening or Nesterov.
-            # At a constant rate this is the specification's v = m v + g; w = w - rate v.
+            # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Caffe2 stores rate v in place of v.
             both = [gradients[name], name + "_v"]
             model.net.MomentumSGDUpdate(both + ["rate", name], both + [name], momentum=0.9, nesterov=0)
             state[name + "_v"] = np.zeros(shapes[name], "float32")

@@ -47,8 +47,7 @@ class Training:
             layer = self.network[name]
             layer.W.array, layer.b.array = parameters[name + ".w"].copy(), parameters[name + ".b"].copy()
         self.network = place(self.network)
-        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
-        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Chainer stores -rate v in place of v.
         self.optimizer = set_up(chainer.optimizers.MomentumSGD(lr=0.01, momentum=0.9), self.network)
 
     def read(self):

@@ -27,8 +27,8 @@ class Training(Trained):
         super().__init__(Network())
 
     def fresh(self):
-        # Momentum: v = m v - rate (g + 1e-4 w); w = w + v, without dampening or Nesterov.
-        # The rate is inside v, so set_rate() scales v: the result is the specification's v = m v + g + 1e-4 w; w = w - rate v.
+        # Momentum: v = 0.9 v + g + 1e-4 w; w = w - rate v, without dampening or Nesterov.
+        # Chainer stores -rate v in place of v, so set_rate() scales it.
         return chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9)
 
     def load(self, parameters):

@@ -53,7 +53,8 @@ class Training(Trained):
         return dense(x, "dense2")
 
     def learner(self, parameters):
-        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov. With unit gain, CNTK's default, g would be scaled by 1 - m.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
+        # With unit gain, CNTK's default, g would be multiplied by 0.1.
         rate = C.learning_parameter_schedule(0.01)
         return C.momentum_sgd(parameters, rate, C.momentum_schedule(0.9), unit_gain=False)
 

@@ -1,8 +1,8 @@
-"""Mixed precision in JAX: Flax computes in the half type from float32 parameters (`dtype`); for float16 there is a loss scale.
+"""Mixed precision in JAX: Flax computes in the half type from float32 parameters (`dtype`); float16 has a loss scale.
 
-Optax has none, so it is written out, as a transformation around the optimiser. XLA's CPU backend has few kernels of a half type: what
-it has none for is computed in float32 and rounded, which gives the same numbers, and times that say nothing of a GPU's. A bias's
-gradient it sums in the type of what the bias was added to, so the last layer's sums stay in float32.
+Optax has no loss scale, so it is written out, as a transformation around the optimiser. XLA's CPU backend has few kernels of a half type.
+It computes the other operations in float32 and rounds: the numbers are the same, the times say nothing about a GPU. It sums a bias's
+gradient in the type of the layer's output, so the last layer's output stays in float32.
 """
 
 import collections
@@ -14,21 +14,21 @@ import optax
 
 from bench import mixed
 
-# The loss scale, the steps since it last changed, how many were skipped so far, and the optimiser's own state.
+# The loss scale, the steps since its last change, the number of skipped steps, and the optimiser's own state.
 Scaled = collections.namedtuple("Scaled", "scale steps skipped state")
 
-# For the `dot_general` of the layer that gives the logits: factors of the half type, and the sums as they are made, not rounded to it.
+# The `dot_general` of the layer that gives the logits: factors of the half type, sums in float32 that are not rounded.
 logits_product = functools.partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
 
 
 def dtype(setup):
-    """What Flax's layers compute in; None: in the type of their parameters."""
+    """The type in which Flax's layers compute. None means the type of their parameters."""
     half = mixed.half(setup.precision)
     return jnp.dtype(half) if half else None
 
 
 def optimizer(setup, plain):
-    """An Optax transformation, at float16 one that skips a step whose gradients overflowed, and moves the scale."""
+    """An Optax transformation. At float16 it skips a step whose gradients overflow, and changes the scale."""
     if mixed.half(setup.precision) != "float16":
         return plain
 
@@ -49,7 +49,7 @@ def optimizer(setup, plain):
 
 
 def value_and_grad(loss, state):
-    """jax.value_and_grad of a loss with auxiliary results; with a loss scale, the gradient of the scaled loss divided by it."""
+    """jax.value_and_grad of a loss with auxiliary results. With a loss scale: the gradient of the scaled loss, divided by the scale."""
     if not isinstance(state, Scaled):
         return jax.value_and_grad(loss, has_aux=True)
 
@@ -58,12 +58,12 @@ def value_and_grad(loss, state):
         return state.scale * value, (value, rest)
 
     def gradients(*arguments):
-        (_, found), gradients = jax.value_and_grad(scaled, has_aux=True)(*arguments)
-        return found, jax.tree.map(lambda g: g / state.scale, gradients)
+        (_, results), gradients = jax.value_and_grad(scaled, has_aux=True)(*arguments)
+        return results, jax.tree.map(lambda g: g / state.scale, gradients)
 
     return gradients
 
 
 def skipped(state):
-    """How many steps so far changed nothing."""
+    """The number of steps that the loss scale skipped."""
     return int(state.skipped) if isinstance(state, Scaled) else 0

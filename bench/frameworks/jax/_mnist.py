@@ -1,4 +1,4 @@
-"""What both networks on MNIST do with a Flax NNX module: one jitted step, whose batches lie on the device before the first one."""
+"""The training loop of both networks on MNIST: one jitted step of a Flax NNX module. Batches lie on the device before the first step."""
 
 import functools
 
@@ -10,11 +10,12 @@ from flax import nnx
 from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
-optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant set; eps is outside the square root
+# Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root.
+optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 
 class Trained:
-    """A subclass gives LAYERS and to_flax(name, w), from_flax(name, w), between the layouts of a layer's weight."""
+    """A subclass gives LAYERS, and to_flax(name, w) and from_flax(name, w), which change the layout of a layer's weight."""
 
     def __init__(self, setup, network):
         self.structure, self.parameters = nnx.split(network)
@@ -23,18 +24,21 @@ class Trained:
 
     def loss(self, parameters, x, y):
         logits = nnx.merge(self.structure, parameters)(x).astype("float32")
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y):
         return _mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
+    # Compiled, as people run it for speed.
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
         (loss, _), gradients = self.gradients(parameters, state, x, y)
         updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 
+    # No gradients in evaluation: they cost memory and time.
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
         return nnx.merge(self.structure, parameters)(x).astype("float32")
@@ -70,8 +74,8 @@ class Trained:
 
     def canonical(self, tree):
         """Flax's parameters or their gradients -> canonical names and layouts."""
-        found = {}
+        arrays = {}
         for name in self.LAYERS:
-            found[name + ".w"] = self.from_flax(name, np.asarray(tree[name]["kernel"][...]))
-            found[name + ".b"] = np.asarray(tree[name]["bias"][...])
-        return found
+            arrays[name + ".w"] = self.from_flax(name, np.asarray(tree[name]["kernel"][...]))
+            arrays[name + ".b"] = np.asarray(tree[name]["bias"][...])
+        return arrays

@@ -1,4 +1,4 @@
-"""What the deep networks on pictures do with a module that is split into structure, parameters and running statistics: load, step, read."""
+"""The training loop of the deep networks on pictures: a Flax NNX module, split into structure, parameters and running statistics."""
 
 import functools
 
@@ -14,13 +14,13 @@ from bench.frameworks.jax.framework import donated, started
 class Trained:
     """A subclass gives loss(logits, y) and own_path(name, dimensions), a variable's path.
 
-    Of several devices each computes its own part (shard_map), since jit alone would normalise over the whole batch.
+    Every device computes its own part of the batch (shard_map). jit alone would normalise over the whole batch.
     """
 
     def __init__(self, setup, network, optimizer, rate):
-        """network(running, rngs): a module that normalises with the running statistics, or with the batch's, which move them."""
+        """network(running, rngs): a module that normalises with the running statistics, or with the batch's and moves the running ones."""
         self.devices, self.optimizer, self.rate = setup.devices, optimizer, rate
-        # Only the shapes: load() brings the values (Flax's guide to checkpoints).
+        # Shapes only: load() brings the values (Flax's guide to checkpoints).
         self.network = nnx.eval_shape(lambda: network(False, nnx.Rngs(setup.seed)))
         self.evaluating = nnx.graphdef(nnx.eval_shape(lambda: network(True, nnx.Rngs(setup.seed))))
         self.structure = self.parameters = self.statistics = self.state = None
@@ -40,17 +40,17 @@ class Trained:
         return self.canonical(self.parameters, self.statistics)
 
     def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
 
     def forward(self, parameters, statistics, x, y):
-        # copies: Flax lets only the trace that made a variable move it
+        # A copy: in Flax only the trace that made a variable may change it.
         network = nnx.merge(self.structure, parameters, statistics, copy=True)
         logits = network(x)
         return self.loss(logits, y), (logits, nnx.state(network, nnx.BatchStat))
 
     def part(self, parameters, statistics, x, y):
-        """One device's: its own loss, logits, statistics and gradients; the mean of all but the logits where there are several."""
+        """Loss, logits, running statistics and gradients of one device's part. Of several devices: their means, but for the logits."""
         backward = jax.value_and_grad(self.forward, has_aux=True)
         (loss, (logits, moved)), gradients = backward(parameters, statistics, x, y)
         if self.devices > 1:
@@ -61,11 +61,10 @@ class Trained:
     def gradients(self, *arguments):
         if self.devices == 1:
             return self.part(*arguments)
-        of_each = parallel.of_each_part(
-            self.part, self.devices, (False, False, True, True), (False, True, False, False)
-        )
-        return of_each(*arguments)
+        inputs, outputs = (False, False, True, True), (False, True, False, False)
+        return parallel.of_each_part(self.part, self.devices, inputs, outputs)(*arguments)
 
+    # Compiled, as people run it for speed.
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
     def train_step(self, parameters, statistics, state, rate, x, y):
         loss, _, statistics, gradients = self.gradients(parameters, statistics, x, y)
@@ -73,6 +72,7 @@ class Trained:
         updates = jax.tree.map(lambda v: -rate * v, updates)
         return optax.apply_updates(parameters, updates), statistics, state, loss
 
+    # Evaluation uses the running statistics. No gradients in evaluation: they cost memory and time.
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, statistics, x):
         return nnx.merge(self.evaluating, parameters, statistics)(x)
@@ -94,15 +94,15 @@ class Trained:
 
     def canonical(self, *trees):
         """Flax's variables, or their gradients -> canonical names and layouts."""
-        found = {}
+        variables = {}
         for tree in trees:
             flat = dict(nnx.to_flat_state(tree))
-            found.update((name, flat[path]) for name, path in self.names.items() if path in flat)
-        return {name: from_flax(np.asarray(variable[...])) for name, variable in found.items()}
+            variables.update((name, flat[path]) for name, path in self.names.items() if path in flat)
+        return {name: from_flax(np.asarray(variable[...])) for name, variable in variables.items()}
 
 
 def child(parent, part):
-    """What lies at one part of a path: an attribute, or an item of a list."""
+    """The child of a module or list: an attribute, or an item."""
     return parent[part] if isinstance(part, int) else getattr(parent, part)
 
 

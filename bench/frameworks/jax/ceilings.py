@@ -1,4 +1,4 @@
-"""What JAX can do at best: a matrix product, a copy of memory, its smallest operation."""
+"""JAX's ceilings on this machine: a matrix product, a copy of memory, its smallest operation."""
 
 import jax
 import jax.numpy
@@ -7,7 +7,7 @@ from bench.ceilings import COPY_BYTES, SIDE
 
 
 def calls(device):
-    """Three functions without arguments, on device "cpu" or "cuda"; what they return is not used."""
+    """Three functions without arguments, on device "cpu" or "cuda". Their results are not used."""
     where = jax.devices("gpu" if device == "cuda" else device)[0]
     a = jax.device_put(jax.numpy.ones((SIDE, SIDE)), where)
     source = jax.device_put(jax.numpy.ones(COPY_BYTES // 4), where)

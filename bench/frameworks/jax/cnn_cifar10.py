@@ -1,9 +1,9 @@
 """The CIFAR-10 network in JAX: a Flax NNX module, Optax's momentum, and the training step as one jitted function.
 
-Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of
-parameters and optimiser state (Flax's "functional training loop"): nothing of Python runs between two steps but the
-call. Both are donated on a GPU, so XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own
-layout (A1). The images are permuted once, before training, and the first dense layer's weights instead of its input.
+Idiomatic here: the module is split once into its structure and its parameters. The step is a pure function of the parameters and the
+optimiser's state (Flax's "functional training loop"), so Python only makes one call for each step. On a GPU parameters and state are
+donated: XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout. The images are permuted once, before
+training. The first dense layer's weights are permuted instead of its input.
 """
 
 import functools
@@ -21,6 +21,7 @@ LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
+        # Stride and padding are explicit: defaults differ among frameworks.
         def conv(inputs, outputs):
             return nnx.Conv(inputs, outputs, kernel_size=(3, 3), padding=1, dtype=dtype, rngs=rngs)
 
@@ -31,10 +32,11 @@ class Network(nnx.Module):
         self.dropout1, self.dropout2, self.dropout3 = nnx.Dropout(0.25), nnx.Dropout(0.25), nnx.Dropout(0.5)
 
     def __call__(self, x, rngs=None):
-        """Dropout is on where `rngs` is given (A5)."""
+        """Dropout only in training: where `rngs` is given."""
         off = rngs is None
         x = nnx.relu(self.conv1(x))
-        x = nnx.relu(max_pool(self.conv2(x)))  # A11: ReLU after the pool is the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = nnx.relu(max_pool(self.conv2(x)))
         x = self.dropout1(x, deterministic=off, rngs=rngs)
         x = nnx.relu(self.conv3(x))
         x = nnx.relu(max_pool(self.conv4(x)))
@@ -45,10 +47,11 @@ class Network(nnx.Module):
 
 
 def max_pool(x):
-    return nnx.max_pool(x, (2, 2), strides=(2, 2))  # A14: the stride is said, Flax's default is 1
+    # Flax's default stride is 1.
+    return nnx.max_pool(x, (2, 2), strides=(2, 2))
 
 
-# A10: Optax's momentum is a trace, v <- 0.9 v + g, and no moving average.
+# Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
 optimizer = optax.sgd(learning_rate=0.01, momentum=0.9)
 
 
@@ -62,12 +65,14 @@ class Training:
     def loss(self, parameters, x, y, key):
         rngs = None if key is None else nnx.Rngs(dropout=key)
         logits = nnx.merge(self.structure, parameters)(x, rngs).astype("float32")
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits  # A7: one softmax
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y, key):
         return _mixed.value_and_grad(self.loss, state)(parameters, x, y, key)
 
+    # Compiled, as people run it for speed.
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2, 3))
     def train_step(self, parameters, state, key, x, y):
         key, now = (None, None) if key is None else jax.random.split(key)
@@ -75,6 +80,7 @@ class Training:
         updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, key, loss
 
+    # No gradients in evaluation: they cost memory and time.
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
         return nnx.merge(self.structure, parameters)(x).astype("float32")
@@ -89,7 +95,7 @@ class Training:
         return canonical(self.parameters)
 
     def inputs(self, x, y):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
 
     def probe(self, x, y):
@@ -111,7 +117,7 @@ class Training:
 
 
 def to_flax(name, w):
-    """Canonical weights -> Flax's: kernels (kh, kw, in, out), dense (in, out) with its input in H, W, C order."""
+    """Canonical weights -> Flax's: kernels (kh, kw, in, out); dense (in, out), the first one's inputs in H, W, C order."""
     if name.startswith("conv"):
         return w.transpose(2, 3, 1, 0)
     if name == "dense1":
@@ -121,7 +127,7 @@ def to_flax(name, w):
 
 def canonical(tree):
     """Flax's parameters or their gradients -> canonical names and layouts."""
-    found = {}
+    arrays = {}
     for name in LAYERS:
         w, b = np.asarray(tree[name]["kernel"][...]), np.asarray(tree[name]["bias"][...])
         if name.startswith("conv"):
@@ -130,5 +136,5 @@ def canonical(tree):
             w = w.T
             if name == "dense1":
                 w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
-        found[name + ".w"], found[name + ".b"] = w, b
-    return found
+        arrays[name + ".w"], arrays[name + ".b"] = w, b
+    return arrays

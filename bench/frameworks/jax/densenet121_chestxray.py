@@ -1,8 +1,8 @@
 """DenseNet-121 in JAX: Flax NNX modules under the names of the weight files, Optax's Adam, the training step as one jitted function.
 
-Idiomatic here: the module is split once into its structure, its parameters and its running statistics, and the step is a pure function
-of the two and of the optimiser's state (NNX's functional API); the step hands the moved statistics back. A normalisation of momentum 0.9
-moves them a tenth of the way, the variance biased. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout (A1).
+Idiomatic here: the module is split once into its structure, its parameters and its running statistics. The step is a pure function of the
+parameters, the statistics and the optimiser's state (NNX's functional API), and returns the moved statistics. With momentum 0.9 a
+normalisation moves them a tenth of the way, the variance biased. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout.
 """
 
 import jax
@@ -16,7 +16,7 @@ GROWTH = 32
 
 
 def conv(inputs, outputs, size, stride, pad, rngs):
-    # A15: said in numbers, for with stride 2 "SAME" pads one row less before than after, or none
+    # Stride and padding are explicit: with stride 2, "SAME" pads one row less before than after, or none.
     return nnx.Conv(inputs, outputs, (size, size), stride, padding=[(pad, pad)] * 2, use_bias=False, rngs=rngs)
 
 
@@ -70,7 +70,8 @@ class Features(nnx.Module):
 
     def __call__(self, x):
         x = nnx.relu(self.norm0(self.conv0(x)))
-        x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))  # A14; the border is filled with -inf
+        # The stride is explicit: Flax's default is 1. The border is filled with -inf.
+        x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
         x = self.transition1(self.denseblock1(x))
         x = self.transition2(self.denseblock2(x))
         x = self.transition3(self.denseblock3(x))
@@ -80,7 +81,7 @@ class Features(nnx.Module):
 
 class Network(nnx.Module):
     def __init__(self, running, rngs):
-        """running: whether to normalise with the running statistics (D6), or with the batch's, which move them."""
+        """running: evaluation uses the running statistics. Training uses the batch's, and moves the running ones."""
         self.features = Features(running, rngs)
         self.classifier = nnx.Linear(1024, 14, rngs=rngs)
 
@@ -88,17 +89,18 @@ class Network(nnx.Module):
         return self.classifier(self.features(x))
 
 
-# what a weight file calls the parameters of a module -> what Flax does, by their dimensions
+# torchvision's name for a vector of a normalisation -> Flax's
 ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 
 class Training(Trained):
     def __init__(self, setup):
-        # eps is outside the square root; the step is -rate of what it gives
+        # Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root. The step is -rate times this.
         super().__init__(setup, Network, optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8), 1e-4)
 
     def loss(self, logits, y):
-        return optax.sigmoid_binary_cross_entropy(logits, y).mean()  # A7: from logits
+        # The loss takes logits: there is exactly one sigmoid.
+        return optax.sigmoid_binary_cross_entropy(logits, y).mean()
 
     def own_path(self, name, dimensions):
         """torchvision's features.norm0.weight -> ("features", "norm0", "scale")."""

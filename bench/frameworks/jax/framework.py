@@ -3,8 +3,7 @@
 import os
 from importlib import metadata
 
-# Read when the backend starts: without the first, JAX takes three quarters of a GPU's memory at once, and no peak can
-# be told.
+# JAX reads both when the backend starts. Without the first it takes three quarters of a GPU's memory at once, and hides its peak.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -23,15 +22,16 @@ _pending = None
 def configure(setup):
     """Platform, threads and precision, before the backend starts."""
     jax.config.update("jax_disable_jit", setup.mode == "no-jit")
-    jax.config.update("jax_enable_x64", setup.precision == "fp64")  # without it every float64 becomes a float32
-    os.environ["NPROC"] = str(setup.threads)  # how many threads XLA's CPU client starts
+    # Without it every float64 becomes a float32.
+    jax.config.update("jax_enable_x64", setup.precision == "fp64")
+    # XLA's CPU client starts this number of threads.
+    os.environ["NPROC"] = str(setup.threads)
     jax.config.update("jax_platforms", setup.device)
-    if (
-        setup.device == "cpu" and setup.devices > 1
-    ):  # read when the backend starts; the virtual devices share the threads
+    # XLA reads its flags when the backend starts. The virtual devices share the threads.
+    if setup.device == "cpu" and setup.devices > 1:
         flag = " --xla_force_host_platform_device_count=%d" % setup.devices
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flag
-    # The default lets matmul and convolution use tf32 on Ampere and later: set it, and read it back in settings().
+    # By default matmul and convolution use tf32 on Ampere and later. settings() reads this value back.
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if setup.precision == "tf32" else "highest")
     if setup.device == "cuda":
         library = "jax %s" % jax.__version__
@@ -44,7 +44,7 @@ def configure(setup):
 
 
 def versions():
-    found = {
+    numbers = {
         "framework": jax.__version__,
         "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
@@ -53,12 +53,12 @@ def versions():
     }
     for plugin in ("jax-cuda13-plugin", "jax-cuda12-plugin"):
         try:
-            found[plugin] = metadata.version(plugin)
+            numbers[plugin] = metadata.version(plugin)
         except metadata.PackageNotFoundError:
             continue
-        found.update(cuda.package_versions())
-        found.update(cuda.driver_version())
-    return found
+        numbers.update(cuda.package_versions())
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
@@ -75,33 +75,34 @@ def settings():
         "threads": int(os.environ["NPROC"]),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "preallocate": os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"],
-        "layout": "NHWC",  # what Flax is given; XLA chooses its own for the kernels
+        # Flax's layout. XLA chooses its own for the kernels.
+        "layout": "NHWC",
     }
 
 
 def donated(*numbers):
-    """Of these arguments of a jitted step, those whose memory it may use again: all on a GPU, none on a CPU.
+    """The arguments of a jitted step whose memory XLA may use for the results: all of `numbers` on a GPU, none on a CPU.
 
-    There it saves no memory that is short, and costs: 99 ms for a step of gru-imdb in Keras, 90 ms without (measured with JAX 0.10.2).
+    On a CPU memory is not short, and donation takes time: a step of gru-imdb in Keras takes 99 ms with it, 90 ms without (JAX 0.10.2).
     """
     return () if jax.default_backend() == "cpu" else numbers
 
 
 def started(result):
-    """Remember the newest result, whose completion is that of every step before it; returns it."""
+    """Remember the newest result, and return it. When it is computed, so is every step before it."""
     global _pending
     _pending = result
     return result
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5): every step needs the parameters of the one before."""
+    """The device is synchronised before the clock is read. Every step needs the step before, so the newest result is enough."""
     jax.block_until_ready(_pending)
 
 
 def device_peak_bytes():
-    told = jax.devices()[0].memory_stats() or {}
-    return told.get("peak_bytes_in_use") if jax.default_backend() == "gpu" else None
+    statistics = jax.devices()[0].memory_stats() or {}
+    return statistics.get("peak_bytes_in_use") if jax.default_backend() == "gpu" else None
 
 
 def is_out_of_memory(error):

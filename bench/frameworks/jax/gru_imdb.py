@@ -1,11 +1,10 @@
 """The IMDB network in JAX: Flax NNX modules around a GRU written with lax.scan, Optax's Adam, one jitted step.
 
-Idiomatic here: JAX has no fused GRU (C1: cuDNN no), so the cell is written out and scanned. What does not wait for the
-last state, the product of the inputs with their weights, is one large matmul before the scan on a GPU; on a CPU each position's
-is taken inside, where it stays in the cache (measured: 13 ms for the forward pass, 27 ms otherwise). Flax's own GRUCell
-has no recurrent bias on the gates r and z, which changes no function but leaves out parameters; here both biases are
-there, as cuDNN has them (C8), and added up once for the gates that only see their sum. Time comes first inside,
-since scan walks the leading axis. The embedding's gradient is dense.
+Idiomatic here: JAX has no fused GRU, so the cell is written out and scanned. The product of the inputs with their weights does not need the
+state before. On a GPU it is one large matmul before the scan. On a CPU it is taken position by position in the scan, where it stays in the
+cache (measured: 13 ms for the forward pass, 27 ms otherwise). Flax's GRUCell has no recurrent bias for the gates r and z. Here every gate
+has both biases, as in cuDNN; those of r and z are added once, since only their sum matters. Time comes first: scan runs along the leading axis.
+The embedding's gradient is dense.
 """
 
 import functools
@@ -23,7 +22,7 @@ UNITS = 100
 
 
 class GRU(nnx.Module):
-    """Gates stacked r, z, n along the columns; the reset gate comes after the recurrent product."""
+    """Gates stacked r, z, n along the columns. The reset gate comes after the recurrent product, as in cuDNN."""
 
     def __init__(self, inputs, units, rngs):
         self.project = nnx.Linear(inputs, 3 * units, rngs=rngs)
@@ -38,9 +37,8 @@ class GRU(nnx.Module):
         b = b.at[:gates].add(c[:gates])
         early, dtype = jax.default_backend() != "cpu", x.dtype
 
-        def product(
-            x, w, b=None
-        ):  # cast where it is used, so that a weight's gradient adds the positions up in float32
+        # The weight is cast where it is used, so that its gradient is summed over the positions in float32.
+        def product(x, w, b=None):
             y = x @ w.astype(dtype)
             return y if b is None else y + b.astype(dtype)
 
@@ -51,21 +49,25 @@ class GRU(nnx.Module):
             n = jnp.tanh(n_x + r * (n_h + c[gates:].astype(dtype)))
             return (1 - z) * n + z * h, None
 
-        h = jnp.zeros((x.shape[1], self.units), dtype)  # C6: zero, and no parameter
+        # The first state is zero and not trained.
+        h = jnp.zeros((x.shape[1], self.units), dtype)
         return jax.lax.scan(cell, h, product(x, w, b) if early else x)[0]
 
 
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
         self.embedding = nnx.Embed(30000, 125, dtype=dtype, rngs=rngs)
-        self.gru = GRU(125, UNITS, rngs)  # computes in the type of its input
+        # The GRU computes in the type of its input.
+        self.gru = GRU(125, UNITS, rngs)
         self.dense = nnx.Linear(UNITS, 2, dtype=dtype, dot_general=_mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
-        return self.dense(self.gru(self.embedding(x.T)))  # C5: the state after position 150, padding included
+        # The output of the last position, which may be padding.
+        return self.dense(self.gru(self.embedding(x.T)))
 
 
-optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)  # C9: every constant set; eps is outside the square root
+# Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root.
+optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 
 class Training:
@@ -76,18 +78,21 @@ class Training:
 
     def loss(self, parameters, x, y):
         logits = nnx.merge(self.structure, parameters)(x).astype("float32")
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
 
     @functools.partial(jax.jit, static_argnums=0)
     def gradients(self, parameters, state, x, y):
         return _mixed.value_and_grad(self.loss, state)(parameters, x, y)
 
+    # Compiled, as people run it for speed.
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
     def train_step(self, parameters, state, x, y):
         (loss, _), gradients = self.gradients(parameters, state, x, y)
         updates, state = self.optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 
+    # No gradients in evaluation: they cost memory and time.
     @functools.partial(jax.jit, static_argnums=0)
     def logits(self, parameters, x):
         return nnx.merge(self.structure, parameters)(x).astype("float32")
@@ -123,7 +128,7 @@ class Training:
 
 
 def variables(tree):
-    """Canonical name -> (Flax's variable in `tree`, whether it is the transpose)."""
+    """Canonical name -> (Flax's variable in `tree`, whether it is transposed)."""
     return {
         "embedding": (tree["embedding"]["embedding"], False),
         "gru.w": (tree["gru"]["project"]["kernel"], True),
@@ -137,8 +142,8 @@ def variables(tree):
 
 def canonical(tree):
     """Flax's parameters or their gradients -> canonical names and layouts."""
-    found = {}
+    arrays = {}
     for name, (variable, transposed) in variables(tree).items():
         value = np.asarray(variable[...])
-        found[name] = value.T if transposed else value
-    return found
+        arrays[name] = value.T if transposed else value
+    return arrays

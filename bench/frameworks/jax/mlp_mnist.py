@@ -1,7 +1,7 @@
 """The MNIST perceptron in JAX: a Flax NNX module, Optax's Adam, the whole set as one batch, the training step as one jitted function.
 
-Idiomatic here: the module is split once into its structure and its parameters, and the step is a pure function of parameters and
-optimiser state. Flax keeps a Linear's weight as (in, out).
+Idiomatic here: the module is split once into its structure and its parameters. The step is a pure function of the parameters and the
+optimiser's state. Flax keeps a Linear's weight as (in, out).
 """
 
 from flax import nnx

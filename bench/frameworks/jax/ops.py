@@ -1,9 +1,9 @@
-"""Single operations in JAX: each a pure function under jit, its gradients by jax.vjp, optimisers by Optax with donated state.
+"""Single operations in JAX: every operation is a pure function under jit, its gradients come from jax.vjp, optimisers from Optax.
 
-Idiomatic here: a recurrent layer is a scan; the fused form takes the inputs' products of all positions out of it, in one product
-(JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only), a person's own cell computes them inside. With the gradients the
-result is returned too, and the result's own gradient is fed in: XLA would else drop a product whose result nobody reads, and fold one
-with a constant of ones.
+Idiomatic here: a recurrent layer is a scan. The fused form takes the products with the inputs of all positions before the scan, as one
+product (JAX's own fused kernel, jax.experimental.rnn, is cuDNN's LSTM only). The cell form computes them inside the scan. A gradient run
+also returns the result, and the result's own gradient is an argument: otherwise XLA would remove a product whose result is not read, and
+would simplify a product with constant ones.
 """
 
 import functools
@@ -17,7 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 try:
     from jax import shard_map
-except ImportError:  # JAX 0.4
+except ImportError:
+    # JAX 0.4
     from jax.experimental.shard_map import shard_map
 
 from bench.errors import Unsupported
@@ -48,7 +49,7 @@ def convolution(x, w, b):
 
 
 def transposed_convolution(x, w, b):
-    # transpose_kernel: w is that of the convolution whose gradient this is, (in, out) as it lies, turned by 180 degrees
+    # This is the gradient of a convolution, and w is that convolution's kernel. transpose_kernel swaps its channels and flips it.
     numbers = ("NCHW", "OIHW", "NCHW")
     y = lax.conv_transpose(x, w, (2, 2), "VALID", dimension_numbers=numbers, transpose_kernel=True)
     return y + b[:, None, None]
@@ -114,16 +115,17 @@ FUNCTIONS = {
 
 
 def fp8_product(a, b, over=((1,), (0,))):
-    """A product whose sums are in fp32, as jax_default_matmul_precision has it, and whose result is bf16."""
+    """A product with sums in fp32, as jax_default_matmul_precision sets, and a result in bf16."""
     return lax.dot_general(a, b, (over, ((), ())), preferred_element_type=jnp.bfloat16)
 
 
 def fp8_product_with_gradients(d, a, b):
-    """What with_gradients() makes of a product; the result's gradient is in e5m2, which reaches further. jax.vjp would keep e4m3."""
+    """with_gradients() of a product. The result's gradient is in e5m2, which has a larger range. jax.vjp would keep e4m3."""
     return fp8_product(a, b), fp8_product(d, b, ((1,), (1,))), fp8_product(a, d, ((0,), (0,)))
 
 
-SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")  # over a picture
+# The gradient of their bias is a sum over a picture.
+SUMS_A_BIAS = ("conv1d", "conv2d", "conv2d_transposed")
 
 OPTIMIZERS = {
     "sgd": optax.sgd(ops.RATE),
@@ -146,7 +148,7 @@ class Operators:
     def __init__(self, setup):
         self.dtype = DTYPES[setup.precision]
         self.devices = jax.devices()[: setup.devices]
-        # On a CPU a call returns before its work is done, and calls that need nothing of each other may run side by side.
+        # On a CPU a call returns before its work is done, and independent calls may run at the same time.
         self.wait = jax.block_until_ready if setup.device == "cpu" else started
 
     def runs(self, operation, direction, buffers):
@@ -163,7 +165,9 @@ class Operators:
         function = FUNCTIONS[operation]
         if direction == ops.GRADIENT:
             if operation in SUMS_A_BIAS and self.dtype == "bfloat16" and jax.default_backend() == "cpu":
-                raise Unsupported("XLA sums a bias' gradient in bfloat16 on a CPU, where 256 + 1 is 256: it is wrong")
+                raise Unsupported(
+                    "XLA sums a bias's gradient in bfloat16 on a CPU, where 256 + 1 is 256: the sum is wrong"
+                )
             y = jax.eval_shape(function, *inputs[0])
             inputs = [[jnp.ones(y.shape, y.dtype)] + arrays for arrays in inputs]
             function = with_gradients(function)
@@ -172,10 +176,11 @@ class Operators:
 
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
-        found = result[1:] if direction == ops.GRADIENT else [result]
+        values = result[1:] if direction == ops.GRADIENT else [result]
         if direction == ops.REDUCE:
-            found = [shard.data for shard in result.addressable_shards]  # what each device has
-        return [jax.device_get(value).astype("float64") for value in found]
+            # The sum on every device.
+            values = [shard.data for shard in result.addressable_shards]
+        return [jax.device_get(value).astype("float64") for value in values]
 
     def _fp8(self, direction, inputs):
         function = jax.jit(fp8_product_with_gradients if direction == ops.GRADIENT else fp8_product)
@@ -184,7 +189,7 @@ class Operators:
         return [lambda arrays=arrays: self.wait(function(*arrays)) for arrays in inputs]
 
     def _all_reduce(self, x):
-        """A row on each device; afterwards each has the sum."""
+        """Every device has a row before, and the sum after."""
         mesh = Mesh(np.array(self.devices), ("device",))
         x = jax.device_put(x, NamedSharding(mesh, PartitionSpec("device")))
         add = functools.partial(lax.psum, axis_name="device")
@@ -213,5 +218,5 @@ class Operators:
         if operation == "h2d":
             return lambda: self.wait(jax.device_put(x, device))
         if operation == "d2h":
-            raise Unsupported("a JAX array keeps what was read of it: the second copy to the host copies nothing")
-        raise Unsupported("JAX pins memory by itself and offers no choice")
+            raise Unsupported("a JAX array keeps its copy on the host: the second copy to the host copies nothing")
+        raise Unsupported("JAX pins memory by itself and has no switch for it")

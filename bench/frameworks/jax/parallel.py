@@ -1,15 +1,15 @@
-"""Several devices in JAX: one process and a mesh of them; the step stays what it is.
+"""Several devices in JAX: one process, a mesh of devices, and the same step.
 
-Idiomatic here: the batch is laid over the mesh, parameters and the optimiser's state are put on every device, and jit divides the same step
-among them: the mean over the batch becomes an all-reduce (JAX's "Distributed arrays and automatic parallelization"; pmap is older).
-On a CPU the devices are XLA's virtual ones, which share its threads.
+Idiomatic here: the batch is divided over the mesh; the parameters and the optimiser's state lie on every device. jit divides the step among
+the devices: the mean over the batch becomes an all-reduce (JAX's "Distributed arrays and automatic parallelization"; pmap is older). On a
+CPU the devices are XLA's virtual ones, which share its threads.
 """
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-# What an adapter of JAX keeps from step to step, under these names.
+# The attributes in which an adapter keeps values from step to step.
 KEPT = ("parameters", "statistics", "state", "key")
 
 
@@ -22,25 +22,26 @@ def mesh(devices):
 
 
 def of_each_part(function, devices, inputs, outputs):
-    """function, as each device computes it of its own part of the batch; inside, jax.lax.pmean(_, "batch") is the mean over them.
+    """The function, computed by every device for its own part of the batch. Inside, jax.lax.pmean(_, "batch") is the mean over devices.
 
-    inputs, outputs: for each argument and result whether it is of the batch, or the same on every device. For what is not a sum or a mean
-    over the batch, which jit would divide among the devices by itself.
+    inputs, outputs: for every argument and result, whether it is divided with the batch; else it is the same on every device. jit alone
+    divides sums and means over the batch; this is for everything else.
     """
 
-    def laid(parted):
-        return jax.tree.map(lambda one: PartitionSpec("batch") if one else PartitionSpec(), parted)
+    def specifications(divided):
+        return jax.tree.map(lambda is_divided: PartitionSpec("batch") if is_divided else PartitionSpec(), divided)
 
-    where = {"mesh": mesh(devices), "in_specs": laid(inputs), "out_specs": laid(outputs)}
+    where = {"mesh": mesh(devices), "in_specs": specifications(inputs), "out_specs": specifications(outputs)}
     if hasattr(jax, "shard_map"):
         return jax.shard_map(function, check_vma=False, **where)
-    from jax.experimental.shard_map import shard_map  # before JAX 0.6
+    # JAX before 0.6
+    from jax.experimental.shard_map import shard_map
 
     return shard_map(function, check_rep=False, **where)
 
 
 class Spread:
-    """An adapter on several devices: whole batches in, and what comes out is of the whole batch."""
+    """An adapter on several devices. Its batches and results are those of the whole batch."""
 
     def __init__(self, training, devices):
         all_of_them = mesh(devices)

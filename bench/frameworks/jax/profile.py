@@ -10,11 +10,11 @@ from bench.profiling import Span, own_time
 
 
 def operations(run, device):
-    """[Operation] of what `run()` computes: XLA's operations on the CPU, kernels of every stream on a GPU."""
+    """[Operation] of `run()`: XLA's operations on a CPU, the kernels of every stream on a GPU."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run()
-        # where the profiler puts it, after a time stamp and a host name
+        # The profiler names the file after the time and the host.
         (path,) = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*.xplane.pb"))
         planes = list(jax.profiler.ProfileData.from_file(path).planes)
         return own_time([_spans(line, device) for plane in planes if _of(plane.name, device) for line in plane.lines])
@@ -25,7 +25,7 @@ def _of(plane, device):
 
 
 def _spans(line, device):
-    """The calls of XLA's operations: on a GPU the streams hold nothing else, on the CPU they name their operation."""
+    """The calls of XLA's operations. On a GPU the streams hold nothing else; on a CPU these events have a statistic "hlo_op"."""
     if device == "cuda":
         return [_span(event, device) for event in line.events if line.name.startswith("Stream")]
     return [_span(event, device) for event in line.events if any(name == "hlo_op" for name, _ in event.stats)]

@@ -1,8 +1,8 @@
 """ResNet-50's features in JAX: Flax NNX modules under the names of the weight files, the forward pass as one jitted function.
 
-Idiomatic here: the module is split once into its structure and its state, and the forward pass is a pure function of the state and the
-images (NNX's functional API), so nothing of Python runs in a batch but the call; without grad there are no gradients (A21). Flax
-convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout (A1).
+Idiomatic here: the module is split once into its structure and its state. The forward pass is a pure function of the state and the images
+(NNX's functional API), so Python only makes one call for each batch. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own
+layout.
 """
 
 import functools
@@ -15,7 +15,7 @@ from bench.workloads.resnet50_features import EPSILON, EXPANSION, GROUPS
 
 
 def conv(inputs, outputs, size, stride, pad, rngs):
-    # A15: said in numbers, for with stride 2 "SAME" pads one row less before than after, or none
+    # Stride and padding are explicit: with stride 2, "SAME" pads one row less before than after, or none.
     return nnx.Conv(inputs, outputs, (size, size), stride, padding=[(pad, pad)] * 2, use_bias=False, rngs=rngs)
 
 
@@ -30,7 +30,8 @@ class Bottleneck(nnx.Module):
         self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1, rngs), norm(channels, running, rngs)
         self.conv3, self.bn3 = conv(channels, outputs, 1, 1, 0, rngs), norm(outputs, running, rngs)
         layers = [conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, running, rngs)] if shortcut else []
-        self.downsample = nnx.Sequential(*layers)  # of nothing: the identity
+        # An empty Sequential is the identity.
+        self.downsample = nnx.Sequential(*layers)
 
     def __call__(self, x):
         h = nnx.relu(self.bn1(self.conv1(x)))
@@ -47,30 +48,31 @@ def group(inputs, blocks, channels, stride, *how):
 
 class Network(nnx.Module):
     def __init__(self, running, rngs):
-        """running: whether to normalise with the running statistics (D6), or with the batch's, which move them."""
+        """running: evaluation uses the running statistics. Training uses the batch's, and moves the running ones."""
         self.conv1, self.bn1 = conv(3, 64, 7, 2, 3, rngs), norm(64, running, rngs)
         inputs = (64,) + tuple(EXPANSION * channels for _, channels, _ in GROUPS)
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            group(n, *g, running, rngs) for n, g in zip(inputs, GROUPS)
-        )
+        groups = [group(before, *sizes, running, rngs) for before, sizes in zip(inputs, GROUPS)]
+        self.layer1, self.layer2, self.layer3, self.layer4 = groups
 
     def __call__(self, x):
         x = nnx.relu(self.bn1(self.conv1(x)))
-        x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))  # A14; the border is filled with -inf
+        # The stride is explicit: Flax's default is 1. The border is filled with -inf.
+        x = nnx.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x.mean((1, 2))
 
 
-# what a weight file calls the vectors of a normalisation -> what Flax does
+# torchvision's name for a vector of a normalisation -> Flax's
 ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 
 class Inference:
     def __init__(self, setup):
-        # Only the shapes: load() brings the values (Flax's guide to checkpoints).
+        # Shapes only: load() brings the values (Flax's guide to checkpoints).
         self.network = nnx.eval_shape(lambda: Network(True, nnx.Rngs(setup.seed)))
         self.structure, self.state = nnx.graphdef(self.network), None
 
+    # Compiled, as people run it for speed. No gradients in evaluation: they cost memory and time.
     @functools.partial(jax.jit, static_argnums=0)
     def features(self, state, x):
         return nnx.merge(self.structure, state)(x)
@@ -79,14 +81,15 @@ class Inference:
         for name, value in parameters.items():
             *path, last = name.split(".")
             module = functools.reduce(child, path, self.network)
-            if value.ndim == 4:  # kernels (kh, kw, in, out)
+            # Flax's kernels are (kh, kw, in, out).
+            if value.ndim == 4:
                 module.kernel.set_value(jax.numpy.array(value.transpose(2, 3, 1, 0)))
             else:
                 getattr(module, ATTRIBUTES[last]).set_value(jax.numpy.array(value))
         self.state = nnx.state(self.network)
 
     def inputs(self, x):
-        # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
     def predict(self, x):
@@ -94,5 +97,5 @@ class Inference:
 
 
 def child(module, name):
-    """The part of a module, or the module of a Sequential, that a weight file calls `name`."""
+    """The child that a weight file calls `name`: an attribute of a module, or an item of a Sequential."""
     return module.layers[int(name)] if name.isdigit() else getattr(module, name)

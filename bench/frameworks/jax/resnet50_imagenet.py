@@ -1,9 +1,9 @@
 """ResNet-50 trained in JAX: the features' network and a Linear, Optax's transformations in a chain, the step as one jitted function.
 
-Idiomatic here: the module is split once into its structure, its parameters and its running statistics, and the step is a pure function
-of the two and of the optimiser's state (NNX's functional API); a normalisation of momentum 0.9 moves the statistics a tenth of the way,
-the variance biased. The learning rate is an argument of the step, so that a change compiles nothing. Of several devices each computes
-its own part (shard_map), since jit alone would normalise over the whole batch. Flax convolves N, H, W, C (A1).
+Idiomatic here: the module is split once into its structure, its parameters and its running statistics. The step is a pure function of the
+parameters, the statistics and the optimiser's state (NNX's functional API). With momentum 0.9 a normalisation moves the statistics a tenth
+of the way, the variance biased. The learning rate is an argument of the step, so a new rate compiles nothing. Flax convolves N, H, W, C; on
+a GPU XLA chooses the kernels' own layout.
 """
 
 import optax
@@ -25,12 +25,13 @@ class Network(resnet50_features.Network):
 
 class Training(Trained):
     def __init__(self, setup):
-        # A10: v <- 0.9 v + (g + 1e-4 w); the step is -rate v
+        # Momentum: v = 0.9 v + g + 1e-4 w; w = w - rate v, without dampening or Nesterov.
         momentum = optax.chain(optax.add_decayed_weights(1e-4), optax.trace(decay=0.9))
         super().__init__(setup, Network, momentum, 0.0125)
 
     def loss(self, logits, y):
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()  # A7: one softmax
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
     def own_path(self, name, dimensions):
         """torchvision's layer1.0.bn1.weight -> ("layer1", "layers", 0, "bn1", "scale"): a Sequential keeps a list."""
@@ -41,7 +42,7 @@ class Training(Trained):
 
 
 def attribute(name, dimensions):
-    """What Flax calls the parameter of a module."""
+    """Flax's name for the parameter of a module."""
     end = name.rsplit(".", 1)[1]
     if dimensions > 1:
         return "kernel"

@@ -49,8 +49,7 @@ def network(dropout):
 
 class Training(Trained):
     def __init__(self, setup):
-        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
-        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Keras stores -rate v in place of v.
         super(Training, self).__init__(setup, network(setup.training), optimizers.SGD(lr=0.01, momentum=0.9))
 
     def to_own(self, parameters):

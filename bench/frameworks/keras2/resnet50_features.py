@@ -44,7 +44,7 @@ def bottleneck(x, name, channels, stride, shortcut):
 def network():
     images = layers.Input(SHAPE)
     x = relu(normalised(images, "conv1", "bn1", 64, 7, 2))
-    # After a ReLU no value is below zero, so zeros at the border do not change a maximum.
+    # ReLU leaves nothing below zero: zeros at the border do not change the maximum.
     x = layers.ZeroPadding2D(1, data_format=ORDER)(x)
     x = layers.MaxPooling2D(3, strides=2, data_format=ORDER)(x)
     for name, channels, stride, shortcut in blocks():

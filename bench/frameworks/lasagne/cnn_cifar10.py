@@ -53,8 +53,7 @@ class Training(Trained):
         super(Training, self).__init__(setup, x, net, layers.get_all_params(net, trainable=True))
 
     def updates(self, gradients, parameters):
-        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
-        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Lasagne stores -rate v in place of v.
         return updates.momentum(gradients, parameters, 0.01, 0.9)
 
     def to_own(self, parameters):

@@ -37,7 +37,7 @@ class Training(Trained):
         # Adam's constants are explicit: defaults differ among frameworks.
         t = theano.shared(np.float32(0))
         step = t + np.float32(1)
-        # 1 - beta^t by expm1: the plain difference would cost float32 four digits in the first steps.
+        # 1 - beta^step by expm1: the subtraction would cost float32 four digits in the first steps.
         correct1, correct2 = (-T.expm1(step * np.float32(np.log(beta))) for beta in (0.9, 0.999))
         new = {t: step}
         for parameter, gradient in zip(parameters, gradients):

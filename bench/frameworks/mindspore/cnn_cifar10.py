@@ -49,5 +49,5 @@ class Training(Trained):
         super().__init__(setup, Network())
 
     def new_optimizer(self, parameters):
-        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
+        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
         return nn.Momentum(parameters, learning_rate=0.01, momentum=0.9)
