@@ -1,8 +1,8 @@
 """ResNet-50's features in Caffe2: operators read and write blobs of a workspace; a net of operators is run by name.
 
-Idiomatic here: normalisations, ReLUs and sums are computed in place, as in Caffe2's own modeling/resnet.py. The net is created once
-and run for every batch, as people run it for speed. ws_nbytes_limit gives cuDNN's fast algorithms room. On a CPU it runs on the IDEEP
-device, with oneDNN's operators and blocked layouts: they take half the time of Caffe2's own (measured with 1.8.1).
+Idiomatic here: normalisations, ReLUs and sums are computed in place, as in Caffe2's own modeling/resnet.py. The net is created once and
+run for every batch, as people run it for speed. ws_nbytes_limit gives cuDNN's fast algorithms room. On a CPU it runs on the IDEEP device,
+with oneDNN's operators and blocked layouts: they take half the time of Caffe2's own (measured with 1.8.1).
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """DenseNet-121 in Chainer: Chains whose attributes have torchvision's names, loaded by Chainer's own deserializer.
 
-Idiomatic here: the configuration "train" decides which statistics a normalisation uses: evaluation uses the running statistics. With decay
-0.9 a normalisation moves them a tenth of the way, the variance unbiased. Every process keeps its own; they are averaged before an
+Idiomatic here: the configuration "train" decides which statistics a normalisation uses: evaluation uses the running statistics. With
+decay 0.9 a normalisation moves them a tenth of the way, the variance unbiased. Every process keeps its own; they are averaged before an
 evaluation, as ChainerMN's AllreducePersistent does. Four of Chainer's defaults are not the specification's: a pool covers the border
 (cover_all), a normalisation's epsilon is 2e-5, a convolution has a bias, and sigmoid_cross_entropy takes labels of 0 and 1 only. The
 published labels are probabilities, so the loss is written out.

@@ -1,7 +1,7 @@
 """The IMDB network in Chainer: EmbedID, n_step_gru, Linear, Adam.
 
-Idiomatic here: n_step_gru is cuDNN's fused GRU on a GPU and a loop of functions on a CPU. Its gates are r, z, n with two biases, as in the
-specification.
+Idiomatic here: n_step_gru is cuDNN's fused GRU on a GPU and a loop of functions on a CPU. Its gates are r, z, n with two biases, as in
+the specification.
 """
 
 import chainer

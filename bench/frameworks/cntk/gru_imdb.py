@@ -1,8 +1,8 @@
 """The IMDB network in CNTK: gather, a recurrence over a sequence, times, Adam as a universal learner.
 
 Idiomatic here: a mini-batch of sequences is CNTK's own form, and past_value over it becomes one loop. The cell is written out, since
-layers.GRU applies the reset gate before the recurrent product and has one bias. cuDNN's fused GRU, optimized_rnnstack, runs on a GPU only:
-with it the program would differ between devices.
+layers.GRU applies the reset gate before the recurrent product and has one bias. cuDNN's fused GRU, optimized_rnnstack, runs on a GPU
+only: with it the program would differ between devices.
 """
 
 from collections import OrderedDict

@@ -2,8 +2,8 @@
 
 Idiomatic here: the module is split once into its structure and its parameters. The step is a pure function of the parameters and the
 optimiser's state (Flax's "functional training loop"), so Python only makes one call for each step. On a GPU parameters and state are
-donated: XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout. The images are permuted once, before
-training. The first dense layer's weights are permuted instead of its input.
+donated: XLA updates them in place. Flax convolves N, H, W, C; on a GPU XLA chooses the kernels' own layout. The images are permuted once,
+before training. The first dense layer's weights are permuted instead of its input.
 """
 
 import functools

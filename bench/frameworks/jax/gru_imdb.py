@@ -1,10 +1,10 @@
 """The IMDB network in JAX: Flax NNX modules around a GRU written with lax.scan, Optax's Adam, one jitted step.
 
-Idiomatic here: JAX has no fused GRU, so the cell is written out and scanned. The product of the inputs with their weights does not need the
-state before. On a GPU it is one large matmul before the scan. On a CPU it is taken position by position in the scan, where it stays in the
-cache (measured: 13 ms for the forward pass, 27 ms otherwise). Flax's GRUCell has no recurrent bias for the gates r and z. Here every gate
-has both biases, as in cuDNN; those of r and z are added once, since only their sum matters. Time comes first: scan runs along the leading axis.
-The embedding's gradient is dense.
+Idiomatic here: JAX has no fused GRU, so the cell is written out and scanned. The product of the inputs with their weights does not need
+the state before. On a GPU it is one large matmul before the scan. On a CPU it is taken position by position in the scan, where it stays
+in the cache (measured: 13 ms for the forward pass, 27 ms otherwise). Flax's GRUCell has no recurrent bias for the gates r and z. Here
+every gate has both biases, as in cuDNN; those of r and z are added once, since only their sum matters. Time comes first: scan runs along
+the leading axis. The embedding's gradient is dense.
 """
 
 import functools

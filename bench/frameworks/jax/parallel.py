@@ -1,8 +1,8 @@
 """Several devices in JAX: one process, a mesh of devices, and the same step.
 
-Idiomatic here: the batch is divided over the mesh; the parameters and the optimiser's state lie on every device. jit divides the step among
-the devices: the mean over the batch becomes an all-reduce (JAX's "Distributed arrays and automatic parallelization"; pmap is older). On a
-CPU the devices are XLA's virtual ones, which share its threads.
+Idiomatic here: the batch is divided over the mesh; the parameters and the optimiser's state lie on every device. jit divides the step
+among the devices: the mean over the batch becomes an all-reduce (JAX's "Distributed arrays and automatic parallelization"; pmap is
+older). On a CPU the devices are XLA's virtual ones, which share its threads.
 """
 
 import jax

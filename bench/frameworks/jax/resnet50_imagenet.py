@@ -1,9 +1,9 @@
 """ResNet-50 trained in JAX: the features' network and a Linear, Optax's transformations in a chain, the step as one jitted function.
 
 Idiomatic here: the module is split once into its structure, its parameters and its running statistics. The step is a pure function of the
-parameters, the statistics and the optimiser's state (NNX's functional API). With momentum 0.9 a normalisation moves the statistics a tenth
-of the way, the variance biased. The learning rate is an argument of the step, so a new rate compiles nothing. Flax convolves N, H, W, C; on
-a GPU XLA chooses the kernels' own layout.
+parameters, the statistics and the optimiser's state (NNX's functional API). With momentum 0.9 a normalisation moves the statistics a
+tenth of the way, the variance biased. The learning rate is an argument of the step, so a new rate compiles nothing. Flax convolves N, H,
+W, C; on a GPU XLA chooses the kernels' own layout.
 """
 
 import optax

@@ -1,8 +1,8 @@
 """The IMDB network in Keras 2: Embedding, GRU, Dense, Adam; the same file on Theano and CNTK.
 
-Idiomatic here: with reset_after the reset gate comes after the recurrent product, as in cuDNN. Both biases lie in one (2, 300) array, with
-gates z, r, n. The layer is a loop in the graph, not cuDNN's fused GRU. Implementation 2 takes the products of the three gates as one, which
-is faster in Theano; in CNTK the slices of that product cost more than it saves.
+Idiomatic here: with reset_after the reset gate comes after the recurrent product, as in cuDNN. Both biases lie in one (2, 300) array,
+with gates z, r, n. The layer is a loop in the graph, not cuDNN's fused GRU. Implementation 2 takes the products of the three gates as
+one, which is faster in Theano; in CNTK the slices of that product cost more than it saves.
 """
 
 import numpy as np

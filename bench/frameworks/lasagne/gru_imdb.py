@@ -1,8 +1,8 @@
 """The IMDB network in Lasagne: EmbeddingLayer, GRULayer, DenseLayer, Adam.
 
 Idiomatic here: GRULayer takes the product with the input for all positions before its scan, and returns all states. It is not cuDNN's
-fused GRU. Its update gate says how much to forget, others' says how much to keep: h = (1 - u) h + u n, so u = 1 - z, and the gate's weights
-change sign.
+fused GRU. Its update gate says how much to forget, others' says how much to keep: h = (1 - u) h + u n, so u = 1 - z, and the gate's
+weights change sign.
 """
 
 import numpy as np

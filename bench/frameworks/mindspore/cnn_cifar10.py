@@ -1,7 +1,7 @@
 """The CIFAR-10 network in MindSpore: a Cell, value_and_grad, Momentum, the step compiled as one graph.
 
-Idiomatic here: value_and_grad differentiates a function; there is no tape. The optimiser is a Cell, which the compiled step calls with the
-gradients.
+Idiomatic here: value_and_grad differentiates a function; there is no tape. The optimiser is a Cell, which the compiled step calls with
+the gradients.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The IMDB network in MindSpore: Embedding, GRU, Dense, Adam, the step compiled as one graph.
 
-Idiomatic here: nn.GRU is cuDNN's fused GRU on a GPU and a loop in the graph on a CPU. Its gates are stacked r, z, n with two biases, as in
-the specification.
+Idiomatic here: nn.GRU is cuDNN's fused GRU on a GPU and a loop in the graph on a CPU. Its gates are stacked r, z, n with two biases, as
+in the specification.
 """
 
 from mindspore import nn
