@@ -7,10 +7,10 @@ import mxnet
 
 @mxnet.optimizer.register
 class ExactAdam(mxnet.optimizer.Optimizer):
-    """MXNet's own adam_update adds epsilon to the uncorrected root of the second moment ("epsilon hat").
+    """Epsilon is added to the corrected root of the second moment.
 
-    This one adds it to the corrected root. For that the built-in kernel is given what makes the two equal: with
-    c1 = 1 - beta1^t and c2 = 1 - beta2^t, m/c1 / (sqrt(v/c2) + e) = sqrt(c2)/c1 * m / (sqrt(v) + e sqrt(c2)).
+    MXNet's kernel adam_update adds it to the uncorrected root ("epsilon hat"). The rate and epsilon given to the kernel make both equal:
+    with c1 = 1 - beta1^t and c2 = 1 - beta2^t, m/c1 / (sqrt(v/c2) + e) = sqrt(c2)/c1 * m / (sqrt(v) + e sqrt(c2)).
     """
 
     def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, **options):

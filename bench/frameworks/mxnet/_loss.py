@@ -4,10 +4,11 @@ from mxnet import gluon
 
 
 class SoftmaxCrossEntropy(gluon.HybridBlock):
-    """Logits (N, C) and labels (N,) -> losses (N,), as gluon.loss.SoftmaxCrossEntropyLoss computes them (A7, A19).
+    """Logits (N, C) and labels (N,) -> losses (N,), as gluon.loss.SoftmaxCrossEntropyLoss computes them.
 
-    Naming the temperature, 1 as it is anyway, takes MXNet's own log_softmax: oneDNN's, which it takes otherwise on a CPU, has an
-    approximate exponential that is off by 4e-6 (measured with 1.9.1), ten times what float32 arithmetic is.
+    The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+    With a temperature, here 1, MXNet uses its own log_softmax. Without one it uses oneDNN's on a CPU, whose approximate
+    exponential is off by 4e-6 (measured with 1.9.1), ten times the error of float32 arithmetic.
     """
 
     def hybrid_forward(self, F, logits, labels):

@@ -4,19 +4,20 @@ from mxnet import gluon
 
 
 def max_pool(F, x, on_gpu, odd=False):
-    """N, C, H, W -> N, C, H/2, W/2; F is mx.nd or mx.sym. Of `odd` H and W the last row and column are left out.
+    """N, C, H, W -> N, C, H/2, W/2; F is mx.nd or mx.sym. If H and W are `odd`, the last row and column are left out.
 
-    On a GPU it is cuDNN's pooling. On a CPU the gradient of Pooling as oneDNN computes it is wrong in MXNet 1.9.1 when the input comes
-    from a convolution: it goes to the wrong places, and conv4.w's gradient is off by half its norm (measured, with static
-    memory or without, for every instruction set). The larger of every two rows, then of every two columns, has the right one.
+    On a GPU this is cuDNN's pooling. On a CPU Pooling is oneDNN's, whose gradient is wrong in MXNet 1.9.1 after a convolution: it goes
+    to the wrong places, and conv4.w's gradient is off by half its norm (measured with and without static memory, for every
+    instruction set). The larger of every two rows, then of every two columns, has the right gradient.
     """
     if on_gpu:
-        return F.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")  # A14: the stride is said
+        # The stride is explicit: defaults differ among frameworks.
+        return F.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")
     return larger_of_pairs(F, larger_of_pairs(F, x, 2, odd), 3, odd)
 
 
 def larger_of_pairs(F, x, axis, odd):
-    """The larger of each two neighbours along an axis, which becomes half as long."""
+    """The larger of every two neighbours along an axis, which becomes half as long."""
 
     def every_other(first):
         begin, end, step = [None] * 4, [None] * 4, [1] * 4

@@ -1,4 +1,4 @@
-"""What the training loop does with a hybridised block: load, step, read. The Rosetta stone's two networks have it whole in their files."""
+"""The training loop of a hybridised block. cnn_cifar10.py and gru_imdb.py have all of it in their own file."""
 
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -7,16 +7,18 @@ from bench.frameworks.mxnet.framework import contexts, kvstore
 
 
 class Trained:
-    """A subclass gives OPTIMIZER, its name and options, and parameters, canonical name -> Gluon's, before load()."""
+    """A subclass has OPTIMIZER, a name and its options; before load() it sets parameters, canonical name -> Gluon's parameter."""
 
-    ON_STORE = None  # whether the store updates the parameters; None: as Gluon has it
+    # Whether the store updates the parameters. None is Gluon's default.
+    ON_STORE = None
 
     def __init__(self, setup, network, loss):
         mx.random.seed(setup.seed)
         self.contexts = contexts(setup)
         self.context = self.contexts[0]
         self.network, self.loss = network, loss
-        self.network.initialize(mx.init.Zero(), ctx=self.contexts)  # load() brings the real values
+        # load() sets the values.
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss.hybridize(static_alloc=True, static_shape=True)
         self.parameters, self.trainer = {}, None
@@ -24,14 +26,14 @@ class Trained:
     def load(self, parameters):
         for name, parameter in self.parameters.items():
             parameter.set_data(parameters[name])
-        where = {"kvstore": kvstore(self.contexts), "update_on_kvstore": self.ON_STORE}
-        self.trainer = gluon.Trainer(self.network.collect_params(), *self.OPTIMIZER, **where)
+        store = {"kvstore": kvstore(self.contexts), "update_on_kvstore": self.ON_STORE}
+        self.trainer = gluon.Trainer(self.network.collect_params(), *self.OPTIMIZER, **store)
 
     def read(self):
         return {name: parameter.data(self.context).asnumpy() for name, parameter in self.parameters.items()}
 
     def placed(self, array):
-        """An array of a batch where it is computed on."""
+        """An array of a batch on the device."""
         return mx.nd.array(array, ctx=self.context)
 
     def _backward(self, x, y):
@@ -45,17 +47,19 @@ class Trained:
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         trained = ((name, p) for name, p in self.parameters.items() if p.grad_req != "null")
-        # backward() of a vector of losses gives the gradient of their sum
+        # backward() of a vector of losses gives the gradient of their sum.
         gradients = {name: parameter.grad(self.context).asnumpy() / len(x) for name, parameter in trained}
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):
         _, loss = self._backward(x, y)
-        self.trainer.step(len(x))  # divides by the batch
+        # step() divides the gradient by the batch.
+        self.trainer.step(len(x))
         return loss
 
     def value(self, loss):
         return float(loss.mean().asscalar())
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
-        return self.network(self.placed(x)).asnumpy()  # A21: nothing is recorded
+        return self.network(self.placed(x)).asnumpy()

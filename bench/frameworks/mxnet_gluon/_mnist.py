@@ -1,4 +1,4 @@
-"""What both networks on MNIST have of their own: Adam, the loss, and batches that lie on the device before the first step."""
+"""What both networks on MNIST share: Adam, the loss, and batches that lie on the device before the first step."""
 
 import mxnet as mx
 
@@ -10,7 +10,7 @@ from bench.frameworks.mxnet_gluon import _loop
 class Trained(_loop.Trained):
     """layers: canonical name -> layer of the network."""
 
-    # C9: every constant set
+    # Adam's constants are explicit: defaults differ among frameworks.
     OPTIMIZER = "exactadam", {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
     def __init__(self, setup, network, layers):
@@ -22,4 +22,5 @@ class Trained(_loop.Trained):
         return mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
 
     def placed(self, array):
-        return array.as_in_context(self.context)  # no copy where it is there
+        # An array that is already there is not copied.
+        return array.as_in_context(self.context)

@@ -1,4 +1,4 @@
-"""What the deep networks on pictures have of their own: normalisations that keep statistics, of each context its own."""
+"""What the deep networks on pictures share: normalisations, whose running statistics each context keeps for itself."""
 
 from mxnet import nd
 
@@ -6,24 +6,26 @@ from bench.frameworks.mxnet_gluon import _loop
 
 
 class Trained(_loop.Trained):
-    """A subclass gives OPTIMIZER, and own_name(name, value), Gluon's name of a parameter."""
+    """A subclass has OPTIMIZER and own_name(name, value), Gluon's name of a parameter."""
 
-    ON_STORE = False  # the optimiser's state is here, so that set_rate() can reach it
+    # The optimiser's state is in this process, so that set_rate() can change it.
+    ON_STORE = False
 
     def load(self, parameters):
-        own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
+        # The names are those of the attributes, as in load_parameters(file).
+        own = self.network._collect_params_with_prefix()
         self.parameters = {name: own[self.own_name(name, value)] for name, value in parameters.items()}
         super().load(parameters)
         if len(self.contexts) > 1:
-            # A Trainer's first call hands the first context's parameters to all of them, running statistics too: not after a step
+            # A Trainer's first call copies the first context's parameters to all, running statistics too. Not after a step, so now.
             self.trainer.allreduce_grads()
 
     def share_statistics(self):
         for parameter in self.parameters.values():
             if parameter.grad_req == "null" and len(self.contexts) > 1:
-                parameter.set_data(
-                    nd.add_n(*(each.as_in_context(self.context) for each in parameter.list_data())) / len(self.contexts)
-                )
+                values = [value.as_in_context(self.context) for value in parameter.list_data()]
+                parameter.set_data(nd.add_n(*values) / len(self.contexts))
 
     def inputs(self, x, y):
-        return x, y  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x, y

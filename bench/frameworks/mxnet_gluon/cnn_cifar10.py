@@ -1,7 +1,7 @@
 """The CIFAR-10 network in Gluon: a HybridSequential, a Trainer, autograd.record().
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); the mini-batch
-goes to the device once, and nothing in the loop asks for a value (B6), so the engine runs ahead.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once. The mini-batch goes to
+the device once. No value goes back to the host inside the loop, so MXNet's engine runs ahead of Python.
 """
 
 import mxnet as mx
@@ -22,16 +22,19 @@ class Training:
         self.context = self.contexts[0]
         self.dropout = setup.training
         self.network = nn.HybridSequential()
+        # Stride and padding are explicit: defaults differ among frameworks.
         conv1, conv2 = nn.Conv2D(50, 3, padding=1, in_channels=3), nn.Conv2D(50, 3, padding=1, in_channels=50)
         conv3, conv4 = nn.Conv2D(100, 3, padding=1, in_channels=50), nn.Conv2D(100, 3, padding=1, in_channels=100)
         dense1, dense2 = nn.Dense(512, in_units=6400), nn.Dense(10, in_units=512)
+        # ReLU after the pooling: the same values, a quarter of the work. Dense flattens its input, in C, H, W order.
         self.network.add(
             *(conv1, nn.Activation("relu"), conv2, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
             *(conv3, nn.Activation("relu"), conv4, MaxPool(self.context), nn.Activation("relu"), nn.Dropout(0.25)),
-            *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2),  # Dense flattens, in C, H, W order
+            *(dense1, nn.Activation("relu"), nn.Dropout(0.5), dense2),
         )
         self.layers = dict(zip(LAYERS, (conv1, conv2, conv3, conv4, dense1, dense2)))
-        self.network.initialize(mx.init.Zero(), ctx=self.contexts)  # load() brings the real values
+        # load() sets the values.
+        self.network.initialize(mx.init.Zero(), ctx=self.contexts)
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = SoftmaxCrossEntropy()
         self.loss.hybridize(static_alloc=True, static_shape=True)
@@ -41,13 +44,10 @@ class Training:
         for name, layer in self.layers.items():
             layer.weight.set_data(parameters[name + ".w"])
             layer.bias.set_data(parameters[name + ".b"])
-        # A10: MXNet's momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate.
-        self.trainer = gluon.Trainer(
-            self.network.collect_params(),
-            "sgd",
-            {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0},
-            kvstore=kvstore(self.contexts),
-        )
+        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
+        sgd = {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0}
+        self.trainer = gluon.Trainer(self.network.collect_params(), "sgd", sgd, kvstore=kvstore(self.contexts))
 
     def read(self):
         return self._read(lambda parameter: parameter.data(self.context))
@@ -57,7 +57,8 @@ class Training:
 
     def _backward(self, x, y):
         x, y = mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
-        with autograd.record(train_mode=self.dropout):  # A5
+        # Dropout only in training.
+        with autograd.record(train_mode=self.dropout):
             logits = self.network(x)
             loss = self.loss(logits, y)
         loss.backward(train_mode=self.dropout)
@@ -65,23 +66,25 @@ class Training:
 
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
-        # backward() of a vector of losses gives the gradient of their sum
+        # backward() of a vector of losses gives the gradient of their sum.
         gradients = self._read(lambda parameter: parameter.grad(self.context) / len(x))
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):
         _, loss = self._backward(x, y)
-        self.trainer.step(len(x))  # divides by the batch
+        # step() divides the gradient by the batch.
+        self.trainer.step(len(x))
         return loss
 
     def value(self, loss):
         return float(loss.mean().asscalar())
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
-        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()  # A21: nothing is recorded
+        return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()
 
     def _read(self, of):
-        found = {}
+        arrays = {}
         for name, layer in self.layers.items():
-            found[name + ".w"], found[name + ".b"] = of(layer.weight).asnumpy(), of(layer.bias).asnumpy()
-        return found
+            arrays[name + ".w"], arrays[name + ".b"] = of(layer.weight).asnumpy(), of(layer.bias).asnumpy()
+        return arrays

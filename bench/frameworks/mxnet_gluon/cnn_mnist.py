@@ -1,7 +1,7 @@
 """The MNIST convolution network in Gluon: a HybridSequential, a Trainer, batches in file order.
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); nothing in the
-loop asks for a value (B6), so the engine runs ahead. Pooling rounds down, so that an odd last row and column are left out.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once. No value goes back to
+the host inside the loop, so MXNet's engine runs ahead of Python. The pooling leaves out an odd last row and column.
 """
 
 from mxnet.gluon import nn
@@ -16,9 +16,10 @@ class Training(Trained):
         conv1, conv2 = nn.Conv2D(16, 2, in_channels=1), nn.Conv2D(8, 2, in_channels=16)
         dense = nn.Dense(10, in_units=288)
         network = nn.HybridSequential()
+        # ReLU after the pooling: the same values, a quarter of the work. Dense flattens its input, in C, H, W order.
         network.add(
-            *(conv1, MaxPool(context(setup), odd=True), nn.Activation("relu")),  # A11: ReLU on a quarter of the data
+            *(conv1, MaxPool(context(setup), odd=True), nn.Activation("relu")),
             *(conv2, MaxPool(context(setup)), nn.Activation("relu")),
-            dense,  # flattens, in C, H, W order
+            dense,
         )
         super().__init__(setup, network, {"conv1": conv1, "conv2": conv2, "dense": dense})

@@ -1,10 +1,10 @@
 """DenseNet-121 in Gluon: HybridBlocks whose attributes have torchvision's names, a Trainer with Adam.
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); inside
-autograd.record() the normalisations take the batch's statistics and move the running ones a tenth of the way, outside they use the
-running ones (D6), and nothing is recorded (A21); of several contexts each normalises its own part and keeps its own statistics;
-SigmoidBinaryCrossEntropyLoss takes logits (A7). The model zoo's densenet121 is the same network with its dense layers written as nested
-concatenations and other names.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once.
+Inside autograd.record() the normalisations use the batch's
+statistics and move the running ones a tenth of the way; outside, evaluation uses the running statistics. Each of several contexts
+normalises its own part and keeps its own statistics.
+The model zoo's densenet121 is the same network with other names, its dense layers written as nested concatenations.
 """
 
 from mxnet import gluon
@@ -12,19 +12,10 @@ from mxnet.gluon import nn
 
 import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
 from bench.frameworks.mxnet_gluon._pictures import Trained
+from bench.frameworks.mxnet_gluon.resnet50_features import NORMALISATION, conv, norm
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
-# torchvision's word for a normalisation's factor and shift -> Gluon's
-NORMALISATION = {"weight": "gamma", "bias": "beta"}
-
-
-def conv(inputs, outputs, size, stride=1, padding=0):
-    return nn.Conv2D(outputs, size, stride, padding, use_bias=False, in_channels=inputs)
-
-
-def norm(channels):
-    return nn.BatchNorm(momentum=0.9, epsilon=1e-5, in_channels=channels)
 
 
 class DenseLayer(gluon.HybridBlock):
@@ -94,16 +85,17 @@ class Network(gluon.HybridBlock):
 
 
 class Training(Trained):
+    # Adam's constants are explicit: defaults differ among frameworks.
     OPTIMIZER = "exactadam", {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
     def __init__(self, setup):
-        # of each image, the mean over its findings
+        # The loss takes logits: there is exactly one sigmoid. An image's loss is the mean over its findings.
         super().__init__(setup, Network(), gluon.loss.SigmoidBinaryCrossEntropyLoss())
 
     def set_rate(self, rate):
         self.trainer.set_learning_rate(rate)
 
     def own_name(self, name, value):
-        """torchvision's name -> Gluon's: the vectors of a normalisation are called otherwise."""
+        """torchvision's name -> Gluon's. Gluon has other names for the vectors of a normalisation."""
         layer, end = name.rsplit(".", 1)
         return layer + "." + (NORMALISATION.get(end, end) if "norm" in layer.rsplit(".", 1)[-1] else end)

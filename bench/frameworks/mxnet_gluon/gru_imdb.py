@@ -1,8 +1,8 @@
 """The IMDB network in Gluon: Embedding, rnn.GRU, Dense, a Trainer with Adam.
 
-Idiomatic here: rnn.GRU is one fused operator, cuDNN's on a GPU (C1), with gates stacked r, z, n and two biases, which is the
-specification's own form; layout NTC keeps the data as it comes (C3: TNC is slightly faster, and not what is compared). The network is
-one HybridBlock, so that all of it is one graph (B8).
+Idiomatic here: rnn.GRU is one fused operator, cuDNN's on a GPU. Its gates are stacked r, z, n with two biases, the specification's own
+form: the reset gate is applied after the product. Layout NTC keeps the data's order; time first (TNC) would be slightly faster, and is
+not compared. The network is one HybridBlock, so that all of it is one graph.
 """
 
 import mxnet as mx
@@ -18,13 +18,16 @@ class Network(gluon.HybridBlock):
     def __init__(self):
         super().__init__()
         with self.name_scope():
-            self.embedding = nn.Embedding(30000, 125)  # its gradient is dense
+            # The embedding's gradient is dense.
+            self.embedding = nn.Embedding(30000, 125)
             self.gru = rnn.GRU(100, layout="NTC", input_size=125)
             self.dense = nn.Dense(2, in_units=100)
 
     def hybrid_forward(self, F, x):
-        states = self.gru(self.embedding(x))  # C6: without a given state it starts from zero
-        return self.dense(F.slice_axis(states, axis=1, begin=-1, end=None))  # C5: the state at position 150
+        # The first state is zero and not trained.
+        states = self.gru(self.embedding(x))
+        # The output of the last position.
+        return self.dense(F.slice_axis(states, axis=1, begin=-1, end=None))
 
 
 class Training:
@@ -33,6 +36,7 @@ class Training:
         self.contexts = contexts(setup)
         self.context = self.contexts[0]
         self.network = Network()
+        # load() sets the values.
         self.network.initialize(mx.init.Zero(), ctx=self.contexts)
         self.network.hybridize(static_alloc=True, static_shape=True)
         self.loss = SoftmaxCrossEntropy()
@@ -52,7 +56,7 @@ class Training:
     def load(self, parameters):
         for name, parameter in self.parameters.items():
             parameter.set_data(parameters[name])
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         adam = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
         self.trainer = gluon.Trainer(self.network.collect_params(), "exactadam", adam, kvstore=kvstore(self.contexts))
 
@@ -72,19 +76,19 @@ class Training:
 
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
-        # backward() of a vector of losses gives the gradient of their sum
-        gradients = {
-            name: parameter.grad(self.context).asnumpy() / len(x) for name, parameter in self.parameters.items()
-        }
+        # backward() of a vector of losses gives the gradient of their sum.
+        gradients = {name: p.grad(self.context).asnumpy() / len(x) for name, p in self.parameters.items()}
         return logits.asnumpy(), float(loss.mean().asscalar()), gradients
 
     def step(self, x, y):
         _, loss = self._backward(x, y)
-        self.trainer.step(len(x))  # divides by the batch
+        # step() divides the gradient by the batch.
+        self.trainer.step(len(x))
         return loss
 
     def value(self, loss):
         return float(loss.mean().asscalar())
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
-        return self.network(mx.nd.array(x, ctx=self.context, dtype="int32")).asnumpy()  # A21: nothing is recorded
+        return self.network(mx.nd.array(x, ctx=self.context, dtype="int32")).asnumpy()

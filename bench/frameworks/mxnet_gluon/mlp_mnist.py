@@ -1,7 +1,7 @@
 """The MNIST perceptron in Gluon: a HybridSequential of two Dense layers, a Trainer, the whole set as one batch.
 
-Idiomatic here: Dense flattens what it is given, and keeps its weight as (out, in), the specification's own form; hybridize(static_alloc,
-static_shape) turns the blocks into one graph with its memory planned once (B8).
+Idiomatic here: Dense flattens its input and keeps its weight as (out, in), the specification's own form.
+hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once.
 """
 
 from mxnet.gluon import nn

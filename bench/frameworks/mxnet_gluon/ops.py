@@ -1,8 +1,8 @@
-"""Single operations in MXNet: plain ones imperatively, modules (dense, recurrent) as hybridised blocks, as Gluon has them.
+"""Single operations in MXNet: plain ones imperatively, modules (dense, recurrent) as Gluon's hybridised blocks.
 
-Idiomatic here: autograd records where a gradient is wanted and nowhere else; a hybridised block is one cached graph with memory of its own;
-nd.RNN is the fused kernel, whose parameters are one vector, gates as cuDNN has them; optimisers are mxnet.optimizer's, whose update is one
-kernel. The engine runs behind Python: a window ends when it has done everything (waitall).
+Idiomatic here: autograd records only where a gradient is computed. A hybridised block is one cached graph with memory of its own. nd.RNN is
+the fused kernel: its parameters are one vector, its gates are in cuDNN's order. The optimisers are mxnet.optimizer's, whose update is one
+kernel. MXNet's engine computes asynchronously: a window ends when the engine has finished everything (waitall).
 """
 
 import functools
@@ -23,7 +23,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 class Module(gluon.HybridBlock):
-    """A function (F, *inputs) as one graph. Weights are inputs like any other's."""
+    """A function (F, *inputs) as one graph. Its weights are inputs too."""
 
     def __init__(self, function):
         super().__init__()
@@ -41,7 +41,7 @@ def dense(F, x, *parameters, units):
 
 
 def fused(F, x, packed, *states, mode, units):
-    # without outputs of the states: the state at the last position is the last output
+    # The states are no outputs of the kernel: the last output is the state at the last position.
     y = F.RNN(x, packed, *states, mode=mode, state_size=units, num_layers=1)
     return F.squeeze(F.slice_axis(y, axis=0, begin=-1, end=None), axis=0)
 
@@ -105,7 +105,7 @@ class Operators:
         self.dtype = DTYPES[setup.precision]
 
     def runs(self, operation, direction, buffers):
-        """A callable without arguments for each of `buffers` (input name -> float64 array). Raises Unsupported."""
+        """For each of `buffers` (input name -> float64 array) a callable without arguments. Raises Unsupported."""
         if direction == ops.COPY:
             return [self._copy(operation, buffer["x"].astype("float32")) for buffer in buffers]
         if direction == ops.REDUCE:
@@ -125,7 +125,8 @@ class Operators:
     def values(self, operation, direction, result):
         """The result, or the gradients in the order of the inputs, as float64 arrays in the specification's layouts."""
         if direction == ops.REDUCE:
-            return [value.asnumpy().astype("float64") for value in result]  # what each device has
+            # One value for each device.
+            return [value.asnumpy().astype("float64") for value in result]
         if direction != ops.GRADIENT:
             return [result.asnumpy().astype("float64")]
         values = [value.asnumpy().astype("float64") for value in result]
@@ -142,7 +143,7 @@ class Operators:
         return Module(functools.partial(lstm_cell if operation == "lstm_cell" else gru_cell, steps=steps, units=units))
 
     def _states(self, operation, p):
-        """What a recurrent layer starts from: inputs too, whose gradient nobody wants."""
+        """The first states of a recurrent layer: inputs without a gradient."""
         if operation.split("_")[0] not in FUSED:
             return []
         batch, _, units = p["x"].shape
@@ -176,29 +177,29 @@ class Operators:
         return run
 
     def _try(self, run):
-        """A kernel that is missing at this precision shows when it is first run, and in the engine's time."""
+        """Run it once and wait: MXNet raises an error if it has no kernel at this precision."""
         try:
             run()
             nd.waitall()
         except mx.MXNetError as error:
             if self.setup.precision == "fp32" or is_out_of_memory(error):
                 raise
-            told = [line for line in str(error).strip().splitlines() if line.strip()][-1]
-            raise Unsupported("MXNet at %s: %s" % (self.setup.precision, told.strip()[:200]))
+            message = [line for line in str(error).strip().splitlines() if line.strip()][-1]
+            raise Unsupported("MXNet at %s: %s" % (self.setup.precision, message.strip()[:200]))
 
     def _arrays(self, values):
         return [nd.array(value, self.context, self.dtype) for value in values]
 
     def _all_reduces(self, buffers):
-        """The kvstore adds up what is pushed and hands the sum to all, as it does with a Trainer's gradients."""
+        """The kvstore adds up what is pushed and gives the sum to all contexts, as it does with a Trainer's gradients."""
         places = contexts(self.setup)
         store = mx.kv.create(kvstore(places))
         runs = []
         for key, x in enumerate(buffers):
-            given = [nd.array(row, place, self.dtype) for row, place in zip(x, places)]
-            sums = [nd.empty(row.shape, place, self.dtype) for row, place in zip(given, places)]
-            store.init(key, given[0])
-            runs.append(functools.partial(push_and_pull, store, key, given, sums))
+            parts = [nd.array(row, place, self.dtype) for row, place in zip(x, places)]
+            sums = [nd.empty(part.shape, place, self.dtype) for part, place in zip(parts, places)]
+            store.init(key, parts[0])
+            runs.append(functools.partial(push_and_pull, store, key, parts, sums))
         self._try(runs[0])
         return runs
 
@@ -212,20 +213,20 @@ class Operators:
         return lambda: device.copyto(host)
 
 
-def push_and_pull(store, key, given, sums):
-    store.pushpull(key, given, out=sums)
+def push_and_pull(store, key, parts, sums):
+    store.pushpull(key, parts, out=sums)
     return sums
 
 
 def own(operation, p):
-    """The inputs as MXNet has them: the fused layers' time first, their parameters one vector in cuDNN's order."""
+    """The inputs in MXNet's form. For a fused layer: time first, the parameters as one vector in cuDNN's order."""
     if operation not in FUSED:
         return list(p.values())
     return [p["x"].transpose(1, 0, 2), np.concatenate([p[name].ravel() for name in "wubc"])]
 
 
 def canonical(operation, values):
-    """Gradients by a fused layer's two inputs -> by the specification's, in its order."""
+    """Gradients of a fused layer's two inputs as those of the specification's inputs, in its order."""
     x, packed = values
     units = x.shape[2]
     size = GATES[operation] * units

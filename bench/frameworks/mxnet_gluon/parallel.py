@@ -1,7 +1,7 @@
 """Several devices in Gluon: one process, parameters on every context, a Trainer whose kvstore is "device".
 
-Idiomatic here: split and load, as the Gluon book teaches it: each part's forward and backward pass is put into its context's queue, and
-the engine runs them side by side; Trainer.step() adds the gradients up and divides by the whole batch.
+Idiomatic here: split and load, as the Gluon book teaches. The forward and backward pass of each part goes into its context's queue, and
+MXNet's engine runs the queues side by side. Trainer.step() adds up the gradients and divides by the whole batch.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ def build(adapter_class, setup):
 
 
 class Split(object):
-    """An adapter on several contexts: whole batches in, and what comes out is of the whole batch."""
+    """An adapter on several contexts: it takes whole batches and returns the results of whole batches."""
 
     def __init__(self, training):
         self.training, self.contexts = training, training.contexts
@@ -38,11 +38,11 @@ class Split(object):
         return np.concatenate(self._each(self.training.predict, x))
 
     def _each(self, function, *arrays):
-        """What the adapter's function gives of each part in its context."""
+        """The results of the adapter's function for each context and its part of the arrays."""
         size = len(arrays[0]) // len(self.contexts)
-        found = []
-        for at, context in enumerate(self.contexts):
+        results = []
+        for index, context in enumerate(self.contexts):
             self.training.context = context
-            found.append(function(*(array[at * size : (at + 1) * size] for array in arrays)))
+            results.append(function(*(array[index * size : (index + 1) * size] for array in arrays)))
         self.training.context = self.contexts[0]
-        return found
+        return results

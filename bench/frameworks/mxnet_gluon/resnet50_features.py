@@ -1,9 +1,9 @@
 """ResNet-50's features in Gluon: HybridBlocks whose attributes have torchvision's names.
 
-Idiomatic here: hybridize(static_alloc, static_shape), as the original of 2018 did, turns the blocks into one graph with its memory planned
-once (B8); on a CPU its backend MKLDNN, which Module takes by itself, fuses a convolution with what follows it. Outside
-autograd.record() nothing is recorded (A21) and the normalisations use their running statistics (D6). The model zoo's resnet50_v1 is
-another network: its stride is in the 1 x 1 convolution, and those have biases.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once. On a CPU its backend
+MKLDNN fuses a convolution with the operators after it; Module does that by itself. Outside autograd.record() nothing is recorded, and
+the normalisations use their running statistics. The model zoo's resnet50_v1 is another network: its stride is in the 1 x 1
+convolution, and those have biases.
 """
 
 import mxnet as mx
@@ -12,7 +12,7 @@ from mxnet.gluon import nn
 
 from bench.frameworks.mxnet.framework import context
 
-# torchvision's word for a normalisation's factor and shift -> Gluon's
+# torchvision's name for a vector of a normalisation -> Gluon's
 NORMALISATION = {"weight": "gamma", "bias": "beta"}
 
 
@@ -21,7 +21,7 @@ def conv(inputs, outputs, size, stride=1, padding=0):
 
 
 def norm(channels):
-    return nn.BatchNorm(epsilon=1e-5, in_channels=channels)
+    return nn.BatchNorm(momentum=0.9, epsilon=1e-5, in_channels=channels)
 
 
 class Bottleneck(gluon.HybridBlock):
@@ -44,10 +44,10 @@ class Bottleneck(gluon.HybridBlock):
 
 
 def group(inputs, blocks, channels, stride):
-    found = nn.HybridSequential()
-    found.add(Bottleneck(inputs, channels, stride, True))
-    found.add(*(Bottleneck(4 * channels, channels, 1, False) for _ in range(blocks - 1)))
-    return found
+    layers = nn.HybridSequential()
+    layers.add(Bottleneck(inputs, channels, stride, True))
+    layers.add(*(Bottleneck(4 * channels, channels, 1, False) for _ in range(blocks - 1)))
+    return layers
 
 
 class Network(gluon.HybridBlock):
@@ -68,7 +68,7 @@ class Network(gluon.HybridBlock):
 
 
 def own_name(name, value):
-    """torchvision's name -> Gluon's: a vector of a normalisation may be called otherwise."""
+    """torchvision's name -> Gluon's. Gluon has other names for some vectors of a normalisation."""
     layer, end = name.rsplit(".", 1)
     return layer + "." + (NORMALISATION.get(end, end) if value.ndim == 1 else end)
 
@@ -77,18 +77,22 @@ class Inference:
     def __init__(self, setup):
         self.context = context(setup)
         self.network = Network()
-        self.network.initialize(mx.init.Zero(), ctx=self.context)  # load() brings the real values
+        # load() sets the values.
+        self.network.initialize(mx.init.Zero(), ctx=self.context)
 
     def load(self, parameters):
-        own = self.network._collect_params_with_prefix()  # by attribute, as load_parameters(file) names them
+        # The names are those of the attributes, as in load_parameters(file).
+        own = self.network._collect_params_with_prefix()
         for name, value in parameters.items():
             own[own_name(name, value)].set_data(value)
         backend = "MKLDNN" if self.context.device_type == "cpu" else None
-        # here, since what is fused holds the parameters' values
+        # After the values are set: the fused operators contain them.
         self.network.hybridize(backend=backend, static_alloc=True, static_shape=True)
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time. Evaluation uses the running statistics.
     def predict(self, x):
         return self.network(mx.nd.array(x, ctx=self.context)).asnumpy()

@@ -1,8 +1,9 @@
 """ResNet-50 trained in Gluon: the features' HybridBlock and a Dense, a Trainer with SGD.
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph with its memory planned once (B8); inside
-autograd.record() the normalisations take the batch's statistics and move the running ones a tenth of the way, outside they use the
-running ones (D6), and nothing is recorded (A21). Of several contexts each normalises its own part and keeps its own statistics.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once.
+Inside autograd.record() the normalisations use the batch's
+statistics and move the running ones a tenth of the way; outside, evaluation uses the running statistics. Each of several contexts
+normalises its own part and keeps its own statistics.
 """
 
 from mxnet.gluon import nn
@@ -22,7 +23,8 @@ class Network(resnet50_features.Network):
 
 
 class Training(Trained):
-    # A10: v <- 0.9 v - rate (g + 1e-4 w), w <- w + v: the specification's, with v scaled by the rate, which set_rate() heeds
+    # Momentum: v = m v - rate (g + 1e-4 w); w = w + v, without dampening or Nesterov.
+    # The rate is inside v, so set_rate() scales v: the result is the specification's v = m v + g + 1e-4 w; w = w - rate v.
     OPTIMIZER = "sgd", {"learning_rate": 0.0125, "momentum": 0.9, "wd": 1e-4}
 
     def __init__(self, setup):

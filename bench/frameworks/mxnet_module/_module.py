@@ -1,4 +1,4 @@
-"""What the workloads do with a Module: bind, load, step, read."""
+"""The training loop of a Module: bind it, load, read, step, probe, predict."""
 
 import mxnet as mx
 from mxnet.io import DataBatch, DataDesc
@@ -11,16 +11,16 @@ BATCH = 64
 class Trained(object):
     """A Symbol of logits under a softmax, trained by a Module.
 
-    A subclass gives NAMES (canonical name -> the Symbol's argument) and OPTIMIZER (its name and its options).
+    A subclass has NAMES (canonical name -> the Symbol's argument) and OPTIMIZER (its name and its options).
     """
 
-    # what a gradient is divided by after the backward pass
-    divisor = BATCH
-    NORMALIZATION = "null"  # SoftmaxOutput gives the gradient of the losses' sum; the optimiser divides it by the batch
+    # "null": SoftmaxOutput gives the gradient of the losses' sum. The optimiser divides it by the batch, probe() by `divisor`.
+    NORMALIZATION, divisor = "null", BATCH
 
     def __init__(self, context, logits, shape, dtype):
         self.context, self.dtype = context, dtype
-        # Two outputs: the probabilities, whose backward is the cross-entropy's gradient, and the logits, which pass no gradient back.
+        # SoftmaxOutput is softmax and the cross-entropy's gradient in one: there is exactly one softmax. Labels as class numbers.
+        # The second output, the logits, passes no gradient back.
         loss = mx.sym.SoftmaxOutput(logits, name="softmax", normalization=self.NORMALIZATION)
         both = mx.sym.Group([loss, mx.sym.BlockGrad(logits)])
         self.module = mx.mod.Module(both, ["data"], ["softmax_label"], context=context)
@@ -38,7 +38,7 @@ class Trained(object):
         return self.canonical({name: value.asnumpy() for name, value in self.module.get_params()[0].items()})
 
     def canonical(self, own):
-        return {name: own[theirs] for name, theirs in self.NAMES.items()}
+        return {name: own[argument] for name, argument in self.NAMES.items()}
 
     def inputs(self, x, y):
         return x, y
@@ -51,10 +51,10 @@ class Trained(object):
         batch = self._batch(x, y)
         self.module.forward_backward(batch)
         probabilities, logits = self.module.get_outputs()
-        executors = self.module._exec_group  # Module tells no gradients; its executors hold them, one for each device
-        gradients = {
-            name: held[0].asnumpy() / self.divisor for name, held in zip(executors.param_names, executors.grad_arrays)
-        }
+        # Module has no function for the gradients. Its executors hold them, one array for each device.
+        executors = self.module._exec_group
+        arrays = dict(zip(executors.param_names, executors.grad_arrays))
+        gradients = {name: of_devices[0].asnumpy() / self.divisor for name, of_devices in arrays.items()}
         return logits.asnumpy(), self.value((probabilities, batch.label[0])), self.canonical(gradients)
 
     def step(self, x, y):
@@ -64,26 +64,26 @@ class Trained(object):
         return self.module.get_outputs()[0], batch.label[0]
 
     def value(self, loss):
-        """The mean cross-entropy, from the probabilities that the step has left."""
+        """The mean cross-entropy, from the probabilities of the step."""
         probabilities, labels = loss
         return float(-mx.nd.log(mx.nd.pick(probabilities, labels)).mean().asscalar())
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
-        # as many rows as were bound; A21: no gradients
         self.module.forward(self._batch(x, None), is_train=False)
         return self.module.get_outputs()[1].asnumpy()
 
 
 class Resident(Trained):
-    """Batches that lie on the device before the first step, and Adam: the networks on MNIST.
+    """Training of the two networks on MNIST, with Adam. Their batches lie on the device before the first step.
 
-    A Module that is bound to one number of rows binds itself again to another. So the gradient is divided by the rows in the Symbol
-    (normalization), and not by the optimiser.
+    A Module binds itself again if the number of rows changes. So the Symbol divides the gradient by the rows (NORMALIZATION), and the
+    optimiser does not.
     """
 
-    divisor, NORMALIZATION = 1, "batch"
+    NORMALIZATION, divisor = "batch", 1
 
-    # C9: every constant set
+    # Adam's constants are explicit: defaults differ among frameworks.
     OPTIMIZER = (
         "exactadam",
         {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "rescale_grad": 1.0},
@@ -93,5 +93,11 @@ class Resident(Trained):
         return mx.nd.array(x, ctx=self.context), mx.nd.array(y, ctx=self.context)
 
     def _batch(self, x, y):
-        # evaluation has no labels, and a Module that binds itself again wants some
+        # Evaluation has no labels, but a Module needs some to bind itself again.
         return DataBatch([x], [mx.nd.zeros(len(x), ctx=self.context) if y is None else y])
+
+
+def layer_names(*layers):
+    """NAMES of layers with a weight and a bias."""
+    ends = ((".w", "_weight"), (".b", "_bias"))
+    return {layer + canonical: layer + own for layer in layers for canonical, own in ends}

@@ -1,8 +1,8 @@
 """The IMDB network in MXNet's Module: Embedding, the fused RNN operator and FullyConnected in one Symbol, Adam.
 
-Idiomatic here: sym.RNN is the operator under rnn.FusedRNNCell, cuDNN's on a GPU (C1), with gates stacked r, z, n and two
-biases, which is the specification's own form. It takes time first (C3) and all its parameters as one vector: input weights, recurrent
-weights, input biases, recurrent biases.
+Idiomatic here: sym.RNN is the operator under rnn.FusedRNNCell, cuDNN's fused kernel on a GPU. Its gates are stacked r, z, n with two
+biases, the specification's own form: the reset gate is applied after the product. It takes time first and all its parameters as one
+vector: input weights, recurrent weights, input biases, recurrent biases.
 """
 
 import mxnet as mx
@@ -12,7 +12,7 @@ import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
 from bench.frameworks.mxnet.framework import context
 from bench.frameworks.mxnet_module._module import BATCH, Trained
 
-# In the order in which the operator keeps them.
+# The operator's parameters, in its order.
 GRU = (("gru.w", (300, 125)), ("gru.u", (300, 100)), ("gru.b", (300,)), ("gru.c", (300,)))
 
 
@@ -20,15 +20,17 @@ def symbol():
     """Token ids (64, 150) -> logits (64, 2)."""
     sym = mx.sym
     x = sym.Embedding(sym.Variable("data"), input_dim=30000, output_dim=125, name="embedding")
-    start = sym.zeros((1, BATCH, 100))  # C6
+    # The first state is zero and not trained.
+    start = sym.zeros((1, BATCH, 100))
     states = sym.RNN(sym.swapaxes(x, 0, 1), sym.Variable("gru"), start, mode="gru", state_size=100, num_layers=1)
-    last = sym.reshape(sym.slice_axis(states, axis=0, begin=-1, end=None), (BATCH, 100))  # C5: position 150
+    # The output of the last position.
+    last = sym.reshape(sym.slice_axis(states, axis=0, begin=-1, end=None), (BATCH, 100))
     return sym.FullyConnected(last, num_hidden=2, name="dense")
 
 
 class Training(Trained):
     NAMES = {"embedding": "embedding_weight", "gru": "gru", "dense.w": "dense_weight", "dense.b": "dense_bias"}
-    # C9: every constant set
+    # Adam's constants are explicit: defaults differ among frameworks.
     OPTIMIZER = (
         "exactadam",
         {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "rescale_grad": 1.0 / BATCH},
@@ -44,10 +46,10 @@ class Training(Trained):
         super(Training, self).load(own)
 
     def canonical(self, own):
-        found = super(Training, self).canonical(own)
-        packed, begin = found.pop("gru"), 0
+        tensors = super(Training, self).canonical(own)
+        packed, begin = tensors.pop("gru"), 0
         for name, shape in GRU:
             end = begin + int(np.prod(shape))
-            found[name] = packed[begin:end].reshape(shape)
+            tensors[name] = packed[begin:end].reshape(shape)
             begin = end
-        return found
+        return tensors

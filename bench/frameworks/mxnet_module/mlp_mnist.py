@@ -1,13 +1,12 @@
 """The MNIST perceptron in MXNet's Module: a Symbol, bound to shapes and a device, Adam, the whole set as one batch.
 
-Idiomatic here: FullyConnected flattens what it is given, and keeps its weight as (out, in), the specification's own form. SoftmaxOutput is
-softmax and its cross-entropy's gradient in one (A7).
+Idiomatic here: FullyConnected flattens its input and keeps its weight as (out, in), the specification's own form.
 """
 
 import mxnet as mx
 
 from bench.frameworks.mxnet.framework import context
-from bench.frameworks.mxnet_module._module import Resident
+from bench.frameworks.mxnet_module._module import Resident, layer_names
 from bench.workloads.mlp_mnist import BATCH
 
 
@@ -18,11 +17,7 @@ def symbol():
 
 
 class Training(Resident):
-    NAMES = {
-        layer + short: layer + own
-        for layer in ("dense1", "dense2")
-        for short, own in ((".w", "_weight"), (".b", "_bias"))
-    }
+    NAMES = layer_names("dense1", "dense2")
 
     def __init__(self, setup):
         mx.random.seed(setup.seed)

@@ -1,8 +1,7 @@
 """ResNet-50's features in MXNet's Module: a Symbol, bound for inference only.
 
-Idiomatic here: for_training=False binds no gradients (A21) and makes the normalisations use their running statistics (D6); a batch of
-another size than the bound one makes the Module bind again. BatchNorm takes its factor for 1 unless
-fix_gamma is switched off, and its epsilon is 1e-3 unless said.
+Idiomatic here: for_training=False binds no gradients and makes the normalisations use their running statistics. A batch of another size
+makes the Module bind again. BatchNorm's defaults do not fit: fix_gamma would fix the factor to 1, and epsilon would be 1e-3.
 """
 
 import mxnet as mx
@@ -10,7 +9,7 @@ import mxnet as mx
 from bench.frameworks.mxnet.framework import context
 from bench.workloads.resnet50_features import BATCH, EPSILON, EXPANSION, PARAMETERS, SHAPE, blocks
 
-# torchvision's word for a vector of a normalisation -> the Symbol's
+# torchvision's name for a vector of a normalisation -> the Symbol's
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_var"}
 
 
@@ -49,15 +48,18 @@ class Inference(object):
         self.module.bind([("data", (BATCH,) + SHAPE)], for_training=False)
 
     def load(self, parameters):
-        learned, running = {}, {}  # Module keeps what is learned and what is only followed apart
+        # Module keeps the trained parameters and the running statistics apart.
+        trained, running = {}, {}
         for spec in PARAMETERS:
-            kept = running if spec.kind in ("mean", "variance") else learned
-            kept[own_name(spec)] = mx.nd.array(parameters[spec.name])
-        self.module.set_params(learned, running)
+            arrays = running if spec.kind in ("mean", "variance") else trained
+            arrays[own_name(spec)] = mx.nd.array(parameters[spec.name])
+        self.module.set_params(trained, running)
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time. Evaluation uses the running statistics.
     def predict(self, x):
         self.module.forward(mx.io.DataBatch([mx.nd.array(x, ctx=self.context)]), is_train=False)
         return self.module.get_outputs()[0].asnumpy()

@@ -1,1 +1,1 @@
-"""ONNX Runtime as most people have it: the package for inference, without the gradient builder."""
+"""ONNX Runtime as most people install it: the package for inference, without the gradient builder."""

@@ -1,1 +1,1 @@
-"""ONNX Runtime, CNTK's successor, training: a graph of ONNX operators, its gradient made by ONNX Runtime's own builder."""
+"""ONNX Runtime, CNTK's successor, for training: a graph of ONNX operators, with a gradient from ONNX Runtime's own builder."""

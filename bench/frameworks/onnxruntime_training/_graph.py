@@ -1,7 +1,7 @@
 """Writing an ONNX graph by hand, and training one.
 
-ONNX Runtime's on-device training knows SGD without momentum and an AdamW with "epsilon hat" only. Its gradient builder, which is
-under that, gives a plain ONNX graph: the optimiser is added to it, and the whole step is one graph and one run.
+ONNX Runtime's on-device training has only SGD without momentum and an AdamW with "epsilon hat". The gradient builder below it makes a
+plain ONNX graph. The optimiser is added to that graph, so the whole step is one graph and one run.
 """
 
 import numpy as np
@@ -14,10 +14,11 @@ KINDS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
 
 
 class Graph(object):
-    """Nodes and constants in the order in which they are added; add() returns the name of a node's output."""
+    """Nodes and constants in the order of their addition. add() returns the name of the node's output."""
 
     def __init__(self, prefix=""):
-        self.prefix = prefix  # of every name that is made here, where two graphs become one
+        # The prefix keeps the names of two graphs apart that become one.
+        self.prefix = prefix
         self.nodes, self.constants, self.inputs, self.outputs = [], {}, [], []
 
     def input(self, name, shape, kind="float32"):
@@ -36,7 +37,7 @@ class Graph(object):
         return self.constants[key].name
 
     def add(self, operator, *inputs, **attributes):
-        """`name`: what its output is called; `outputs`: how many there are, given back as a list when not one."""
+        """`name`: the name of the output. `outputs`: their number; several are returned as a list."""
         count, name = attributes.pop("outputs", 1), attributes.pop("name", None)
         names = [name or "%s%s%d" % (self.prefix, operator.lower(), len(self.nodes))]
         if count > 1:
@@ -46,15 +47,17 @@ class Graph(object):
 
     def model(self):
         graph = helper.make_graph(self.nodes, "step", self.inputs, self.outputs, list(self.constants.values()))
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-        onnx.checker.check_model(made)
-        return made
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+        onnx.checker.check_model(model)
+        return model
 
 
 class Trained(object):
-    """A subclass gives SHAPES (parameter -> shape); network(graph, training) from input "x" to the logits, (batch, classes);
-    update(graph, name, shape), which writes the optimiser of one parameter from `name` and `name_grad`, and returns state -> new
-    value's name; SCALARS (name -> type), fed in every step as scalars(step) tells; and to_own(parameters), canonical(values).
+    """A subclass has SHAPES (parameter -> shape), and SCALARS (name -> type), inputs of every step with the values of scalars(step).
+
+    network(graph, training) writes the nodes from the input "x" to the logits, (batch, classes), and returns their name. update(graph,
+    name, shape) writes the optimiser of a parameter from `name` and `name_grad`, and returns state -> name of its new value.
+    to_own(parameters) and canonical(values) turn canonical arrays into the graph's and back.
     """
 
     SCALARS = {}
@@ -84,29 +87,31 @@ class Trained(object):
     def _with_gradients(self, training):
         graph = self._graph(training)
         graph.input("y", self.shape[:1], "int64")
-        # A7, A19: one softmax, sparse labels; the operator's second output is what its gradient needs
-        graph.nodes.append(
-            helper.make_node("SoftmaxCrossEntropyLoss", ["logits", "y"], ["loss", "log_softmax"], reduction="mean")
-        )
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        # The operator's gradient needs the second output.
+        loss = helper.make_node("SoftmaxCrossEntropyLoss", ["logits", "y"], ["loss", "log_softmax"], reduction="mean")
+        graph.nodes.append(loss)
         graph.output("loss", ())
         graph.output("logits", (self.shape[0], self.classes))
-        from onnxruntime.capi._pybind_state import GradientGraphBuilder  # the package for inference has none
+        # The package for inference does not have it.
+        from onnxruntime.capi._pybind_state import GradientGraphBuilder
 
         builder = GradientGraphBuilder(graph.model().SerializeToString(), {"loss"}, set(self.SHAPES), "loss", None)
         builder.build()
         return onnx.load_from_string(builder.get_model())
 
     def _with_updates(self, model):
-        """The same graph, with new parameters and a new state for outputs instead of gradients."""
+        """The same graph; its outputs are the new parameters and the new state, not the gradients."""
         graph = Graph("update/")
         for name, kind in self.SCALARS.items():
             graph.input(name, (), kind)
-        self.state = {}  # input -> output, for parameters and what the optimiser keeps
+        # input -> output, for the parameters and the optimiser's state
+        self.state = {}
         for name, shape in self.SHAPES.items():
-            for kept, new in self.update(graph, name, shape).items():
-                self.state[kept] = new
-                if kept != name:
-                    graph.input(kept, shape)
+            for old, new in self.update(graph, name, shape).items():
+                self.state[old] = new
+                if old != name:
+                    graph.input(old, shape)
                 graph.output(new, shape)
         whole = onnx.ModelProto()
         whole.CopyFrom(model)
@@ -119,35 +124,49 @@ class Trained(object):
         return whole
 
     def load(self, parameters):
+        def zeros(name):
+            return np.zeros(self.SHAPES[name.split("/")[0]], "float32")
+
         own = self.to_own(parameters)
-        shapes = {kept: self.SHAPES[kept.split("/")[0]] for kept in self.state}
         self.values = {
-            kept: place(np.ascontiguousarray(own[kept]) if kept in own else np.zeros(shapes[kept], "float32"))
-            for kept in self.state
+            name: place(np.ascontiguousarray(own[name]) if name in own else zeros(name)) for name in self.state
         }
-        # what a step reads cannot be what it writes: two sets, used in turn
-        self.spare = {kept: place(np.zeros(shapes[kept], "float32")) for kept in self.state}
+        # A step cannot write to the memory that it reads: two sets, used in turn.
+        self.spare = {name: place(zeros(name)) for name in self.state}
         self.steps = 0
+
+    def read(self):
+        return self.canonical({name: self.values[name].numpy() for name in self.SHAPES})
+
+    def inputs(self, x, y):
+        return x, y.astype("int64")
 
     def scalars(self, step):
         return {}
 
-    def _bound(self, running, x, y):
-        binding = running.io_binding()
+    def _bound(self, used, x, y):
+        binding = used.io_binding()
         binding.bind_cpu_input("x", x)
         if y is not None:
             binding.bind_cpu_input("y", y)
-        for name in {found.name for found in running.get_inputs()} & set(self.values):
+        for name in {argument.name for argument in used.get_inputs()} & set(self.values):
             binding.bind_ortvalue_input(name, self.values[name])
         return binding
+
+    def probe(self, x, y):
+        outputs = [argument.name for argument in self.backward.get_outputs()]
+        feeds = {name: self.values[name].numpy() for name in self.SHAPES}
+        results = dict(zip(outputs, self.backward.run(outputs, dict(feeds, x=x, y=y))))
+        gradients = {name: results[name + "_grad"] for name in self.SHAPES}
+        return results["logits"], float(results["loss"]), self.canonical(gradients)
 
     def step(self, x, y):
         self.steps += 1
         binding = self._bound(self.step_session, x, y)
         for name, value in self.scalars(self.steps).items():
             binding.bind_cpu_input(name, np.array(value, self.SCALARS[name]))
-        for kept, new in self.state.items():
-            binding.bind_ortvalue_output(new, self.spare[kept])
+        for old, new in self.state.items():
+            binding.bind_ortvalue_output(new, self.spare[old])
         binding.bind_output("loss", where())
         self.step_session.run_with_iobinding(binding)
         self.values, self.spare = self.spare, self.values
@@ -156,21 +175,9 @@ class Trained(object):
     def value(self, loss):
         return float(loss.numpy())
 
-    def probe(self, x, y):
-        outputs = [found.name for found in self.backward.get_outputs()]
-        feeds = {name: self.values[name].numpy() for name in self.SHAPES}
-        found = dict(zip(outputs, self.backward.run(outputs, dict(feeds, x=x, y=y))))
-        gradients = {name: found[name + "_grad"] for name in self.SHAPES}
-        return found["logits"], float(found["loss"]), self.canonical(gradients)
-
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
-        binding = self._bound(self.forward, x, None)  # A21: a graph without gradients
+        binding = self._bound(self.forward, x, None)
         binding.bind_output("logits")
         self.forward.run_with_iobinding(binding)
         return binding.get_outputs()[0].numpy()
-
-    def read(self):
-        return self.canonical({name: self.values[name].numpy() for name in self.SHAPES})
-
-    def inputs(self, x, y):
-        return x, y.astype("int64")

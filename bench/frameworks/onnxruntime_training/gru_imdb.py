@@ -1,7 +1,7 @@
 """The IMDB network in ONNX operators, trained by ONNX Runtime: Gather, a GRU unrolled over 150 positions, Gemm, Adam.
 
-Idiomatic here: the operator GRU would be it, but ONNX Runtime 1.19 builds its gradient (GRUGrad) and then refuses it for float32.
-So the cell is written out and unrolled. The input's product is taken for all positions before it.
+Idiomatic here: the operator GRU cannot be used, since ONNX Runtime 1.19 builds its gradient (GRUGrad) and then refuses it for float32. The
+cell is written out and unrolled. The input's product is taken for all positions before it.
 """
 
 import numpy as np
@@ -11,35 +11,41 @@ from bench.workloads.gru_imdb import PARAMETERS
 
 
 class Training(Trained):
-    # recurrent weights lie (in, out), as MatMul takes them
+    # The GRU's weights are (in, out), the layout of MatMul.
     SHAPES = {spec.name: spec.shape[::-1] if spec.name in ("gru.w", "gru.u") else spec.shape for spec in PARAMETERS}
-    SCALARS = {name + "/step": "int64" for name in SHAPES}  # one each: the optimiser counts its own up in place
+    # Each parameter has a step of its own: the optimiser increments it in place.
+    SCALARS = {name + "/step": "int64" for name in SHAPES}
 
     def __init__(self, setup):
         super(Training, self).__init__(setup, (64, 150), "int64", 2)
 
     def network(self, graph, training):
         add = graph.add
-        words = add("Gather", "embedding", add("Transpose", "x", perm=(1, 0)))  # (150, 64, 125): time first (C3)
+        # (150, 64, 125): time first.
+        words = add("Gather", "embedding", add("Transpose", "x", perm=(1, 0)))
         projected = add("Add", add("MatMul", words, "gru.w"), "gru.b")
         positions = add("Split", projected, axis=0, outputs=150)
-        h = graph.constant(np.zeros((64, 100), "float32"))  # C6
+        # The first state is zero and not trained.
+        h = graph.constant(np.zeros((64, 100), "float32"))
         for position in positions:
             x = add("Split", add("Squeeze", position, graph.constant(np.array([0]))), axis=1, outputs=3)
             u = add("Split", add("Gemm", h, "gru.u", "gru.c"), axis=1, outputs=3)
             r, z = (add("Sigmoid", add("Add", x[gate], u[gate])) for gate in (0, 1))
-            n = add(
-                "Tanh", add("Add", x[2], add("Mul", r, u[2]))
-            )  # C8: the reset gate after the product, as cuDNN has it
+            # The reset gate after the product, as in cuDNN.
+            n = add("Tanh", add("Add", x[2], add("Mul", r, u[2])))
             h = add("Add", n, add("Mul", z, add("Sub", h, n)))
-        return add("Gemm", h, "dense.w", "dense.b", transB=1)  # C5: the state at position 150
+        # The output of the last position.
+        return add("Gemm", h, "dense.w", "dense.b", transB=1)
 
     def scalars(self, step):
         return dict.fromkeys(self.SCALARS, step)
 
     def update(self, graph, name, shape):
-        """ONNX Runtime's own Adam: C9, every constant set; mode 0 corrects both moments before epsilon is added (the paper's algorithm 1),
-        mode 1 has "epsilon hat". No document names the operator: parity holds it to the specification."""
+        """ONNX Runtime's own Adam. Its constants are explicit: defaults differ among frameworks.
+
+        weight_decay_mode 0 corrects both moments before epsilon is added (the paper's algorithm 1); mode 1 has "epsilon hat". No document
+        describes the operator: the parity check proves that it computes the specification.
+        """
         rate = graph.constant(np.float32(0.001))
         _, m, v, new = graph.add(
             "AdamOptimizer",

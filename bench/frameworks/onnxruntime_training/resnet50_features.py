@@ -1,8 +1,8 @@
 """ResNet-50's features in ONNX operators, by an ordinary InferenceSession of ONNX Runtime.
 
-Idiomatic here: parameters are constants of the graph, so that the session, with all its optimisations as by default, folds each
-normalisation into the convolution before it, fuses ReLU and addition, and takes a blocked layout on a CPU (ONNX Runtime's page on graph
-optimizations). Input and output are bound (IO binding), so nothing is copied but the images and the features.
+Idiomatic here: the parameters are constants of the graph. By default the session then folds each normalisation into the convolution before
+it, fuses ReLU and addition, and uses a blocked layout on a CPU (ONNX Runtime's page on graph optimizations). Input and output are
+bound (IO binding), so only the images and the features are copied.
 """
 
 from bench.frameworks.onnxruntime_training._graph import Graph
@@ -23,6 +23,7 @@ def network(parameters):
 
     def norm(x, name):
         own = [graph.constant(parameters["%s.%s" % (name, end)]) for end in STATISTICS]
+        # Evaluation uses the running statistics.
         return add("BatchNormalization", x, *own, epsilon=EPSILON)
 
     x = graph.input("x", ("N",) + SHAPE)
@@ -48,11 +49,14 @@ class Inference(object):
         self.session = session(network(parameters).model().SerializeToString())
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time. This graph has none.
     def predict(self, x):
         binding = self.session.io_binding()
         binding.bind_cpu_input("x", x)
-        binding.bind_output("features")  # in host memory
+        # Without a device this is the host's memory.
+        binding.bind_output("features")
         self.session.run_with_iobinding(binding)
         return binding.get_outputs()[0].numpy()

@@ -1,4 +1,4 @@
-"""What the workloads do with a Paddle Layer: load, step, read."""
+"""The training loop of a Paddle Layer."""
 
 import paddle
 import paddle.nn.functional as F
@@ -7,7 +7,7 @@ from bench.frameworks.paddle.framework import compiled
 
 
 class Trained:
-    """A Layer and its optimiser. NAMES of a subclass: canonical name -> (Paddle's name, whether it lies transposed there)."""
+    """A subclass has new_optimizer(parameters) and NAMES: canonical name -> (Paddle's name, whether Paddle has it transposed)."""
 
     def __init__(self, setup, network):
         self.network = network
@@ -15,10 +15,10 @@ class Trained:
         self.optimizer = None
 
     def load(self, parameters):
-        own = {
-            theirs: parameters[name].T if turned else parameters[name] for name, (theirs, turned) in self.NAMES.items()
-        }
-        self.network.set_state_dict(own)
+        state = {}
+        for name, (paddle_name, transposed) in self.NAMES.items():
+            state[paddle_name] = parameters[name].T if transposed else parameters[name]
+        self.network.set_state_dict(state)
         self.optimizer = self.new_optimizer(self.network.parameters())
 
     def read(self):
@@ -33,7 +33,8 @@ class Trained:
     def _backward(self, x, y):
         x, y = self.placed(x, y)
         logits = self.forward(x)
-        loss = F.cross_entropy(logits, y)  # A7, A19: logits, sparse labels
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        loss = F.cross_entropy(logits, y)
         loss.backward()
         return logits, loss
 
@@ -54,22 +55,23 @@ class Trained:
     def value(self, loss):
         return float(loss)
 
-    @paddle.no_grad()  # A21
+    # No gradients in evaluation: they cost memory and time.
+    @paddle.no_grad()
     def predict(self, x):
         self.network.eval()
         return self.forward(*self.placed(x)).numpy()
 
     def _read(self, of):
-        found = dict(self.network.named_parameters())
-        arrays = {name: of(found[theirs]).numpy() for name, (theirs, _) in self.NAMES.items()}
+        tensors = dict(self.network.named_parameters())
+        arrays = {name: of(tensors[paddle_name]).numpy() for name, (paddle_name, _) in self.NAMES.items()}
         return {name: value.T if self.NAMES[name][1] else value for name, value in arrays.items()}
 
 
 class Resident(Trained):
-    """Batches that lie on the device before the first step, and Adam: the networks on MNIST."""
+    """Training of the two networks on MNIST, with Adam. Their batches lie on the device before the first step."""
 
     def new_optimizer(self, parameters):
-        # C9: every constant set; Paddle adds epsilon where the paper's algorithm 1 does
+        # Adam's constants are explicit: defaults differ among frameworks. Paddle adds epsilon as the paper's algorithm 1 does.
         return paddle.optimizer.Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, parameters=parameters)
 
     def inputs(self, x, y):

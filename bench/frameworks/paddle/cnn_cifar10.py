@@ -1,6 +1,6 @@
 """The CIFAR-10 network in PaddlePaddle: a Layer, cross_entropy on logits, Momentum.
 
-Idiomatic here: paddle.nn, whose Linear keeps its weight as (in, out); nothing in the loop asks for a value (B6).
+Idiomatic here: paddle.nn's Linear keeps its weight as (in, out). No value goes back to the host inside the loop.
 """
 
 import paddle
@@ -15,6 +15,7 @@ LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 class Network(nn.Layer):
     def __init__(self, dropout):
         super().__init__()
+        # Dropout only in training.
         rates = (0.25, 0.25, 0.5) if dropout else (0.0, 0.0, 0.0)
         self.conv1, self.conv2 = nn.Conv2D(3, 50, 3, padding=1), nn.Conv2D(50, 50, 3, padding=1)
         self.conv3, self.conv4 = nn.Conv2D(50, 100, 3, padding=1), nn.Conv2D(100, 100, 3, padding=1)
@@ -23,10 +24,12 @@ class Network(nn.Layer):
 
     def forward(self, x):
         x = F.relu(self.conv1(x))
-        x = self.dropout1(F.relu(F.max_pool2d(self.conv2(x), 2)))  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = self.dropout1(F.relu(F.max_pool2d(self.conv2(x), 2)))
         x = F.relu(self.conv3(x))
         x = self.dropout2(F.relu(F.max_pool2d(self.conv4(x), 2)))
-        x = self.dropout3(F.relu(self.dense1(paddle.flatten(x, 1))))  # in C, H, W order
+        # The inputs of dense1 are in C, H, W order.
+        x = self.dropout3(F.relu(self.dense1(paddle.flatten(x, 1))))
         return self.dense2(x)
 
 
@@ -39,5 +42,5 @@ class Training(Trained):
         super().__init__(setup, Network(setup.training))
 
     def new_optimizer(self, parameters):
-        # A10: Paddle's momentum is v <- 0.9 v + g, w <- w - lr v: the specification's own form.
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
         return paddle.optimizer.Momentum(learning_rate=0.01, momentum=0.9, parameters=parameters)

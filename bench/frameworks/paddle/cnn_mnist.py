@@ -1,6 +1,6 @@
 """The MNIST convolution network in PaddlePaddle: a Layer, Adam, batches in file order.
 
-Idiomatic here: max_pool2d rounds down, so that an odd last row and column are left out; Linear keeps its weight as (in, out).
+Idiomatic here: max_pool2d leaves out an odd last row and column. Linear keeps its weight as (in, out).
 """
 
 import paddle
@@ -19,9 +19,11 @@ class Network(nn.Layer):
         self.dense = nn.Linear(288, 10)
 
     def forward(self, x):
-        x = F.relu(F.max_pool2d(self.conv1(x), 2))  # A11: the same function on a quarter of the data
+        # ReLU after the pooling: the same values, a quarter of the work.
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
-        return self.dense(paddle.flatten(x, 1))  # in C, H, W order
+        # The inputs of the dense layer are in C, H, W order.
+        return self.dense(paddle.flatten(x, 1))
 
 
 class Training(Resident):

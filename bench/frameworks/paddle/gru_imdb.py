@@ -1,7 +1,7 @@
 """The IMDB network in PaddlePaddle: Embedding, GRU, Linear, Adam.
 
-Idiomatic here: nn.GRU is cuDNN's fused kernel on a GPU (C1); its gates are stacked r, z, n with two biases, which is the
-specification's own form. Paddle's Adam adds epsilon to the corrected root of the second moment, as the paper's algorithm 1 does.
+Idiomatic here: on a GPU nn.GRU is cuDNN's fused kernel. Its gates are stacked r, z, n with two biases, the specification's own form: the
+reset gate is applied after the product. Paddle's Adam adds epsilon to the corrected root of the second moment, as the paper's algorithm 1.
 """
 
 import paddle
@@ -13,13 +13,16 @@ from bench.frameworks.paddle._loop import Trained
 class Network(nn.Layer):
     def __init__(self):
         super().__init__()
-        self.embedding = nn.Embedding(30000, 125)  # its gradient is dense
+        # The embedding's gradient is dense.
+        self.embedding = nn.Embedding(30000, 125)
         self.gru = nn.GRU(125, 100)
         self.dense = nn.Linear(100, 2)
 
     def forward(self, x):
-        _, last = self.gru(self.embedding(x))  # C6: without a given state it starts from zero
-        return self.dense(last[0])  # C5: the state after position 150, padding included
+        # The first state is zero and not trained.
+        _, last = self.gru(self.embedding(x))
+        # The output of the last position, padding included.
+        return self.dense(last[0])
 
 
 class Training(Trained):
@@ -38,5 +41,5 @@ class Training(Trained):
         super().__init__(setup, Network())
 
     def new_optimizer(self, parameters):
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         return paddle.optimizer.Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, parameters=parameters)

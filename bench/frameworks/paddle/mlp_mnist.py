@@ -1,6 +1,6 @@
 """The MNIST perceptron in PaddlePaddle: a Layer of two Linear layers, Adam, the whole set as one batch.
 
-Idiomatic here: Linear keeps its weight as (in, out); a tensor on the device is handed to every step as it is, so nothing is copied.
+Idiomatic here: Linear keeps its weight as (in, out). Every step takes the same tensor on the device: nothing is copied.
 """
 
 import paddle

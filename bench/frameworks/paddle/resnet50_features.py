@@ -1,6 +1,6 @@
-"""ResNet-50's features in PaddlePaddle: Layers whose attributes have torchvision's names, as paddle.vision's own have.
+"""ResNet-50's features in PaddlePaddle: Layers whose attributes have torchvision's names, as in paddle.vision.
 
-Idiomatic here: eval() makes the normalisations use their running statistics (D6); no_grad() records nothing (A21).
+Idiomatic here: eval() makes the normalisations use their running statistics. no_grad() records nothing.
 """
 
 import paddle
@@ -9,7 +9,7 @@ from paddle import nn
 
 from bench.frameworks.paddle.framework import compiled
 
-# torchvision's word for a running statistic -> Paddle's
+# torchvision's name for a running statistic -> Paddle's
 STATISTICS = {"running_mean": "_mean", "running_var": "_variance"}
 
 
@@ -64,6 +64,7 @@ def own_name(name):
 class Inference:
     def __init__(self, setup):
         self.network = Network()
+        # Evaluation uses the running statistics.
         self.network.eval()
         self.forward = compiled(setup, self.network)
 
@@ -71,8 +72,10 @@ class Inference:
         self.network.set_state_dict({own_name(name): value for name, value in parameters.items()})
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time.
     @paddle.no_grad()
     def predict(self, x):
         return self.forward(paddle.to_tensor(x)).numpy()

@@ -1,11 +1,11 @@
-# The adapters in R, for the bench in Python. `folder`, where this file lies, is set by who sources it.
+# The adapters in R, for the bench in Python. The script that sources this file sets `folder`, this file's folder.
 #
-# Keras and TensorFlow are reached through reticulate, as R's own keras package reaches them. What is not the framework's (arguments,
-# data, parity, clock, events) is the bench's, called from R: an adapter is a named list of R functions, which Python sees as an object.
-# Arrays stay NumPy's (convert = FALSE): as R's they would become doubles, copied twice.
+# R calls Keras and TensorFlow through reticulate, as R's own keras package does. Everything else (arguments, data, parity, clock, events)
+# is the bench in Python, called from R. An adapter is a named list of R functions, which Python sees as an object.
+# Arrays stay NumPy's (convert = FALSE): R's arrays would be doubles, copied twice.
 
 project <- normalizePath(file.path(folder, "..", "..", ".."))
-# reticulate would look for an environment in the working folder's pyproject.toml, and warn
+# In the project's folder reticulate would find pyproject.toml, look for an environment and warn.
 setwd(tempdir())
 suppressPackageStartupMessages(library(reticulate))
 use_python(Sys.getenv("DLBENCH_PYTHON", unset = Sys.which("python3")), required = TRUE)
@@ -17,7 +17,7 @@ invisible(sys$path$insert(0L, project))
 
 np <- import("numpy", convert = FALSE)
 
-# An R function that Python calls with its own objects, not with R's copies of them.
+# An R function that Python calls with Python's objects, not with R's copies of them.
 method <- function(f) r_to_py(f, convert = FALSE)
 
 # A Python object with the given attributes; functions become methods.
@@ -26,7 +26,7 @@ object <- function(...) {
   do.call(import("types", convert = FALSE)$SimpleNamespace, parts)
 }
 
-# Make the lists importable, as if they were files: bench.run imports an adapter by its name.
+# Make the lists importable like files: the bench imports an adapter by its name.
 provide <- function(name, module) {
   invisible(py_set_item(sys$modules, paste0("bench.frameworks.r_keras", name), module))
 }

@@ -1,6 +1,7 @@
 # The CIFAR-10 network in R: a Sequential of Keras' layers, SGD with momentum, a training step traced from R.
 #
-# Idiomatic here: R's integers are written 50L; TensorFlow convolves N, H, W, C on a CPU (A1), and images are permuted once, before training.
+# Idiomatic here: R's integers are written 50L. TensorFlow convolves channels last (N, H, W, C) on a CPU: the images are permuted once,
+# before training.
 
 cnn_cifar10 <- function(setup) {
   keras <- import("keras", convert = FALSE)
@@ -8,14 +9,15 @@ cnn_cifar10 <- function(setup) {
   layers <- keras$layers
   seed <- py_to_r(setup$seed)
 
-  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1; A14: the stride is said
+  # Stride and padding are explicit: defaults differ among frameworks. "same" pads a 3 x 3 kernel by 1.
   conv <- function(filters, name) layers$Conv2D(filters, 3L, padding = "same", data_format = "channels_last", name = name)
   pool <- function() layers$MaxPooling2D(2L, strides = 2L, data_format = "channels_last")
 
   model <- keras$Sequential(list(
     keras$Input(tuple(32L, 32L, 3L)),
     conv(50L, "conv1"), layers$ReLU(),
-    conv(50L, "conv2"), pool(), layers$ReLU(), # A11: after the pool it is the same function on a quarter of the data
+    # ReLU after the pooling: the same values, a quarter of the work.
+    conv(50L, "conv2"), pool(), layers$ReLU(),
     layers$Dropout(0.25, seed = seed),
     conv(100L, "conv3"), layers$ReLU(),
     conv(100L, "conv4"), pool(), layers$ReLU(),
@@ -25,15 +27,16 @@ cnn_cifar10 <- function(setup) {
     layers$Dropout(0.5, seed = seed + 2L),
     layers$Dense(10L, name = "dense2")
   ))
-  # A10: Keras' momentum is v <- 0.9 v - lr g, w <- w + v: the specification's, with v scaled by the constant rate
+  # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+  # At a constant rate this is the specification's v = m v + g; w = w - rate v.
   optimizer <- keras$optimizers$SGD(learning_rate = 0.01, momentum = 0.9)
 
-  # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+  # A permutation: exchanging axes 1 and 3 would also transpose the picture.
   inputs <- function(x, y) python$tuple(list(np$ascontiguousarray(np$transpose(x, tuple(0L, 2L, 3L, 1L))), y))
 
   names <- as.vector(outer(c(".w", ".b"), c("conv1", "conv2", "conv3", "conv4", "dense1", "dense2"), function(end, layer) paste0(layer, end)))
 
-  # canonical weights -> Keras': kernels (kh, kw, in, out), dense (in, out), the first dense layer's inputs in H, W, C order
+  # Canonical weights in Keras' layout: kernels (kh, kw, in, out), dense (in, out), the first dense layer's inputs in H, W, C order.
   to_own <- function(parameters) {
     python$list(lapply(names, function(name) {
       w <- py_get_item(parameters, name)

@@ -1,4 +1,4 @@
-# TensorFlow's switches, versions and device, for every workload: the bench's own file for TensorFlow, with R's versions beside.
+# TensorFlow's switches, versions and device, for every workload: the bench's own file for TensorFlow, and R's versions.
 
 backend <- NULL
 
@@ -20,17 +20,17 @@ settings <- function() backend$settings()
 synchronize <- function() backend$synchronize()
 is_out_of_memory <- function(error) backend$is_out_of_memory(error)
 
-# A Python sequence as an R list. reticulate's iterate() would ask whether a variable is true.
+# A Python sequence as an R list. reticulate's iterate() would take the truth value of a variable, which TensorFlow refuses.
 items <- function(sequence) lapply(seq_len(py_len(sequence)) - 1L, function(index) py_get_item(sequence, index))
 
-# What both workloads do with a Keras model: load, step, read. to_own(parameters) and canonical(values) go between canonical arrays and the
-# list of the model's weights.
+# The training loop of a Keras model. to_own(parameters) turns canonical arrays into the list of the model's weights; canonical(values)
+# turns the list back.
 trained <- function(setup, model, optimizer, inputs, to_own, canonical) {
   keras <- import("keras", convert = FALSE)
   tf <- import("tensorflow", convert = FALSE)
-  # dropout on in training, off in the parity check (A5)
+  # Dropout only in training: it is off in the parity check.
   dropout <- py_to_r(setup$training)
-  # A7, A19: one softmax, sparse labels
+  # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
   loss_of <- keras$losses$SparseCategoricalCrossentropy(from_logits = TRUE)
   optimizer$build(model$trainable_variables)
   fresh <- lapply(items(optimizer$variables), function(variable) variable$numpy())
@@ -42,17 +42,17 @@ trained <- function(setup, model, optimizer, inputs, to_own, canonical) {
       loss <- loss_of$`__call__`(y, logits)
     })
     gradients <- tape$gradient(loss, model$trainable_variables)
-    # an embedding's gradient is sparse, and the moments that it goes into are not
+    # The gradient of an embedding is sparse, Adam's moments are dense.
     python$tuple(list(logits, loss, tf$nest$map_structure(tf$convert_to_tensor, gradients)))
   }
 
-  # R is asked once, while the step is traced (B8); after that TensorFlow runs its graph without R
+  # R runs once, while the step is traced. After that TensorFlow runs its graph without R.
   train_step <- tf[["function"]](method(function(x, y) {
     found <- backward(x, y)
     optimizer$apply(found[2], model$trainable_variables)
     found[1]
   }), autograph = FALSE)
-  # A21: no tape, so no gradients in evaluation
+  # No gradients in evaluation: they cost memory and time.
   forward <- tf[["function"]](method(function(x) model$`__call__`(x, training = FALSE)), autograph = FALSE)
 
   object(

@@ -1,8 +1,8 @@
 # ResNet-50's features in R: a functional model of Keras' layers, the forward pass traced from R.
 #
-# Idiomatic here: shortcuts are the functional API's; padding is a layer of its own where the stride is 2, as in
-# keras.applications.ResNet50, which is not this network (it has the stride on the 1 x 1 convolution, biases and another epsilon).
-# TensorFlow convolves N, H, W, C on a CPU (A1), and images are permuted once, before the clock.
+# Idiomatic here: the functional API writes the shortcuts. Where the stride is 2, padding is a layer of its own, as in
+# keras.applications.ResNet50. That is another network: its stride is in the 1 x 1 convolution, it has biases and another epsilon.
+# TensorFlow convolves channels last (N, H, W, C) on a CPU: the images are permuted once, before the clock starts.
 
 resnet50_features <- function(setup) {
   keras <- import("keras", convert = FALSE)
@@ -12,13 +12,13 @@ resnet50_features <- function(setup) {
   epsilon <- specification$EPSILON
   order <- "channels_last"
 
-  # A layer is a Python object, called by its method
+  # A layer is a Python object, called by its method.
   through <- function(layer, x) layer$`__call__`(x)
   relu <- function(x) through(layers$ReLU(), x)
   pad <- function(x, size) through(layers$ZeroPadding2D(size, data_format = order), x)
 
   normalised <- function(x, convolution, norm, filters, size = 1L, stride = 1L) {
-    # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1, and not symmetric for a stride of 2
+    # Padding is explicit: "same" pads a 3 x 3 kernel of stride 1 by 1, but with stride 2 it is not symmetric.
     if (stride > 1L && size > 1L) x <- pad(x, size %/% 2L)
     padding <- if (stride == 1L) "same" else "valid"
     x <- through(layers$Conv2D(filters, size, stride, padding, data_format = order, use_bias = FALSE, name = convolution), x)
@@ -37,18 +37,19 @@ resnet50_features <- function(setup) {
 
   images <- keras$Input(tuple(224L, 224L, 3L))
   x <- relu(normalised(images, "conv1", "bn1", 64L, 7L, 2L))
-  # After a ReLU nothing is below zero, so zeros at the border win over nothing.
+  # ReLU leaves nothing below zero: zeros at the border do not change the maximum.
   x <- through(layers$MaxPooling2D(3L, strides = 2L, data_format = order), pad(x, 1L))
   for (block in py_to_r(python$list(specification$blocks()))) x <- do.call(bottleneck, c(list(x), block))
   model <- keras$Model(images, through(layers$GlobalAveragePooling2D(data_format = order), x))
 
-  # R is asked once, while the forward pass is traced (B8); A21: no tape, so no gradients
+  # R runs once, while the forward pass is traced. Evaluation uses the running statistics.
+  # No gradients in evaluation: they cost memory and time.
   features <- tf[["function"]](method(function(x) model$`__call__`(x, training = FALSE)), autograph = FALSE)
 
   ends <- c("weight", "bias", "running_mean", "running_var")
 
   object(
-    # a convolution has a kernel (kh, kw, in, out); a normalisation scale, bias, mean and variance
+    # A convolution has a kernel (kh, kw, in, out). A normalisation has scale, bias, mean and variance.
     load = function(parameters) {
       values <- function(name, ends) lapply(paste0(name, ".", ends), function(full) py_get_item(parameters, full))
       for (layer in items(model$layers)) {
@@ -61,7 +62,7 @@ resnet50_features <- function(setup) {
       }
       NULL
     },
-    # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+    # A permutation: exchanging axes 1 and 3 would also transpose the picture.
     inputs = function(x) np$ascontiguousarray(np$transpose(x, tuple(0L, 2L, 3L, 1L))),
     predict = function(x) features$`__call__`(tf$constant(x))$numpy()
   )

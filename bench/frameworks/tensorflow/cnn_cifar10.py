@@ -58,7 +58,8 @@ class Training:
         self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Keras stores -rate v in place of v.
+        # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
+        # At a constant rate this is the specification's v = m v + g; w = w - rate v.
         self.optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
         self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)

@@ -37,7 +37,7 @@ class Network(resnet50_features.Network):
 
 
 class Momentum(Optimizer):
-    """Momentum: v = 0.9 v + (g + 1e-4 w); w = w - rate v, without dampening or Nesterov.
+    """Momentum: v = m v + g + 1e-4 w; w = w - rate v, without dampening or Nesterov.
 
     Keras' SGD has no such decay, and its v contains the rate.
     """

@@ -22,7 +22,7 @@ class Training(Trained):
         shapes.update((name + ".w", (inputs, outputs)) for name, inputs, outputs in DENSE)
         shapes.update((name + ".b", (outputs,)) for name, _, outputs in CONVOLUTIONS + DENSE)
         images = (64, 3, 32, 32) if self.first else (64, 32, 32, 3)
-        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
         optimizer = tf.train.MomentumOptimizer(learning_rate=0.01, momentum=0.9)
         super(Training, self).__init__(setup, images, tf.float32, shapes, optimizer)
 

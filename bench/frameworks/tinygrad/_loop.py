@@ -1,4 +1,4 @@
-"""What the workloads do with a network of tensors: load, step, read."""
+"""The training loop of a network of tensors."""
 
 import numpy as np
 from tinygrad import Context, Tensor, nn
@@ -7,7 +7,7 @@ from bench.frameworks.tinygrad.framework import jit
 
 
 class Trained:
-    """A subclass has parameters (canonical name -> Tensor), logits(x, training) and new_optimizer()."""
+    """A subclass has parameters (canonical name -> Tensor), logits(x, training) and new_optimizer(parameters)."""
 
     def __init__(self, setup):
         Tensor.manual_seed(setup.seed)
@@ -19,7 +19,7 @@ class Trained:
         for name, tensor in self.parameters.items():
             tensor.replace(Tensor(parameters[name]).is_param_(True)).realize()
         self.optimizer = self.new_optimizer(list(self.parameters.values()))
-        # captured anew, for a captured step holds its buffers
+        # A captured step keeps its buffers: new parameters are captured again.
         self.train_step = jit(self.setup, self._train_step)
         self.forward = jit(self.setup, lambda x: self.logits(x, False).realize())
 
@@ -30,19 +30,22 @@ class Trained:
         return x, y
 
     def placed(self, *arrays):
-        """As buffers, which the captured step wants its inputs as."""
+        """Tensors with memory of their own: the captured step takes only such inputs."""
         return [Tensor(array).realize() for array in arrays]
 
     def _loss(self, x, y):
+        # Dropout only in training.
         logits = self.logits(x, self.dropout)
-        return logits, logits.sparse_categorical_crossentropy(y)  # A7, A19
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        return logits, logits.sparse_categorical_crossentropy(y)
 
     @Context(TRAINING=1)
     def _train_step(self, x, y):
         self.optimizer.zero_grad()
         _, loss = self._loss(x, y)
         loss.backward()
-        return loss.realize(*self.optimizer.schedule_step())  # one schedule for the loss and the update
+        # One schedule for the loss and the update.
+        return loss.realize(*self.optimizer.schedule_step())
 
     def probe(self, x, y):
         with Context(TRAINING=1):
@@ -58,15 +61,16 @@ class Trained:
     def value(self, loss):
         return float(np.asarray(loss.numpy()))
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
         return self.forward(*self.placed(x)).numpy()
 
 
 class Resident(Trained):
-    """Batches that lie on the device before the first step, and Adam: the networks on MNIST."""
+    """Training of the two networks on MNIST, with Adam. Their batches lie on the device before the first step."""
 
     def new_optimizer(self, parameters):
-        # C9: every constant set
+        # Adam's constants are explicit: defaults differ among frameworks.
         return nn.optim.Adam(parameters, lr=0.001, b1=0.9, b2=0.999, eps=1e-8)
 
     def inputs(self, x, y):
@@ -74,3 +78,11 @@ class Resident(Trained):
 
     def placed(self, *tensors):
         return tensors
+
+
+def of_layers(layers):
+    """Layer name -> layer with a weight and a bias; canonical name -> Tensor."""
+    parameters = {}
+    for name, layer in layers.items():
+        parameters[name + ".w"], parameters[name + ".b"] = layer.weight, layer.bias
+    return parameters

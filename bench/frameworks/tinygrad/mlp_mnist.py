@@ -1,24 +1,20 @@
 """The MNIST perceptron in tinygrad: two Linear layers, Adam, the whole set as one batch.
 
-Idiomatic here: nothing is computed before it is asked for, so a step is one schedule of fused kernels; TinyJit captures it and plays it
-again (B8).
+Idiomatic here: tinygrad computes a tensor only when its value is needed, so a step is one schedule of fused kernels. TinyJit captures the
+kernels once and replays them.
 """
 
 from tinygrad import nn
 
-from bench.frameworks.tinygrad._loop import Resident
+from bench.frameworks.tinygrad._loop import Resident, of_layers
 
 
 class Training(Resident):
     def __init__(self, setup):
         super().__init__(setup)
-        self.dense1, self.dense2 = nn.Linear(784, 32), nn.Linear(32, 10)
-        self.parameters = {
-            "dense1.w": self.dense1.weight,
-            "dense1.b": self.dense1.bias,
-            "dense2.w": self.dense2.weight,
-            "dense2.b": self.dense2.bias,
-        }
+        self.layers = {"dense1": nn.Linear(784, 32), "dense2": nn.Linear(32, 10)}
+        self.parameters = of_layers(self.layers)
 
     def logits(self, x, training):
-        return self.dense2(self.dense1(x.flatten(1)).relu())
+        n = self.layers
+        return n["dense2"](n["dense1"](x.flatten(1)).relu())

@@ -1,7 +1,7 @@
 """ResNet-50's features in tinygrad: classes with a __call__, whose attributes have torchvision's names, loaded by nn.state.
 
-Idiomatic here: nothing is computed before it is asked for, so a forward pass is one schedule of fused kernels; TinyJit captures it
-and plays it again (B8). Without TRAINING the normalisations use their running statistics (D6), and no gradient is asked for (A21).
+Idiomatic here: tinygrad computes a tensor only when its value is needed, so a forward pass is one schedule of fused kernels. TinyJit
+captures the kernels once and replays them. Without TRAINING the normalisations use their running statistics.
 """
 
 from tinygrad import Tensor, nn
@@ -51,18 +51,23 @@ class Inference:
     def __init__(self, setup):
         self.setup = setup
         self.network = Network()
-        self.captured = {}  # batch size -> forward pass: a captured one takes one shape
+        # Batch size -> forward pass: a captured pass takes one shape only.
+        self.captured = {}
 
     def load(self, parameters):
         state = {name: Tensor(value) for name, value in parameters.items()}
         counters = [name for name in nn.state.get_state_dict(self.network) if name.endswith("num_batches_tracked")]
-        state.update((name, Tensor(0)) for name in counters)  # of training only
+        # Only training uses the counters.
+        state.update((name, Tensor(0)) for name in counters)
         nn.state.load_state_dict(self.network, state, verbose=False)
-        self.captured = {}  # captured anew, for a captured pass holds its buffers
+        # A captured pass keeps its buffers: new parameters are captured again.
+        self.captured = {}
 
     def inputs(self, x):
-        return x  # (N, C, H, W) and contiguous as it comes (A1, B10)
+        # Channels first, the layout that cuDNN computes in.
+        return x
 
+    # No gradients in evaluation: they cost memory and time.
     def predict(self, x):
         if len(x) not in self.captured:
             self.captured[len(x)] = jit(self.setup, lambda images: self.network(images).realize())

@@ -44,7 +44,7 @@ class Training:
         self.dropout = setup.training
         self.network = Network().to(self.device)
         self.compiled = compiled(setup, self.network)
-        # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9)
         self.mixed = Mixed(setup, self.optimizer)
 

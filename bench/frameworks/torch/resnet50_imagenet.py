@@ -26,7 +26,7 @@ class Network(resnet50_features.Network):
 class Training(Trained):
     def __init__(self, setup):
         super().__init__(setup, Network())
-        # Momentum: v = 0.9 v + (g + 1e-4 w); w = w - rate v, without dampening or Nesterov.
+        # Momentum: v = m v + g + 1e-4 w; w = w - rate v, without dampening or Nesterov.
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.0125, momentum=0.9, weight_decay=1e-4)
 
     def inputs(self, x, y):
