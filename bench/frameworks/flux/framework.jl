@@ -1,18 +1,18 @@
-# What the workloads do with a Flux model: load and read its arrays, differentiate it with Zygote, update it with Optimisers.
+# The training loop of a Flux model: load and read its arrays, differentiate it with Zygote, update it with Optimisers.
 
 using Flux
 using Random
 
-# A workload gives its model, Optimisers' rule, `named` (model or gradient -> name => array, axes in the specification's order turned
-# round), `batch` (NumPy's x -> the model's input) and the labels (as counted from 0). Batches that are `resident` are made once, before the
-# first step, and stay here; the bench is given their numbers.
+# A workload gives its model, Optimisers' rule, `named` (model or gradient -> name => array, with the specification's axes reversed),
+# `batch` (NumPy's x -> the model's input) and the classes, counted from 0. `resident` batches are made once, before the first step, and stay in
+# Julia: the bench gets their numbers instead.
 function trained(setup, model, rule, named, batch, classes; resident = false)
     Random.seed!(pyconvert(Int, setup.seed))
-    # A5: dropout is on inside a gradient and nowhere else, unless the model is told otherwise
+    # Dropout only in training: Flux applies it inside a gradient only, and testmode! switches it off there too.
     pyconvert(Bool, setup.training) || Flux.testmode!(model)
     state = Flux.setup(rule, model)
 
-    # A7: the loss takes logits; a one-hot matrix keeps one number a column (A19)
+    # The loss takes logits: there is exactly one softmax. Flux's one-hot matrix stores one number for each column.
     targets(y) = Flux.onehotbatch(from_numpy(y), classes)
     canonical(found) = pydict([name => to_numpy(array) for (name, array) in named(found)])
     batches = Tuple[]
@@ -41,17 +41,19 @@ function trained(setup, model, rule, named, batch, classes; resident = false)
         pytuple((to_numpy(scores), loss, canonical(gradient)))
     end
 
-    # E13: the parity check has compiled all of it before the first step is timed
+    # Julia compiles a function at its first call. The parity check calls all of them before the first step is timed.
     function step(x, y)
         input, target = given(x, y)
         loss, (gradient,) = Flux.withgradient(m -> Flux.logitcrossentropy(m(input), target), model)
-        Flux.update!(state, model, gradient)  # E10: one state for the whole run
+        # The optimiser keeps its state through all epochs.
+        Flux.update!(state, model, gradient)
         loss
     end
 
     object(; load, inputs, probe, step,
         read = () -> canonical(model),
         value = loss -> loss,
-        predict = x -> to_numpy(model(resident ? first(given(x, x)) : batch(x))),  # A21: no gradient is asked for, so none is recorded
+        # No gradients in evaluation: they cost memory and time.
+        predict = x -> to_numpy(model(resident ? first(given(x, x)) : batch(x))),
     )
 end

@@ -1,23 +1,23 @@
-# What the Julia frameworks share: the same arguments and the same events as `python -m bench`, with the network, the training step and
-# the optimiser in Julia. A framework's own bench.jl includes this file, then its adapters, and ends with main().
+# What the Julia frameworks share. The arguments and events are those of `python -m bench`; the network, the training step and the
+# optimiser are in Julia. A framework's own bench.jl includes this file, then its adapters, and ends with main().
 #
-# What is not the framework's (arguments, data, parity, clock, events) is the bench's, in a Python that PythonCall embeds: an adapter
-# is a Python object whose methods are Julia functions. Never run where this was written: see `untested` in framework.json.
+# Arguments, data, parity, clock and events are the bench's own code, in a Python that PythonCall embeds. An adapter is a Python object
+# whose methods are Julia functions. This code has never run: see `untested` in framework.json.
 
 using LinearAlgebra: BLAS
 using TOML
 
 const PROJECT = normpath(joinpath(@__DIR__, "..", "..", ".."))
 
-# How many threads the arguments ask for; else as many as this process may use, which nproc tells.
+# The number of threads in the arguments; without one, the number that this process may use, from nproc.
 function wanted_threads()
     asked = match(r"--threads[= ](\d+)", join(ARGS, " "))
     threads = asked === nothing ? 0 : parse(Int, asked[1])
     threads > 0 ? threads : parse(Int, readchomp(`nproc`))
 end
 
-# NNlib spreads a batch over Julia's threads, whose number is settled before a program's first line. So the process becomes Julia
-# once more, with that number in its environment, and stays the process that the runner started.
+# NNlib divides a batch over Julia's threads. Julia reads their number from its environment before a program's first line. So the process
+# sets the variable and executes Julia again. It stays the process that the runner started.
 function begin_again(threads)
     ENV["JULIA_NUM_THREADS"] = string(threads)
     words = [joinpath(Sys.BINDIR, "julia"), abspath(PROGRAM_FILE), ARGS...]
@@ -31,7 +31,7 @@ if Threads.nthreads() != THREADS && get(ENV, "JULIA_NUM_THREADS", "") != string(
     begin_again(THREADS)
 end
 
-# Which Python: PythonCall reads it while it is loaded. The bench takes DLBENCH_PYTHON as the sign that it is called from here.
+# PythonCall reads the path of Python while it is loaded. DLBENCH_PYTHON also tells the bench that Julia calls it.
 ENV["DLBENCH_PYTHON"] = get(ENV, "DLBENCH_PYTHON", "python3")
 ENV["JULIA_PYTHONCALL_EXE"] = ENV["DLBENCH_PYTHON"]
 ENV["JULIA_CONDAPKG_BACKEND"] = "Null"
@@ -44,17 +44,17 @@ const np = pyimport("numpy")
 const types = pyimport("types")
 const entrypoint = pyimport("bench.__main__")
 
-# Arrays keep their memory and so have their axes turned round: what is (N, C, H, W) in NumPy's C order is (W, H, C, N) in Julia's.
+# An array keeps its memory, so its axes are reversed: (N, C, H, W) in NumPy's C order is (W, H, C, N) in Julia's order.
 from_numpy(array) = Array(PyArray(array.T))
 to_numpy(array) = np.array(collect(array)).T
 
-# A model's or a gradient's arrays by name. The type is said, lest Julia look for one that arrays and their adjoints convert to, and copy.
+# A model's or a gradient's arrays by name. The type is explicit: otherwise Julia would convert arrays and adjoints to one type, by a copy.
 const Named = Pair{String,Any}
 
-# A Python object with the given attributes; functions become methods, which take and return Python's objects.
+# A Python object with these attributes. Functions become methods, which take and return Python's objects.
 object(; parts...) = types.SimpleNamespace(; (name => part isa Function ? pyfunc(part) : part for (name, part) in parts)...)
 
-# What the bench calls as a workload's `Training`: a function of the setup. It and what it makes carry the variant that is declared.
+# The bench calls this as a workload's `Training`: a function of the setup. The function and its result carry the declared variant.
 function adapter(training; variant = "", reason = "")
     function declare(thing)
         thing.VARIANT, thing.VARIANT_REASON = variant, reason
@@ -63,20 +63,20 @@ function adapter(training; variant = "", reason = "")
     declare(pyfunc(setup -> declare(training(setup))))
 end
 
-# -- what bench.frameworks.<name>.framework is elsewhere ---------------------------------------------------------------------------
+# -- bench.frameworks.<name>.framework, which is a Python file in other frameworks -------------------------------------------------------
 
 function configure(setup)
     BLAS.set_num_threads(pyconvert(Int, setup.threads))
     nothing
 end
 
-# The version that a loaded package's own Project.toml says: pkgversion() came with Julia 1.9.
+# The version in a loaded package's own Project.toml. pkgversion() came with Julia 1.9.
 version_of(package) = TOML.parsefile(joinpath(pkgdir(package), "Project.toml"))["version"]
 
 function device(setup)
     if pyconvert(String, setup.device) != "cpu"
         unsupported = pyimport("bench.errors").Unsupported
-        throw(PyException(unsupported("a GPU was asked for, and this image's Julia packages compute on a CPU; use --device cpu")))
+        throw(PyException(unsupported("this image's Julia packages compute on a CPU only; use --device cpu")))
     end
     pyimport("bench.environment").cpu_device()
 end
@@ -86,14 +86,14 @@ settings() = pydict("julia_threads" => Threads.nthreads(), "blas_threads" => BLA
 is_out_of_memory(error) =
     pyisinstance(error, pyimport("juliacall").JuliaError) && pyconvert(Any, error.args[0]) isa OutOfMemoryError
 
-# Make a module importable, as if it were a file: bench.run imports an adapter by its name.
+# Make a module importable without a file: the bench imports an adapter by its name.
 provide(name, value) = (sys.modules["bench.frameworks." * name] = value)
 
-# Run the bench's command with a framework's adapters (workload's module => adapter), and end the process as it says.
+# Run the bench's command with a framework's adapters (workload's module => adapter), and exit with its code.
 function main(name, package, adapters...)
     versions() = pydict("framework" => version_of(package), "julia" => string(VERSION), "pythoncall" => version_of(PythonCall))
     provide(name, types.ModuleType(name))
-    # a CPU has nothing to wait for, and no memory of its own to tell
+    # A CPU needs no synchronisation, and has no memory of its own to measure.
     provide("$name.framework", object(; NAME = name, configure, versions, device, settings, is_out_of_memory,
         synchronize = () -> nothing, device_peak_bytes = () -> nothing))
     for (workload, training) in adapters

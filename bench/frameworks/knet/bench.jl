@@ -1,4 +1,4 @@
-# The entrypoint of Knet's image. It never ran: no Julia can be had where it was written.
+# The entrypoint of Knet's image. It has never run: no Julia was available when it was written.
 include("../julia/bench.jl")
 include("framework.jl")
 include("cnn_cifar10.jl")

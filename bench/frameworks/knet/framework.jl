@@ -1,17 +1,19 @@
-# What the workloads do with Knet's parameters: load and read them, record a loss on a tape, update each from its gradient.
+# The training loop of Knet's parameters: load and read them, record a loss on a tape, update every parameter from its gradient.
 
 using Knet
 using Random
 
-# An array that AutoGrad keeps track of. Zeros, since the bench loads what training starts from (A8, A9: Knet's own xavier is narrower).
+# An array that AutoGrad tracks. It starts as zeros: Glorot-uniform kernels come from the bench as canonical parameters. Knet's own xavier
+# has a smaller limit.
 parameter(size...) = Param(zeros(Float32, size...))
 
-# A workload gives its parameters, `scores` (input -> logits), `optimiser` (makes one parameter's), `named` (parameters' values or
-# gradients -> name => array, axes in the specification's order turned round) and `batch` (NumPy's x -> the input). Batches that are
-# `resident` are made once, before the first step, and stay here; the bench is given their numbers.
+# A workload gives its parameters, `scores` (input -> logits), `optimiser` (makes the optimiser of one parameter), `named` (values or
+# gradients of the parameters -> name => array, with the specification's axes reversed) and `batch` (NumPy's x -> the input). `resident`
+# batches are made once, before the first step, and stay in Julia: the bench gets their numbers instead.
 function trained(setup, parameters, scores, optimiser, named, batch; resident = false)
     Random.seed!(pyconvert(Int, setup.seed))
-    targets(y) = from_numpy(y) .+ 1  # classes are counted from 1, and nll would pass over a 0
+    # Classes are counted from 1: nll would skip a 0.
+    targets(y) = from_numpy(y) .+ 1
     canonical(arrays) = pydict([name => to_numpy(array) for (name, array) in named(arrays)])
     values_now() = [value(p) for p in parameters]
     batches = Tuple[]
@@ -32,17 +34,17 @@ function trained(setup, parameters, scores, optimiser, named, batch; resident = 
         end
     end
 
-    # A7: nll takes logits, and labels as they are (A19)
+    # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
     function probe(x, y)
         input, target = given(x, y)
         tape = @diff nll(scores(input), target)
-        # the gradient of an indexed array is a list of its pieces until it is asked for whole
+        # The gradient of an indexed array is a list of pieces. full() makes one array of them.
         gradients = [AutoGrad.full(grad(tape, p)) for p in parameters]
         pytuple((to_numpy(scores(input)), value(tape), canonical(gradients)))
     end
 
-    # E10: the optimisers live as long as the parameters
-    # E13: the parity check has compiled all of it before the first step is timed
+    # The optimisers keep their moments through all epochs.
+    # Julia compiles a function at its first call. The parity check calls all of them before the first step is timed.
     function step(x, y)
         input, target = given(x, y)
         tape = @diff nll(scores(input), target)
@@ -55,6 +57,7 @@ function trained(setup, parameters, scores, optimiser, named, batch; resident = 
     object(; load, inputs, probe, step,
         read = () -> canonical(values_now()),
         value = loss -> loss,
-        predict = x -> to_numpy(scores(resident ? first(given(x, x)) : batch(x))),  # A21: outside of @diff nothing is recorded
+        # No gradients in evaluation: they cost memory and time. Outside @diff nothing is recorded.
+        predict = x -> to_numpy(scores(resident ? first(given(x, x)) : batch(x))),
     )
 end

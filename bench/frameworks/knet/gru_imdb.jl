@@ -1,12 +1,12 @@
 # The IMDB network in Knet: an indexed matrix, RNN, a product; Adam.
 #
-# Idiomatic here: a sequence is features, batch, time. RNN is cuDNN's on a GPU and a loop in Julia on a CPU (C1); its formulas are
-# cuDNN's on both, with both biases (C8). All that it learns lies in one array, in cuDNN's order.
+# Idiomatic here: a sequence is features, batch, time. RNN is cuDNN's fused GRU on a GPU and a loop in Julia on a CPU. Both apply the reset
+# gate after the recurrent product, with both biases. All of the RNN's parameters lie in one array, in cuDNN's order.
 
 const INPUTS, UNITS = 125, 100
 
-# RNN's array as rnnparam() cuts it: input matrices of r, z, n, then recurrent ones, each with its inputs fastest; then the input
-# biases and the recurrent ones. That is, byte for byte, the specification's four arrays one after another.
+# RNN's array, as rnnparam() divides it: the input matrices of r, z, n, then the recurrent ones, with the inputs fastest; then the input
+# biases and the recurrent ones. These are, byte for byte, the specification's four arrays one after another.
 function gru_parts(w)
     flat, cuts = vec(w), cumsum([0, 3 * UNITS * INPUTS, 3 * UNITS * UNITS, 3 * UNITS, 3 * UNITS])
     part(i) = view(flat, cuts[i]+1:cuts[i+1])
@@ -28,11 +28,13 @@ tokens(x) = permutedims(from_numpy(x)) .+ 1
 
 function gru_imdb(setup)
     embedding = parameter(INPUTS, 30000)
-    rnn = RNN(INPUTS, UNITS; rnnType = :gru, atype = Array{Float32})  # C6: its h is nothing, so each batch starts from zero
+    # The first state is zero and not trained.
+    rnn = RNN(INPUTS, UNITS; rnnType = :gru, atype = Array{Float32})
     w, b = parameter(2, UNITS), parameter(2)
-    # C5: the state after position 150, padding included
+    # The output of the last position, which may be padding.
     scores(x) = w * rnn(embedding[:, x])[:, :, end] .+ b
-    # C9: every constant set; epsilon is added where the paper's algorithm 1 does. The embedding's gradient is made whole for it (dense).
+    # Adam's constants are explicit: defaults differ among frameworks. Knet adds epsilon as in the paper's algorithm 1.
+    # Adam makes the embedding's gradient dense.
     optimiser() = Adam(lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, gclip = 0)
     trained(setup, [embedding, rnn.w, w, b], scores, optimiser, gru_named, tokens)
 end
