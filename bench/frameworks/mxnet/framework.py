@@ -2,7 +2,8 @@
 
 import os
 
-os.environ.setdefault("MXNET_CUDNN_AUTOTUNE_DEFAULT", "1")  # A3: images of one size, so the search pays
+# cuDNN searches for its fastest algorithm: the pictures' size is fixed.
+os.environ.setdefault("MXNET_CUDNN_AUTOTUNE_DEFAULT", "1")
 os.environ["MXNET_CUDNN_LIB_CHECKING"] = "0"
 
 from bench import cuda, environment  # noqa: E402
@@ -11,11 +12,11 @@ _setup = None
 
 
 def configure(setup):
-    """Threads and precision. Read by the library when it is loaded, so before `import mxnet`."""
+    """Threads and precision, before `import mxnet`: the library reads them when it is loaded."""
     global _setup
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     os.environ["MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION"] = "0"
-    # TF32 in cuBLAS and cuDNN is NVIDIA's own switch here: MXNet 1.9 has none.
+    # MXNet 1.9 has no switch for TF32. This one is NVIDIA's, for cuBLAS and cuDNN.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
     import mxnet
 
@@ -29,25 +30,25 @@ def context(setup):
 
 
 def contexts(setup):
-    """All that train together. On a CPU, cpu(1) is another queue of MXNet's engine on the same processors."""
+    """All contexts of the cell. On a CPU, cpu(1) is another queue of MXNet's engine on the same processors."""
     import mxnet
 
     return [mxnet.gpu(index) if setup.device == "cuda" else mxnet.cpu(index) for index in range(setup.devices)]
 
 
-def kvstore(several):
-    """Who adds the gradients of several contexts up: the devices themselves, or nobody where there is one."""
-    return "device" if len(several) > 1 else None
+def kvstore(contexts):
+    """The kvstore that adds up the gradients of several contexts: on the devices. One context needs none."""
+    return "device" if len(contexts) > 1 else None
 
 
 def versions():
     import mxnet
 
-    found = {"framework": mxnet.__version__, "mxnet": mxnet.__version__}
+    numbers = {"framework": mxnet.__version__, "mxnet": mxnet.__version__}
     if mxnet.runtime.Features().is_enabled("CUDA"):
-        found.update(cuda.package_versions())
-        found.update(cuda.driver_version())
-    return found
+        numbers.update(cuda.package_versions())
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
@@ -55,7 +56,7 @@ def device(setup):
 
     if setup.device == "cpu":
         return environment.cpu_device(len(contexts(setup)))
-    # MXNet does not tell the model.
+    # MXNet has no function for the model.
     return cuda.device(count=mxnet.context.num_gpus(), memory=mxnet.context.gpu_memory_info(0)[1])
 
 
@@ -75,14 +76,15 @@ def settings():
 
 
 def synchronize():
-    """Wait until the engine has done all it was given (B5, B7)."""
+    """The device is synchronised before the clock is read."""
     import mxnet
 
     mxnet.nd.waitall()
 
 
 def device_peak_bytes():
-    return None  # MXNet 1.9 tells the memory in use, not its peak
+    # MXNet 1.9 has the memory in use, not its peak.
+    return None
 
 
 def is_out_of_memory(error):

@@ -15,7 +15,7 @@ is_out_of_memory = shared.is_out_of_memory
 
 
 def configure(setup):
-    """Since 1.21 the library is asked to load CUDA from NVIDIA's wheels (its page on the CUDA provider); before, it is linked there."""
+    """ONNX Runtime loads CUDA from NVIDIA's wheels: since 1.21 by this call (its page on the CUDA provider), before 1.21 by itself."""
     if setup.device == "cuda" and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()
     shared.configure(setup)

@@ -12,7 +12,7 @@ _setup = None
 def configure(setup):
     global _setup
     if setup.device == "cuda":
-        # It does not count the GPUs: without CUDA it has no provider for one.
+        # ONNX Runtime does not count GPUs. Without CUDA it has no provider for them.
         provided = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
         cuda.require_gpus("onnxruntime %s" % onnxruntime.__version__, int(provided))
     onnxruntime.set_default_logger_severity(3)
@@ -31,13 +31,13 @@ def session(model):
 def providers():
     if _setup.device == "cpu":
         return ["CPUExecutionProvider"]
-    # A3: cuDNN searches its fastest algorithm, which pays for images of one size
+    # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
     settings = {"cudnn_conv_algo_search": "EXHAUSTIVE", "use_tf32": "1" if _setup.precision == "tf32" else "0"}
     return [("CUDAExecutionProvider", settings)]
 
 
 def place(array):
-    """An array as an OrtValue where the cell computes."""
+    """An array as an OrtValue on the cell's device."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, _setup.device, 0)
 
 
@@ -46,15 +46,15 @@ def where():
 
 
 def versions():
-    found = {"framework": onnxruntime.__version__, "onnxruntime": onnxruntime.__version__}
+    numbers = {"framework": onnxruntime.__version__, "onnxruntime": onnxruntime.__version__}
     if _setup.device == "cuda":
-        found.update(cuda.package_versions())
-        found.update(cuda.driver_version())
-    return found
+        numbers.update(cuda.package_versions())
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
-    # ONNX Runtime tells nothing of the GPU.
+    # ONNX Runtime does not describe the GPU.
     return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 
 
@@ -69,7 +69,7 @@ def settings():
 
 
 def synchronize():
-    """Nothing to wait for: a run with bound outputs is synchronised by the session."""
+    """Nothing to do: the session synchronises the device at the end of every run."""
 
 
 def device_peak_bytes():

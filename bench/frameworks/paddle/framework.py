@@ -17,25 +17,26 @@ def configure(setup):
     if _gpu:
         library = "paddle %s (CUDA %s)" % (paddle.__version__, paddle.version.cuda())
         cuda.require_gpus(library, paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())
-    # TF32 in cuBLAS and cuDNN, by NVIDIA's own switch: Paddle has none that holds for both.
+    # Paddle has no switch for TF32 in both. This one is NVIDIA's, for cuBLAS and cuDNN.
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
     paddle.set_device("gpu:0" if _gpu else "cpu")
     paddle.base.core.set_num_threads(setup.threads)
     if _gpu:
-        paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})  # A3: images of one size, so the search pays
+        # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
+        paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
 
 
 def compiled(setup, network):
-    """The network as the cell's mode runs it."""
+    """The network in the cell's mode: a graph in mode to-static, else the Layer itself."""
     return paddle.jit.to_static(network, full_graph=True) if setup.mode == "to-static" else network
 
 
 def versions():
-    found = {"framework": paddle.__version__, "paddle": paddle.__version__}
+    numbers = {"framework": paddle.__version__, "paddle": paddle.__version__}
     if paddle.is_compiled_with_cuda():
-        found["cuda"], found["cudnn"] = paddle.version.cuda(), paddle.version.cudnn()
-        found.update(cuda.driver_version())
-    return found
+        numbers["cuda"], numbers["cudnn"] = paddle.version.cuda(), paddle.version.cudnn()
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
@@ -46,7 +47,7 @@ def device(setup):
 
 
 def settings():
-    told = {
+    values = {
         "device": paddle.get_device(),
         "threads": int(paddle.base.core.get_num_threads()) if hasattr(paddle.base.core, "get_num_threads") else None,
         "tf32_override": os.environ["NVIDIA_TF32_OVERRIDE"],
@@ -54,12 +55,12 @@ def settings():
         "layout": "NCHW",
     }
     if _gpu:
-        told.update(paddle.get_flags("FLAGS_cudnn_exhaustive_search"))
-    return {name: value for name, value in told.items() if value is not None}
+        values.update(paddle.get_flags("FLAGS_cudnn_exhaustive_search"))
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5)."""
+    """The device is synchronised before the clock is read."""
     if _gpu:
         paddle.device.synchronize()
 

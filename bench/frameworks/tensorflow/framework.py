@@ -3,7 +3,8 @@
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # no banner in the log
+# No banner in the log.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -17,7 +18,7 @@ _xla = False
 
 
 def function(python):
-    """tf.function as the cell's mode has it: a graph, a graph compiled by XLA, or (switched off in configure) eager."""
+    """tf.function in the cell's mode: a graph, a graph compiled by XLA, or eager (configure() switches tf.function off)."""
     return tf.function(python, jit_compile=_xla)
 
 
@@ -28,30 +29,32 @@ def configure(setup):
     tf.config.run_functions_eagerly(setup.mode == "eager")
     tf.config.threading.set_intra_op_parallelism_threads(setup.threads)
     tf.config.threading.set_inter_op_parallelism_threads(setup.threads)
-    # On by default for matmul and convolution on Ampere and later: set it, and read it back in settings().
+    # By default matmul and convolution use tf32 on Ampere and later. settings() reads this value back.
     tf.config.experimental.enable_tensor_float_32_execution(setup.precision == "tf32")
     _mixed.configure(setup)
     gpus = tf.config.list_physical_devices("GPU")
     if setup.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
-        if setup.devices > 1:  # logical ones, which share the threads
+        if setup.devices > 1:
+            # The logical devices share the threads.
             parts = [tf.config.LogicalDeviceConfiguration() for _ in range(setup.devices)]
             tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     else:
         cuda.require_gpus("tensorflow %s" % tf.__version__, len(gpus), setup.devices)
-        for gpu in gpus:  # without it TensorFlow takes the whole memory at once, and no peak can be told
+        for gpu in gpus:
+            # Without it TensorFlow takes the whole memory at once, and the peak cannot be measured.
             tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def versions():
-    found = {"framework": tf.__version__, "tensorflow": tf.__version__, "keras": keras.__version__}
+    numbers = {"framework": tf.__version__, "tensorflow": tf.__version__, "keras": keras.__version__}
     build = tf.sysconfig.get_build_info()
     if build.get("is_cuda_build"):
-        # what it was built for, unless the packages it loads say it better
-        told = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
-        told.update(cuda.package_versions(), **cuda.driver_version())
-        found.update((name, version) for name, version in told.items() if version)
-    return found
+        # The versions that TensorFlow was built for; those of the loaded packages are exact and replace them.
+        built = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
+        built.update(cuda.package_versions(), **cuda.driver_version())
+        numbers.update((name, version) for name, version in built.items() if version)
+    return numbers
 
 
 def device(setup):
@@ -64,7 +67,7 @@ def device(setup):
 
 
 def channels_first():
-    """Whether images are N, C, H, W: cuDNN's own order on a GPU (A1); on a CPU TensorFlow only has N, H, W, C."""
+    """Channels first (N, C, H, W), the layout that cuDNN computes in, on a GPU. On a CPU TensorFlow has channels last only."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -75,7 +78,7 @@ def settings():
         "threads_between_operations": tf.config.threading.get_inter_op_parallelism_threads(),
         "xla": _xla,
         "eager": tf.config.functions_run_eagerly(),
-        # A3: TensorFlow searches cuDNN's algorithms unless this is 0. A4: the old Winograd flag is left alone.
+        # cuDNN searches for its fastest algorithm unless this is 0. The old flag for Winograd is not set: it is slower today.
         "cudnn_autotune": os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1") != "0",
         "layout": "NCHW" if channels_first() else "NHWC",
         "memory_growth": bool(tf.config.list_logical_devices("GPU")),
@@ -83,7 +86,7 @@ def settings():
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5)."""
+    """The device is synchronised before the clock is read."""
     tf.test.experimental.sync_devices()
 
 

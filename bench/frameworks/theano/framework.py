@@ -12,7 +12,7 @@ _setup = None
 
 
 def configure(setup):
-    """Everything goes into THEANO_FLAGS, which the library reads once, when it is imported."""
+    """All options go into THEANO_FLAGS, before `import theano`: the library reads them once."""
     global _setup
     if setup.device == "cuda":
         raise Unsupported(
@@ -22,12 +22,13 @@ def configure(setup):
         raise Unsupported(
             "there is no g++ on PATH, and without a C++ compiler Theano takes minutes for a step; install g++"
         )
-    # One folder per version: two versions of Theano cannot read each other's compiled modules.
+    # One folder for each version: two versions of Theano cannot read each other's compiled modules.
     cache = os.environ.get("DLBENCH_CACHE") or tempfile.gettempdir()
     flags = {
         "floatX": "float32",
         "device": "cpu",
-        # Its convolutions would call NumPy's BLAS from threads that Python does not know, and the process dies; the BLAS has its own.
+        # With it convolutions would call NumPy's BLAS from threads that Python does not know, and the process would die.
+        # The BLAS has threads of its own.
         "openmp": "False",
         "base_compiledir": os.path.join(cache, "theano-1.0"),
         "gcc.cxxflags": "-O3 -march=native -w",
@@ -40,8 +41,8 @@ def configure(setup):
 def versions():
     import theano
 
-    said = subprocess.run(["g++", "-dumpfullversion"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
-    return {"theano": theano.__version__, "compiler": "g++ " + said.stdout.strip()}
+    ended = subprocess.run(["g++", "-dumpfullversion"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
+    return {"theano": theano.__version__, "compiler": "g++ " + ended.stdout.strip()}
 
 
 def device(setup):
@@ -63,7 +64,7 @@ def settings():
 
 
 def synchronize():
-    """Nothing to wait for: a compiled function returns when it is done."""
+    """Nothing to do: a compiled function returns when it has computed its results."""
 
 
 def device_peak_bytes():

@@ -13,20 +13,20 @@ _gpu = False
 
 
 def configure(setup):
-    """Threads, device and precision. Read by the library when it is imported."""
+    """Threads, device and precision, before `import tinygrad`: the library reads them once."""
     global _gpu
     _gpu = setup.device == "cuda"
     if _gpu:
         cuda.require_gpus("the CUDA driver", len(cuda.uuids()))
     if setup.precision == "tf32":
-        raise Unsupported("tinygrad takes tensor cores for float32 by ALLOW_TF32 in its own search only; ask for fp32")
+        raise Unsupported("tinygrad uses tensor cores for float32 (ALLOW_TF32) only in its own search; use fp32")
     os.environ["DEV"] = "CUDA" if _gpu else "CPU"
     os.environ["CPU_COUNT"] = str(setup.threads)
     os.environ["ALLOW_TF32"] = "0"
 
 
 def jit(setup, function):
-    """The function as the cell's mode runs it."""
+    """The function in the cell's mode: captured once and replayed, or in mode no-jit as it is."""
     from tinygrad import TinyJit
 
     return TinyJit(function) if setup.mode == "default" else function
@@ -35,19 +35,18 @@ def jit(setup, function):
 def versions():
     from importlib import metadata
 
-    found = {"framework": metadata.version("tinygrad")}
-    found["tinygrad"] = found["framework"]
+    numbers = dict.fromkeys(("framework", "tinygrad"), metadata.version("tinygrad"))
     compiler = shutil.which("clang")
     if compiler:
-        said = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
-        found["compiler"] = said.stdout.splitlines()[0][:80] if said.stdout else "clang"
+        ended = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
+        numbers["compiler"] = ended.stdout.splitlines()[0][:80] if ended.stdout else "clang"
     if _gpu:
-        found.update(cuda.driver_version())
-    return found
+        numbers.update(cuda.driver_version())
+    return numbers
 
 
 def device(setup):
-    # tinygrad tells the architecture of a GPU, not the model.
+    # tinygrad has the architecture of a GPU, not the model.
     return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 
 
@@ -58,21 +57,23 @@ def settings():
     return {
         "device": Device.DEFAULT,
         "threads": int(os.environ["CPU_COUNT"]),
-        "beam": BEAM.value,  # 0: no search for faster kernels
+        # 0: no search for faster kernels.
+        "beam": BEAM.value,
         "jit": JIT.value,
         "layout": "NCHW",
     }
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5)."""
+    """The device is synchronised before the clock is read."""
     from tinygrad import Device
 
     Device[Device.DEFAULT].synchronize()
 
 
 def device_peak_bytes():
-    return None  # tinygrad counts the memory in use, not its peak
+    # tinygrad counts the memory in use, not its peak.
+    return None
 
 
 def is_out_of_memory(error):

@@ -19,14 +19,14 @@ def configure(setup):
     global _device
     if setup.mode == "compile" and shutil.which("g++") is None:
         raise Unsupported(
-            "torch.compile needs a C++ compiler, and there is no g++ on PATH; install one, or leave the mode out"
+            "torch.compile needs a C++ compiler, and there is no g++ on PATH; install g++ or omit the mode"
         )
     torch.set_num_threads(setup.threads)
-    # On Ampere and later cuDNN's convolutions take tf32 unless told otherwise: set both, and read them back in settings().
+    # By default cuDNN's convolutions use tf32 on Ampere and later. settings() reads both values back.
     tf32 = setup.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    # A3: images of one size, so the search for the fastest algorithm pays; it halved PyTorch's time on a K80.
+    # cuDNN searches for its fastest algorithm: the pictures' size is fixed. This halved PyTorch's time on a K80.
     torch.backends.cudnn.benchmark = True
     _device = torch_device(setup)
     if _device.type == "cuda":
@@ -43,19 +43,18 @@ def torch_device(setup):
 
 
 def compiled(setup, network, **options):
-    """The network as the cell's mode runs it: itself, or what TorchDynamo and Inductor make of it at its first call.
+    """The network in the cell's mode: itself, or compiled by TorchDynamo and Inductor at its first call.
 
-    Where several devices train it, backward() on what it returns leaves the mean of all their gradients (DistributedDataParallel,
-    which gets the options).
+    If several devices train it, DistributedDataParallel wraps it: backward() leaves the mean of all their gradients. It gets the options.
     """
     if setup.devices > 1:
-        where = [setup.rank] if setup.device == "cuda" else None
-        network = DistributedDataParallel(network, device_ids=where, **options)
+        devices = [setup.rank] if setup.device == "cuda" else None
+        network = DistributedDataParallel(network, device_ids=devices, **options)
     return torch.compile(network) if setup.mode == "compile" else network
 
 
 def to_device(device, *arrays):
-    """NumPy arrays as tensors on the device; from pinned memory, so that a copy to a GPU overlaps the host's work."""
+    """NumPy arrays as tensors on the device. From pinned memory the copy to a GPU overlaps the host's work."""
     tensors = [torch.from_numpy(array) for array in arrays]
     if device.type == "cuda":
         tensors = [tensor.pin_memory() for tensor in tensors]
@@ -63,13 +62,13 @@ def to_device(device, *arrays):
 
 
 def versions():
-    found = {"framework": torch.__version__, "torch": torch.__version__}
+    numbers = {"framework": torch.__version__, "torch": torch.__version__}
     if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-        found["cudnn"] = _cudnn(torch.backends.cudnn.version())
+        numbers["cuda"] = torch.version.cuda
+        numbers["cudnn"] = _cudnn(torch.backends.cudnn.version())
         if torch.distributed.is_available() and torch.cuda.is_available():
-            found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return found
+            numbers["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return numbers
 
 
 def _cudnn(number):
@@ -102,7 +101,7 @@ def settings():
 
 
 def synchronize():
-    """Wait until the device has done all it was given (B5)."""
+    """The device is synchronised before the clock is read."""
     if _device is not None and _device.type == "cuda":
         torch.cuda.synchronize(_device)
 
