@@ -164,6 +164,7 @@ def build(
     sbom: Annotated[Path | None, typer.Option(help="Folder for a bill of materials of each image (SPDX JSON).")] = None,
 ) -> None:
     """Build images with the Docker Engine; with --push, print registry/name@digest of each."""
+    from runner.engines.base import Settings
     from runner.engines.docker.engine import DockerEngine
     from runner.images import build as builder
     from runner.images import files as images_files
@@ -183,7 +184,7 @@ def build(
 
     with _told():
         images = [image for image in _chosen(names or ["*-cpu"]) if names or image.untested is None]
-        if reason := DockerEngine(base_image).unavailable():
+        if reason := DockerEngine(Settings(base_image)).unavailable():
             _stop(reason)
         from concurrent.futures import ThreadPoolExecutor
 

@@ -1,58 +1,76 @@
-"""Where cells run: in containers, in virtual environments, or in the interpreter that is there."""
+"""Where cells run: in containers, in virtual environments, or in an interpreter that is already there."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from runner.engines.base import Engine, EngineError
+from runner.catalog.images import select_images
+from runner.engines.base import Engine, EngineError, Settings
 
-if TYPE_CHECKING:
-    from runner.catalog.images import Image
-    from runner.engines.docker.engine import DockerEngine
+# Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
+ENGINES = {
+    "docker": "runner.engines.docker.engine:DockerEngine",
+    "venv": "runner.engines.process.venv:VenvEngine",
+    "host": "runner.engines.process.host:HostEngine",
+}
 
-ENGINES = ("auto", "docker", "venv", "host")
+# `auto` takes the first of these that can run the images, and the last one whatever it can.
+AUTOMATIC = ["docker", "venv"]
 
 
 def choose(
-    name: str,
-    images: Sequence[Image],
-    gpus: bool = False,
-    base_image: str | None = None,
-    python: Path | None = None,
+    name: str, settings: Settings | None = None, patterns: Sequence[str] = (), gpus: bool = False
 ) -> tuple[Engine, str]:
-    """The engine of that name, and a sentence that says which and why. Raises EngineError when it cannot be used.
+    """The engine of that name, and a sentence that says which it is and why. Raises EngineError when it cannot be used.
 
-    `images` are those that are to run; `auto` is docker when that can make or has them, else venv.
+    `patterns` name the images that are to run, by default all of them. `gpus`: the machine has GPUs to use.
     """
-    from runner.engines.docker.engine import DockerEngine
-    from runner.engines.process.host import HostEngine
-    from runner.engines.process.venv import VenvEngine
-
+    settings = settings or Settings()
     if name == "auto":
-        docker = DockerEngine(base_image)
-        reason = _why_not(docker, images, gpus)
-        if reason is None:
-            return docker, "engine docker: it answers here and can make the images"
-        return VenvEngine(), f"engine venv: docker is out, because {reason}"
-    engine: Engine
-    if name == "docker":
-        engine = DockerEngine(base_image)
-    elif name == "venv":
-        engine = VenvEngine()
-    elif name == "host":
-        engine = HostEngine(python)
+        engine, why = _automatic(settings, patterns, gpus)
     else:
-        raise EngineError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
-    if reason := engine.unavailable():
+        engine, why = _make(name, settings), "as asked"
+    if settings.python and not engine.measures_interpreter:
+        raise EngineError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
+    if name != "auto" and (reason := engine.unavailable()):
         raise EngineError(f"the engine {name} cannot be used: {reason}")
-    return engine, f"engine {name}: as asked"
+    return engine, f"engine {engine.name}: {why}"
 
 
-def _why_not(docker: DockerEngine, images: Sequence[Image], gpus: bool) -> str | None:
-    """Why the Docker Engine is no use for these images; None when it is. A clause."""
-    reasons = [docker.unavailable()]
-    if reasons == [None]:
-        reasons += [docker.why_no_gpu() if gpus else None, *(docker.unfit(image) for image in images)]
-    return next(filter(None, reasons), None)
+def _make(name: str, settings: Settings) -> Engine:
+    """The engine of that name, as the settings say. Raises EngineError."""
+    if name not in ENGINES:
+        raise EngineError(f"there is no engine {name!r}; there are {', '.join(['auto', *ENGINES])}")
+    try:
+        engine: Engine = pkgutil.resolve_name(ENGINES[name])(settings)
+    except ImportError as error:
+        raise EngineError(f"the engine {name} cannot be used: {error}; install what it needs") from None
+    return engine
+
+
+def _automatic(settings: Settings, patterns: Sequence[str], gpus: bool) -> tuple[Engine, str]:
+    """The first engine that can run the images, and why it is that one."""
+    *preferred, last = AUTOMATIC
+    reasons = []
+    for name in preferred:
+        try:
+            engine = _make(name, settings)
+            reason = _why_not(engine, patterns, gpus)
+        except EngineError as error:
+            reason = str(error)
+        if reason is None:
+            return engine, "it answers here and can make the images"
+        reasons.append(f"{name} is out, because {reason}")
+    return _make(last, settings), "; ".join(reasons) or "as asked"
+
+
+def _why_not(engine: Engine, patterns: Sequence[str], gpus: bool) -> str | None:
+    """Why an engine is of no use for these images; None when it can run them. A clause."""
+    if reason := engine.unavailable():
+        return reason
+    if gpus and (reason := engine.why_no_gpu()):
+        return reason
+    images = select_images(engine.images(gpus), patterns or ["*"])
+    likely = (image for image in images if (image.accelerator == "cuda") == gpus)
+    return next((reason for image in likely if (reason := engine.unfit(image))), None)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from runner.catalog.images import Image, load_catalog
 from runner.errors import UserError
-
-if TYPE_CHECKING:
-    from runner.catalog.images import Image
 
 # What a cell prints on standard error is kept from its end, at most this many bytes.
 LOG_TAIL_BYTES = 16 * 1024
@@ -79,25 +77,47 @@ class Running(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Where cells run."""
+@dataclass(frozen=True)
+class Settings:
+    """What a user may say of an engine; each engine takes what concerns it."""
 
-    @property
-    def name(self) -> str:
-        """docker | venv | host."""
-        ...
+    # stands in for the catalog's base images where there is no registry
+    base_image: str | None = None
+    # the interpreter to measure
+    python: Path | None = None
+
+
+class Engine(Protocol):
+    """Where cells run. A class that derives from this one inherits the answers that stand here."""
+
+    # the key in runner.engines.ENGINES
+    name: str
+    # whether it measures an interpreter that the user names with --python
+    measures_interpreter: bool = False
 
     def unavailable(self) -> str | None:
         """Why this engine cannot be used here; None when it can."""
-        ...
+        return None
+
+    def why_no_gpu(self) -> str | None:
+        """Why this engine cannot give a GPU to a cell; None when it seems to. Only a started cell proves it."""
+        return None
+
+    def images(self, gpus: bool) -> Mapping[str, Image]:
+        """The images that this engine may run, by name: those of the catalog. `gpus`: the machine has GPUs to use."""
+        return load_catalog()
+
+    def images_folder(self) -> Path | None:
+        """The folder whose disk holds the images; None when there is none, or the engine does not say."""
+        return None
 
     def unfit(self, image: Image) -> str | None:
         """Why this engine cannot run this image; None when it can."""
-        ...
+        return None
 
     def cost(self, image: Image) -> int:
         """About how many bytes must be fetched or built before the image can run; 0 when it is ready."""
-        ...
+        return 0
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""

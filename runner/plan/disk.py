@@ -6,8 +6,6 @@ import shutil
 
 from runner.catalog.images import Image
 from runner.engines.base import Engine
-from runner.engines.docker.engine import DockerEngine
-from runner.engines.process.venv import VenvEngine
 
 # What an image takes on the disk for each byte of wheels that is fetched, its base aside: 1.6 to 6.4 on six CPU images as they were built
 # (Debian packages among it), 4.5 in the median.
@@ -19,7 +17,7 @@ class Room:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        folder = engine.images_folder() if isinstance(engine, DockerEngine | VenvEngine) else None
+        folder = engine.images_folder()
         self._left = shutil.disk_usage(folder).free if folder and folder.exists() else None
         self._told: dict[str, str | None] = {}
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from bench.protocol import source_digest
 from runner.catalog import frameworks, workloads
-from runner.catalog.images import Image, load_catalog, select_images
+from runner.catalog.images import Image, select_images
 from runner.engines import choose
-from runner.engines.base import Engine
-from runner.engines.process.host import HostEngine
+from runner.engines.base import Engine, Settings
 from runner.machine import detect
 from runner.machine.devices import Machine
 from runner.plan import duration
@@ -73,10 +72,11 @@ def look_ahead(options: Options) -> Prospect:
     """Find the machine, the engine and the plan. Raises UserError."""
     specifications = workloads.load_workloads()
     machine = detect.detect(options.gpus, options.share)
-    engine, why, images = _engine(options, machine)
+    settings = Settings(options.base_image, options.python)
+    engine, why = choose(options.engine, settings, options.images, bool(machine.gpus))
     if machine.refused and engine.sweep():  # cells that a killed runner left were using a GPU
         machine = detect.detect(options.gpus, options.share)
-    chosen = select_images(images, options.images) if options.images else list(images.values())
+    chosen = select_images(engine.images(bool(machine.gpus)), options.images or ["*"])
     declared = frameworks.load_frameworks()
     modes = {name: tuple(each.modes) for name, each in declared.items()}
     parallel = {name for name, each in declared.items() if each.parallel}
@@ -86,23 +86,6 @@ def look_ahead(options: Options) -> Prospect:
     expectation = Expectation(specifications, duration.seen(options.out))
     by_name = {image.name: image for image in chosen}
     return Prospect(options, machine, engine, why, by_name, specifications, plan, expectation)
-
-
-def _engine(options: Options, machine: Machine) -> tuple[Engine, str, dict[str, Image]]:
-    """The engine, why it is that one, and the images there are for it."""
-    if options.python and options.engine != "host":
-        raise UsageError(
-            f"--python: engine {options.engine} does not measure an interpreter; say --engine host as well"
-        )
-    if options.engine == "host":
-        engine, why = choose("host", [], python=options.python)
-        assert isinstance(engine, HostEngine)
-        return engine, why, engine.images(bool(machine.gpus))
-    catalog = load_catalog()
-    named = select_images(catalog, options.images or ["*"])
-    likely = [image for image in named if (image.accelerator == "cuda") == bool(machine.gpus)]
-    engine, why = choose(options.engine, likely, bool(machine.gpus), options.base_image)
-    return engine, why, catalog
 
 
 def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunStore]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Slot
+from runner.engines.base import Settings, Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build
 from runner.images import recipe as recipes
@@ -166,7 +166,7 @@ def test_a_base_image_that_is_nowhere_is_told_with_what_to_do_before_and_when_it
     nowhere = "127.0.0.1:9/no-such-base:{python}"
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, nowhere, client=client, logs=tmp_path / "logs")
-    for told in (str(error.value), str(DockerEngine(nowhere).unfit(scratch))):
+    for told in (str(error.value), str(DockerEngine(Settings(nowhere)).unfit(scratch))):
         assert "127.0.0.1:9/no-such-base:3.11 is not here and cannot be pulled" in told
         assert ".ci/site-base 3.11" in told
         assert "DLBENCH_BASE_IMAGE" in told

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+from runner import engines
 from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Prepared
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.host import HostImage
-from runner.run import begin
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -27,6 +27,9 @@ IMAGES = {
 
 class TinyEngine(DockerEngine):
     """Docker, with images that need no build."""
+
+    def images(self, gpus: bool) -> dict[str, Image]:
+        return images()
 
     def unfit(self, image: Image) -> str | None:
         return None
@@ -60,7 +63,8 @@ def images() -> dict[str, Image]:
 
 
 def main() -> None:
-    begin._engine = lambda options, machine: (TinyEngine(), "engine docker: as asked", images())
+    engines.ENGINES["docker"] = "tests.engine.tiny_runner:TinyEngine"
+    engines.AUTOMATIC = ["docker"]
     from runner.cli.main import main
 
     main()

@@ -13,11 +13,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from runner import engines
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import EngineError, Prepared, Slot
+from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.run import begin
 
 RECORDED = Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
 
@@ -46,19 +46,16 @@ for at, line in enumerate(lines):
 """
 
 
-class ToyEngine:
+class ToyEngine(Engine):
     """An engine whose cells replay a recording, in real processes below the real keeper."""
 
-    name = "host"
+    name = "toy"
 
-    def unavailable(self) -> str | None:
-        return None
+    def __init__(self, settings: Settings) -> None:
+        pass
 
-    def unfit(self, image: Image) -> str | None:
-        return None
-
-    def cost(self, image: Image) -> int:
-        return 0
+    def images(self, gpus: bool) -> dict[str, Image]:
+        return toys()
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         say(f"{image.name} is a toy")
@@ -95,7 +92,8 @@ def toys() -> dict[str, Image]:
 
 
 def main() -> None:
-    begin._engine = lambda options, machine: (ToyEngine(), "engine toy: as asked", toys())
+    engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
+    engines.AUTOMATIC = ["toy"]
     from runner.cli.main import main
 
     main()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, EngineGoneError, Exit, Prepared, Slot
+from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, EngineGoneError, Exit, Prepared, Settings, Slot
 from runner.engines.docker import cdi
 from runner.engines.docker.container import container_options, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
@@ -40,13 +40,13 @@ _NO_SDK = "the Docker SDK for Python is not installed; `pip install docker`"
 _ARCHITECTURES = {"x86_64", "amd64"}
 
 
-class DockerEngine:
-    """The engine `docker`. `base_image` stands in for the catalog's base images where there is no registry."""
+class DockerEngine(Engine):
+    """The engine `docker`."""
 
     name = "docker"
 
-    def __init__(self, base_image: str | None = None) -> None:
-        self._base_image = base_image
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._base_image = settings.base_image if settings else None
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
         self._left: list[

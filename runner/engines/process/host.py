@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import EngineError, Prepared, Slot
+from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.process import LocalRunning, cache_folder, start_process, sweep_scratch
 
 # The user's own installation may need these, and they are part of what is measured.
@@ -42,13 +42,14 @@ class HostImage(Image):
         return self.installed_sha256
 
 
-class HostEngine:
-    """The engine `host`. `python` is the interpreter to measure; by default the one that the runner runs in."""
+class HostEngine(Engine):
+    """The engine `host`. By default it measures the interpreter that the runner runs in."""
 
     name = "host"
+    measures_interpreter = True
 
-    def __init__(self, python: Path | None = None) -> None:
-        self._python = str(python or sys.executable)
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._python = str((settings and settings.python) or sys.executable)
 
     def unavailable(self) -> str | None:
         """Why the interpreter cannot be used; None when it has at least one framework."""
@@ -61,15 +62,15 @@ class HostEngine:
             f"{self._python} has none of the frameworks; install one there, or name another interpreter with --python"
         )
 
-    def images(self, gpu: bool) -> dict[str, Image]:
-        """An image for each framework of the interpreter, by name. `gpu`: GPUs are to be used where a framework can."""
+    def images(self, gpus: bool) -> dict[str, Image]:
+        """An image for each framework of the interpreter, by name. `gpus`: use GPUs where a framework can."""
         installed = self._installed
         digest = _sha256("\n".join([installed["python"], installed["path"], *installed["installed"]]))
         found: dict[str, Image] = {}
         for entry in self._frameworks:
             version = str(entry["version"])
             kinds = entry.get("device_kinds")
-            cuda = gpu and (kinds is None or "cuda" in kinds)
+            cuda = gpus and (kinds is None or "cuda" in kinds)
             name = re.sub(r"[^a-z0-9.]+", "-", f"host-{entry['framework']}-{version.split('+')[0]}".lower())
             found[name] = HostImage.model_construct(
                 name=name,
@@ -89,10 +90,6 @@ class HostEngine:
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""
         return None if isinstance(image, HostImage) else f"the engine `host` runs what {self._python} has, not images"
-
-    def cost(self, image: Image) -> int:
-        """Nothing is fetched."""
-        return 0
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Nothing is made."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.engines.base import EngineError, Prepared, Slot
+from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import LocalRunning, cache_folder, start_process, sweep_scratch
 
@@ -39,14 +39,13 @@ _NOT_FOUND = "No matching distribution found"
 _MISPLACING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIREMENT", "PIP_CONSTRAINT")
 
 
-class VenvEngine:
-    """The engine `venv`."""
+class VenvEngine(Engine):
+    """The engine `venv`. It has no settings: virtual environments can be made wherever the runner runs."""
 
     name = "venv"
 
-    def unavailable(self) -> str | None:
-        """Virtual environments can be made wherever the runner runs."""
-        return None
+    def __init__(self, settings: Settings | None = None) -> None:
+        pass
 
     def unfit(self, image: Image) -> str | None:
         """Why no environment of the image can be made here; None when one can."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runner import engines
 from runner.catalog.images import Image
 from runner.engines import choose
-from runner.engines.base import EngineError
+from runner.engines.base import Engine, EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.host import HostEngine
 
@@ -46,30 +47,31 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(DockerEngine, "unavailable", lambda self: unavailable)
         monkeypatch.setattr(DockerEngine, "why_no_gpu", lambda self: no_gpu)
         monkeypatch.setattr(DockerEngine, "unfit", unfit)
+        monkeypatch.setattr(DockerEngine, "images", lambda self, gpus: {each.name: each for each in (GOOD, BASELESS)})
 
     return answers
 
 
 def test_auto_takes_docker_where_it_can_make_the_images(docker: Callable[..., None]) -> None:
     docker(no_gpu="no NVIDIA runtime")
-    engine, why = choose("auto", [GOOD])
+    engine, why = choose("auto", patterns=["good-cpu"])
     assert engine.name == "docker", "without a GPU to use, it does not matter that docker could give none"
     assert why == "engine docker: it answers here and can make the images"
 
 
 @pytest.mark.parametrize(
-    ("told", "images", "gpus", "reason"),
+    ("told", "patterns", "gpus", "reason"),
     [
-        ({"unavailable": "nothing listens"}, [GOOD], False, "nothing listens"),
-        ({}, [GOOD, BASELESS], False, "its base image cannot be had"),
-        ({"no_gpu": "no NVIDIA runtime"}, [GOOD], True, "no NVIDIA runtime"),
+        ({"unavailable": "nothing listens"}, ["good-cpu"], False, "nothing listens"),
+        ({}, [], False, "its base image cannot be had"),
+        ({"no_gpu": "no NVIDIA runtime"}, ["good-cpu"], True, "no NVIDIA runtime"),
     ],
 )
 def test_auto_takes_environments_where_docker_is_no_use_and_says_why(
-    docker: Callable[..., None], told: dict[str, str], images: list[Image], gpus: bool, reason: str
+    docker: Callable[..., None], told: dict[str, str], patterns: list[str], gpus: bool, reason: str
 ) -> None:
     docker(**told)
-    engine, why = choose("auto", images, gpus)
+    engine, why = choose("auto", patterns=patterns, gpus=gpus)
     assert engine.name == "venv"
     assert why == f"engine venv: docker is out, because {reason}"
 
@@ -77,17 +79,50 @@ def test_auto_takes_environments_where_docker_is_no_use_and_says_why(
 def test_an_engine_that_was_asked_for_is_never_replaced(docker: Callable[..., None]) -> None:
     docker(unavailable="nothing listens")
     with pytest.raises(EngineError, match="the engine docker cannot be used: nothing listens"):
-        choose("docker", [GOOD])
-    assert choose("venv", [GOOD])[0].name == "venv"
+        choose("docker")
+    assert choose("venv")[0].name == "venv"
 
 
 def test_the_host_engine_measures_the_interpreter_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HostEngine, "_frameworks", [{"framework": "torch", "version": "1.0"}])
-    engine, why = choose("host", [], python=Path(sys.executable))
+    engine, why = choose("host", Settings(python=Path(sys.executable)))
     assert engine.name == "host"
     assert why == "engine host: as asked"
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(EngineError, match="no engine 'podman'; there are auto, docker, venv, host"):
-        choose("podman", [])
+        choose("podman")
+
+
+@pytest.mark.parametrize("name", ["auto", "docker", "venv"])
+def test_an_engine_that_measures_no_interpreter_says_so(docker: Callable[..., None], name: str) -> None:
+    docker()
+    with pytest.raises(
+        EngineError, match=f"--python: engine {name} does not measure an interpreter; say --engine host"
+    ):
+        choose(name, Settings(python=Path(sys.executable)))
+
+
+class Toy(Engine):
+    name = "toy"
+
+    def __init__(self, settings: Settings) -> None:
+        self.base_image = settings.base_image
+
+
+def test_an_engine_is_a_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(engines.ENGINES, "toy", f"{__name__}:Toy")
+    engine, why = choose("toy", Settings(base_image="site:{python}"))
+    assert isinstance(engine, Toy)
+    assert (engine.base_image, why) == ("site:{python}", "engine toy: as asked")
+    assert engine.images(gpus=False), "an engine that says nothing else runs the images of the catalog"
+
+
+def test_an_engine_whose_library_is_missing_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(engines.ENGINES, "docker", "runner.engines.no_such_module:Engine")
+    with pytest.raises(EngineError, match="the engine docker cannot be used: No module named"):
+        choose("docker")
+    engine, why = choose("auto")
+    assert engine.name == "venv"
+    assert "No module named" in why

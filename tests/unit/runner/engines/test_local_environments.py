@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import EngineError, Prepared
+from runner.engines.base import EngineError, Prepared, Settings
 from runner.engines.process import environments, interpreters, venv
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -266,4 +266,4 @@ def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence
 ) -> None:
     assert "has none of the frameworks" in str(HostEngine().unavailable())
     with pytest.raises(EngineError, match="could not be asked what it has"):
-        _ = HostEngine(tmp_path / "python")._installed
+        _ = HostEngine(Settings(python=tmp_path / "python"))._installed
