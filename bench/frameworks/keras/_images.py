@@ -1,4 +1,4 @@
-"""Images in Keras, in the layout that its backend computes in (A1)."""
+"""Images in Keras, in the layout in which its backend computes."""
 
 import keras
 import numpy as np
@@ -9,13 +9,13 @@ def channels_first():
 
 
 def contiguous(x):
-    """x (N, C, H, W), contiguous in the layout that is computed in.
+    """x (N, C, H, W), contiguous in the backend's layout.
 
-    PyTorch's is (N, H, W, C) in memory, seen as (N, C, H, W): what its kernels take without reordering (its channels-last tutorial).
+    PyTorch's kernels take (N, H, W, C) in memory, seen as (N, C, H, W), without reordering (its channels-last tutorial).
     """
     torch = keras.backend.backend() == "torch"
     if channels_first() and not torch:
         return x
-    # A2: a permutation; exchanging axes 1 and 3 would also transpose the picture
+    # A permutation: exchanging axes 1 and 3 would also transpose the picture.
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     return x.transpose(0, 3, 1, 2) if torch else x

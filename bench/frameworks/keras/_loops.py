@@ -1,8 +1,8 @@
-"""The training step on each backend, as Keras' guides "Writing a training loop from scratch" have it.
+"""The training step on each backend, as in Keras' guides "Writing a training loop from scratch".
 
-A Loop has: step(x, y), which updates the weights and returns the loss without waiting for it; probe(x, y), which returns
-logits, loss and the gradients in the order of trainable_variables, all as NumPy; logits(x), without dropout; set_rate(rate); skipped(),
-how many steps so far a loss scale skipped.
+step(x, y) updates the weights and returns the loss without waiting for it. probe(x, y) returns logits, loss and the gradients, in the
+order of trainable_variables, as NumPy arrays. logits(x) is without dropout. skipped() is the number of steps that a loss scale skipped.
+start() comes before the first step. finish() brings Keras' variables up to date.
 """
 
 import keras
@@ -11,10 +11,9 @@ from bench.frameworks.keras import _mixed
 
 
 def make(network, loss, optimizer, dropout):
-    """The Loop of the backend that Keras runs on. `dropout`: whether layers behave as in training."""
-    return {"tensorflow": _TensorFlow, "jax": _Jax, "torch": _Torch}[keras.backend.backend()](
-        network, loss, optimizer, dropout
-    )
+    """The loop of the backend on which Keras runs. `dropout`: whether layers behave as in training."""
+    loop = {"tensorflow": _TensorFlow, "jax": _Jax, "torch": _Torch}[keras.backend.backend()]
+    return loop(network, loss, optimizer, dropout)
 
 
 class _InPlace:
@@ -34,7 +33,7 @@ class _InPlace:
 
 
 class _TensorFlow(_InPlace):
-    """The step is traced once and runs as a graph (B8); XLA compiles it where there is a GPU, as Keras' "auto" decides."""
+    """The step is traced once and runs as a graph. On a GPU it is compiled by XLA, as Keras' own "auto" does."""
 
     def __init__(self, network, loss, optimizer, dropout):
         import tensorflow as tf
@@ -42,17 +41,18 @@ class _TensorFlow(_InPlace):
         self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
         self.steps = _mixed.Skipped(optimizer)
         self.xla = bool(tf.config.list_logical_devices("GPU"))
+        # Compiled, as people run it for speed.
         self.train_step = tf.function(self._train_step, jit_compile=self.xla)
-        self.forward = tf.function(
-            lambda x: tf.cast(network(x, training=False), "float32"), jit_compile=self.xla
-        )  # A21: no tape
+        # No gradients in evaluation: they cost memory and time.
+        self.forward = tf.function(lambda x: tf.cast(network(x, training=False), "float32"), jit_compile=self.xla)
 
     def _gradients(self, x, y):
         with self.tf.GradientTape() as tape:
             logits = self.network(x, training=self.dropout)
             loss = self.loss(y, logits)
-            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
-        # an embedding's gradient is sparse, and the moments that it goes into are not
+            # Without a loss scale this is the loss itself.
+            scaled = self.optimizer.scale_loss(loss)
+        # The gradient of an embedding is sparse, Adam's moments are dense.
         gradients = [self.tf.convert_to_tensor(g) for g in tape.gradient(scaled, self.network.trainable_variables)]
         return logits, loss, gradients
 
@@ -62,7 +62,7 @@ class _TensorFlow(_InPlace):
         return loss
 
     def step(self, x, y):
-        self.steps.asked()
+        self.steps.add()
         return self.train_step(self.tf.constant(x), self.tf.constant(y))
 
     def probe(self, x, y):
@@ -75,7 +75,7 @@ class _TensorFlow(_InPlace):
 
 
 class _Jax:
-    """Keras' variables are turned into a state that the jitted step takes and returns; its memory is used again (donated) on a GPU."""
+    """The values of Keras' variables are a state, which the jitted step takes and returns. On a GPU its memory is donated."""
 
     def __init__(self, network, loss, optimizer, dropout):
         import jax
@@ -85,7 +85,9 @@ class _Jax:
         self.network, self.loss, self.optimizer, self.dropout = network, loss, optimizer, dropout
         self.steps = _mixed.Skipped(optimizer)
         self.value_and_gradients = jax.value_and_grad(self._loss, has_aux=True)
+        # Compiled, as people run it for speed.
         self.train_step = jax.jit(self._train_step, donate_argnums=donated(0))
+        # No gradients in evaluation: they cost memory and time.
         self.forward = jax.jit(
             lambda weights, rest, x: network.stateless_call(weights, rest, x, training=False)[0].astype("float32")
         )
@@ -95,7 +97,8 @@ class _Jax:
         logits, rest = self.network.stateless_call(weights, rest, x, training=self.dropout)
         loss = self.loss(y, logits)
         with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, moments))):
-            scaled = self.optimizer.scale_loss(loss)  # itself, where there is no loss scale
+            # Without a loss scale this is the loss itself.
+            scaled = self.optimizer.scale_loss(loss)
         return scaled, (loss, logits.astype("float32"), rest)
 
     def _train_step(self, state, x, y):
@@ -105,30 +108,25 @@ class _Jax:
         return (weights, rest, moments), loss
 
     def set_rate(self, rate):
-        """The learning rate is one of the optimiser's variables, and its value one of the state's."""
+        """The learning rate is one of the optimiser's variables, so its value is in the state."""
         self.optimizer.learning_rate = rate
         weights, rest, moments = self.state
-        self.state = (
-            weights,
-            rest,
-            [
-                variable.value if variable.path.endswith("learning_rate") else value
-                for variable, value in zip(self.optimizer.variables, moments)
-            ],
-        )
+        pairs = zip(self.optimizer.variables, moments)
+        moments = [v.value if v.path.endswith("learning_rate") else value for v, value in pairs]
+        self.state = weights, rest, moments
 
     def start(self):
-        """Take the state out of Keras' variables. Copies, since the step gives the memory of what it is handed back."""
+        """Take the state out of Keras' variables. These are copies: the step uses the memory of its arguments again."""
         groups = (self.network.trainable_variables, self.network.non_trainable_variables, self.optimizer.variables)
         self.state = tuple([variable.value.copy() for variable in group] for group in groups)
         self.steps.restart()
 
     def skipped(self):
-        at = [variable is self.optimizer.iterations for variable in self.optimizer.variables].index(True)
-        return self.steps.count(self.state[2][at])
+        index = [variable is self.optimizer.iterations for variable in self.optimizer.variables].index(True)
+        return self.steps.count(self.state[2][index])
 
     def finish(self):
-        """Put the weights, and what moves with them, back into Keras' variables."""
+        """Put the weights and the running statistics back into Keras' variables."""
         groups = (self.network.trainable_variables, self.network.non_trainable_variables)
         for group, values in zip(groups, self.state):
             for variable, value in zip(group, values):
@@ -137,7 +135,7 @@ class _Jax:
     def step(self, x, y):
         from bench.frameworks.jax.framework import started
 
-        self.steps.asked()
+        self.steps.add()
         self.state, loss = self.train_step(self.state, x, y)
         return started(loss)
 
@@ -168,7 +166,7 @@ class _Torch(_InPlace):
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
     def _placed(self, *arrays):
-        """On the device: arrays by a copy, tensors as they lie there."""
+        """Arrays as tensors on the device. Tensors lie there already."""
         return arrays if isinstance(arrays[0], self.torch.Tensor) else self.to_device(self.device, *arrays)
 
     def _backward(self, x, y):
@@ -176,11 +174,12 @@ class _Torch(_InPlace):
         logits = self.network(x, training=self.dropout)
         loss = self.loss(y, logits)
         self.network.zero_grad()
-        self.optimizer.scale_loss(loss).backward()  # the loss itself, where there is no loss scale
+        # Without a loss scale this is the loss itself.
+        self.optimizer.scale_loss(loss).backward()
         return logits, loss, [variable.value.grad for variable in self.network.trainable_variables]
 
     def step(self, x, y):
-        self.steps.asked()
+        self.steps.add()
         _, loss, gradients = self._backward(x, y)
         with self.torch.no_grad():
             self.optimizer.apply(gradients, self.network.trainable_variables)
@@ -192,5 +191,6 @@ class _Torch(_InPlace):
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def logits(self, x):
-        with self.torch.no_grad():  # A21
+        # No gradients in evaluation: they cost memory and time.
+        with self.torch.no_grad():
             return self.network(*self._placed(x), training=False).float().cpu().numpy()

@@ -1,7 +1,6 @@
 """Mixed precision in Keras 3, on every backend: a global dtype policy, and for float16 a LossScaleOptimizer.
 
-As Keras' guide "Mixed precision" has them. Layers then compute in the half type from float32 variables; losses take their inputs in
-float32 by themselves.
+This follows Keras' guide "Mixed precision". Layers compute in the half type from float32 variables. Losses cast their inputs to float32.
 """
 
 import keras
@@ -10,14 +9,14 @@ from bench import mixed
 
 
 def configure(setup):
-    """The policy of every layer that is made afterwards; at other precisions Keras' own, which follows its floatx."""
+    """Set the policy of every layer that is made afterwards. At other precisions Keras' own policy stays: its floatx."""
     half = mixed.half(setup.precision)
     if half:
         keras.config.set_dtype_policy("mixed_" + half)
 
 
 def optimizer(setup, plain):
-    """A Keras optimiser; at float16 one that skips a step whose gradients overflowed, and moves the loss scale."""
+    """A Keras optimiser. At float16 it skips a step whose gradients overflow, and changes the loss scale."""
     if mixed.half(setup.precision) != "float16":
         return plain
     return keras.optimizers.LossScaleOptimizer(
@@ -34,20 +33,20 @@ def unscaled(optimizer, gradients):
 
 
 class Skipped:
-    """How many of the steps so far changed nothing: those that were asked for and that the optimiser did not count."""
+    """Counts the steps that the loss scale skipped: the steps that ran, less those that the optimiser counted."""
 
     def __init__(self, optimizer):
-        self._optimizer, self._asked = optimizer, 0
+        self._optimizer, self._steps = optimizer, 0
         self._scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
-    def asked(self):
-        self._asked += 1
+    def add(self):
+        self._steps += 1
 
     def restart(self):
-        self._asked = 0
+        self._steps = 0
 
     def count(self, iterations=None):
-        """`iterations`: of the optimiser, where its variable is not up to date."""
+        """`iterations`: the optimiser's count, where its variable is not up to date."""
         if not self._scales:
             return 0
-        return self._asked - int(self._optimizer.iterations if iterations is None else iterations)
+        return self._steps - int(self._optimizer.iterations if iterations is None else iterations)

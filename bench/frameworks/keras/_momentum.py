@@ -1,13 +1,13 @@
-"""Momentum with weight decay in Keras, as an L2 penalty has it."""
+"""Momentum with weight decay in Keras, as an L2 penalty."""
 
 import keras
 from keras import ops
 
 
 class Momentum(keras.optimizers.SGD):
-    """v <- m v + (g + decay w); w <- w - rate v.
+    """Momentum: v = m v + g + decay w; w = w - rate v, without dampening or Nesterov.
 
-    Keras' own has the rate inside v, where a change of it comes late, and its weight_decay is decoupled: it goes past the momentum.
+    Keras' own stores -rate v, where a new rate works late only, and its weight_decay does not go through the momentum.
     """
 
     def __init__(self, decay, **options):

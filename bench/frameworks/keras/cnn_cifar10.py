@@ -1,7 +1,7 @@
 """The CIFAR-10 network in Keras 3: a Sequential of layers, a loss on logits, SGD; the same file on every backend.
 
-Idiomatic here: the layout of images is the one its backend computes in (A1), and images are permuted once, before training;
-labels stay sparse (A19); the loss takes logits, so there is one softmax (A7).
+Idiomatic here: the layout of images is the one its backend computes in (A1), and images are permuted once, before training; labels stay
+sparse (A19); the loss takes logits, so there is one softmax (A7).
 """
 
 import keras

@@ -1,6 +1,6 @@
 """The MNIST convolution network in Keras 3: a Sequential of layers, Adam, batches in file order; the same file on every backend.
 
-Idiomatic here: the layout of images is the one its backend computes in (A1). With one channel an image is the same in both; the dense
+Idiomatic here: images have the layout in which the backend computes. With one channel an image is the same in both layouts. The dense
 layer's weights are permuted instead of its input.
 """
 
@@ -14,13 +14,16 @@ def network(first):
     return keras.Sequential(
         [
             keras.Input((1, 28, 28) if first else (28, 28, 1)),
-            layers.Conv2D(16, 2, name="conv1"),  # A15: "valid" is no padding
-            layers.MaxPooling2D(2, strides=2),  # A14; it leaves out an odd last row and column
-            layers.ReLU(),  # A11: after the pool it is the same function on a quarter of the data
+            # Keras pads only where asked to. The pooling leaves out an odd last row and column.
+            layers.Conv2D(16, 2, name="conv1"),
+            layers.MaxPooling2D(2, strides=2),
+            # ReLU after the pooling: the same values, a quarter of the work.
+            layers.ReLU(),
             layers.Conv2D(8, 2, name="conv2"),
             layers.MaxPooling2D(2, strides=2),
             layers.ReLU(),
-            layers.Reshape((288,)),  # keeps the order in memory; Flatten would transpose channels-first images
+            # Reshape keeps the order in memory. Flatten would transpose channels-first images.
+            layers.Reshape((288,)),
             layers.Dense(10, name="dense"),
         ]
     )

@@ -1,8 +1,9 @@
 """DenseNet-121 in Keras 3: a functional model of layers, a loss on logits, Adam; the same file on every backend.
 
-Idiomatic here: the concatenations are the functional API's; padding is a layer of its own where the stride is 2, as in
-keras.applications.DenseNet121, which is this network but for its epsilon of 1.001e-5 and its classifier; a BatchNormalization of momentum
-0.9 moves its running statistics a tenth of the way, the variance biased. The layout of images is the one its backend computes in (A1).
+Idiomatic here: concatenations use the functional API. Where the stride is 2, padding is a layer of its own, as in
+keras.applications.DenseNet121; that network differs in its epsilon of 1.001e-5 and its classifier only. With momentum 0.9 a
+BatchNormalization moves its running statistics a tenth of the way, the variance biased. Images have the layout in which the backend
+computes.
 """
 
 import keras
@@ -26,8 +27,9 @@ def normalised(x, name):
 
 
 def convolved(x, name, filters, size, stride=1):
-    padding = "same" if stride == 1 else "valid"  # A15: "same" is a padding of 1 for a 3 x 3 kernel of stride 1
-    if stride > 1:  # and not symmetric for a stride of 2
+    # Stride and padding are explicit: "same" is symmetric for stride 1, but not for stride 2.
+    padding = "same" if stride == 1 else "valid"
+    if stride > 1:
         x = layers.ZeroPadding2D(size // 2)(x)
     return layers.Conv2D(filters, size, stride, padding, use_bias=False, name=own(name))(x)
 
@@ -41,7 +43,7 @@ def dense_layer(x, name):
 def network():
     pictures = keras.Input((3, None, None) if axis() == 1 else (None, None, 3))
     x = normalised(convolved(pictures, "features.conv0", 64, 7, 2), "features.norm0")
-    # After a ReLU nothing is below zero, so zeros at the border win over nothing.
+    # ReLU leaves nothing below zero: zeros at the border do not change the maximum.
     x = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(x))
     for block, count in enumerate(LAYERS, 1):
         for index in range(count):
@@ -57,6 +59,7 @@ def network():
 class Training(Trained):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
+        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
         optimizer = Adam(learning_rate=1e-4, beta_1=0.9, beta_2=0.999, epsilon=1e-8)
-        # A7; the mean over images and findings
+        # The loss takes logits: there is exactly one sigmoid. It is the mean over images and findings.
         super().__init__(network(), optimizer, keras.losses.BinaryCrossentropy(from_logits=True))

@@ -1,4 +1,4 @@
-"""What the three backends of Keras have in common: versions and settings."""
+"""Versions and settings of Keras, for its three backends."""
 
 import keras
 
@@ -9,6 +9,6 @@ def versions(backend):
 
 
 def settings(backend):
-    """The backend's settings, with the layout of images that Keras is told to use."""
+    """The backend's settings, with Keras' layout of images."""
     order = keras.config.image_data_format()
     return dict(backend, keras_backend=keras.backend.backend(), layout={"channels_first": "NCHW"}.get(order, "NHWC"))

@@ -1,7 +1,7 @@
 """The IMDB network in Keras 3: Embedding, GRU, Dense and Adam; the same file on every backend.
 
-Idiomatic here: layers.GRU with its defaults is cuDNN's fused kernel on TensorFlow and PyTorch with a GPU (C1), a loop in the
-graph elsewhere. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and returns the last state (C5).
+Idiomatic here: layers.GRU with its defaults is cuDNN's fused kernel on TensorFlow and PyTorch with a GPU (C1), a loop in the graph
+elsewhere. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and returns the last state (C5).
 """
 
 import keras

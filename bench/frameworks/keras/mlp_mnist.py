@@ -1,6 +1,6 @@
 """The MNIST perceptron in Keras 3: two Dense layers, Adam, the whole set as one batch; the same file on every backend.
 
-Idiomatic here: Dense keeps its weight as (in, out); the loss takes logits, so there is one softmax (A7).
+Idiomatic here: Dense keeps its weight as (in, out). The last layer has no softmax: the loss takes logits.
 """
 
 import keras

@@ -1,4 +1,4 @@
-"""Keras on JAX: the backend's switches, and the layout of images that suits it."""
+"""Keras on JAX: the backend's switches, and the layout of images in which it computes."""
 
 import os
 
@@ -19,7 +19,7 @@ is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):
-    """The backend's precision, threads and memory. XLA chooses its own layout for the kernels; this is the one that its documents use."""
+    """The backend's precision, threads and memory. XLA chooses its own layout for the kernels; JAX's documents use channels last."""
     backend.configure(setup)
     _mixed.configure(setup)
     keras.config.set_image_data_format("channels_last")

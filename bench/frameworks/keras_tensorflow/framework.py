@@ -1,4 +1,4 @@
-"""Keras on TensorFlow: the backend's switches, and the layout of images that suits it."""
+"""Keras on TensorFlow: the backend's switches, and the layout of images in which it computes."""
 
 import os
 
@@ -19,7 +19,7 @@ is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):
-    """The backend's precision, threads and memory. TensorFlow convolves N, H, W, C on a CPU and cuDNN's N, C, H, W on a GPU (A1)."""
+    """The backend's precision, threads and memory. TensorFlow convolves N, H, W, C on a CPU, and N, C, H, W, cuDNN's layout, on a GPU."""
     backend.configure(setup)
     _mixed.configure(setup)
     keras.config.set_image_data_format("channels_first" if backend.channels_first() else "channels_last")

@@ -1,4 +1,4 @@
-"""Keras on PyTorch: the backend's switches, and the layout of images that suits it."""
+"""Keras on PyTorch: the backend's switches, and the layout of images in which it computes."""
 
 import os
 
@@ -19,7 +19,7 @@ is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):
-    """The backend's precision, threads and memory. PyTorch's own order; the other would be transposed around every convolution (A1)."""
+    """The backend's precision, threads and memory. Channels first is PyTorch's own layout: it would transpose the other one."""
     backend.configure(setup)
     _mixed.configure(setup)
     keras.config.set_image_data_format("channels_first")
