@@ -62,7 +62,7 @@ class Trained:
         return logits.numpy(), float(loss), self.canonical(_mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
-        self.steps.asked()
+        self.steps.add()
         return self.train_step(x, y)
 
     def skipped(self):

@@ -78,7 +78,7 @@ class Training:
         return logits.numpy(), float(loss), canonical(_mixed.unscaled(self.optimizer, gradients))
 
     def step(self, x, y):
-        self.steps.asked()
+        self.steps.add()
         return self.train_step(tf.constant(x), tf.constant(y))
 
     def skipped(self):
