@@ -28,6 +28,12 @@ class Effect:
     contrast: Contrast
     apart: bool = True  # whether one factor alone differs
 
+    @property
+    def subject(self) -> str:
+        """The cell that changed, by image and framework; where the image itself changed, both."""
+        cells = self.contrast.before.cells[0], self.contrast.after.cells[0]
+        return " → ".join(dict.fromkeys(cell_name(cell.image, cell.framework, cell.mode) for cell in cells))
+
 
 @dataclass(frozen=True)
 class Across:
@@ -140,10 +146,3 @@ def _pairs(cells: Sequence[MeasuredCell], field: str, first: str) -> Iterable[tu
         for value, others in by.items():
             if value != (first,):
                 yield Side(tuple(by[first,])), Side(tuple(others))
-
-
-def subject(effect: Effect) -> str:
-    """The cell whose change an effect is, by image and framework; where the image itself changed, both."""
-    before, after = effect.contrast.before.cells[0], effect.contrast.after.cells[0]
-    names = [cell_name(cell.image, cell.framework, cell.mode) for cell in (before, after)]
-    return names[0] if names[0] == names[1] else " → ".join(names)

@@ -9,7 +9,7 @@ from typing import Any
 from reports.answers import export
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
 from reports.data.model import MeasuredCell, Tables
-from reports.text import between, cell_name, listing, number, plural, visible
+from reports.text import cell_name, listing, plural, visible
 from runner.errors import UserError
 
 # What two cells must share to be set against each other, besides what is compared. The kind of data is looked at later:
@@ -225,37 +225,15 @@ def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaire
             yield Unpaired(cells[0], f"not in {a}", lost=False)
 
 
-COLUMNS = ("cell", "workload", "device", "precision", "preset")
-
-
-def _place(cell: MeasuredCell, name: str) -> tuple[str, ...]:
-    return name, cell.key.workload, cell.key.device, cell.key.precision, cell.key.preset
-
-
-def table(found: Comparison) -> export.Table:
+def table(comparison: Comparison) -> export.Table:
     """The comparison as people read it."""
-    heads = (
-        *COLUMNS,
-        f"{found.a}, a step",
-        f"{found.b}, a step",
-        "ratio",
-        "95 % interval",
-        "verdict",
-        "what else differs",
-    )
-    rows = [
-        (
-            *_place(row.cell, row.name),
-            *(export.step(side.step) for side in (row.before, row.after)),
-            "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×",
-            between(row.ratio),
-            row.words + (f": {row.reason}" if row.reason else ""),
-            "; ".join(str(one) for one in row.differences if one.name != "image" or found.kind != "image"),
-        )
-        for row in found.rows
-    ]
-    found_table = export.Table(heads, tuple(rows))
-    return found_table.narrowed(("device", "precision", "preset", "what else differs")) if rows else found_table
+
+    def other_differences(row: Contrast) -> str:
+        return "; ".join(str(fact) for fact in row.differences if fact.name != "image" or comparison.kind != "image")
+
+    sides = export.contrast_columns(comparison.a, comparison.b)
+    columns = (*export.CELL, *sides, export.Column("what else differs", other_differences, narrows=True))
+    return export.table(columns, comparison.rows)
 
 
 def records(found: Comparison) -> list[dict[str, Any]]:
@@ -276,8 +254,8 @@ def document(found: Comparison) -> dict[str, Any]:
         "summary": found.summary,
         "rows": records(found),
         "unpaired": [
-            dict(zip(COLUMNS, _place(one.cell, one.name), strict=True), reason=one.reason, lost=one.lost)
-            for one in found.unpaired
+            {column.head: column.of(cell) for column in export.CELL} | {"reason": cell.reason, "lost": cell.lost}
+            for cell in found.unpaired
         ],
     }
 

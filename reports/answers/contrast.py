@@ -112,6 +112,11 @@ class Contrast:
         return cell_name(self.cell.image, self.cell.framework, self.cell.mode)
 
     @property
+    def changed(self) -> str:
+        """What was recorded to change between the sides."""
+        return "; ".join(map(str, self.differences)) or "nothing recorded changed"
+
+    @property
     def slower(self) -> bool:
         return self.verdict == "real" and self.ratio is not None and self.ratio.value > 1
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
-from reports.text import between, duration, visible
+from reports.text import between, duration, number, visible
 from runner.results.statistics import Estimate
 
 # All that Markdown gives a meaning within a line, and all that may begin a tag or an entity.
@@ -35,6 +35,22 @@ class Table:
         kept = [at for at, head in enumerate(self.heads) if head not in same]
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
         return Table(tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in said if part))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its head, and what a row says in it. One that `narrows` goes into the caption where all rows say the same."""
+
+    head: str
+    of: Callable[[Any], str]
+    narrows: bool = False
+
+
+def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
+    """The rows as people read them."""
+    words = tuple(tuple(column.of(row) for column in columns) for row in rows)
+    drawn = Table(tuple(column.head for column in columns), words)
+    return drawn.narrowed([column.head for column in columns if column.narrows]) if rows else drawn
 
 
 def escaped(value: str, longest: int = 200) -> str:
@@ -92,6 +108,27 @@ def step(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     return duration(estimate.value) + (f" ({between(estimate, 1e3)} ms)" if estimate.low is not None else "")
+
+
+# Of everything that has a `name` and a `cell`: a contrast, or a cell without a partner.
+CELL = (
+    Column("cell", lambda row: row.name),
+    Column("workload", lambda row: row.cell.key.workload),
+    Column("device", lambda row: row.cell.key.device, narrows=True),
+    Column("precision", lambda row: row.cell.key.precision, narrows=True),
+    Column("preset", lambda row: row.cell.key.preset, narrows=True),
+)
+
+
+def contrast_columns(before: str, after: str) -> tuple[Column, ...]:
+    """Both sides of a contrast, its ratio and its verdict."""
+    return (
+        Column(f"{before}, a step", lambda row: step(row.before.step)),
+        Column(f"{after}, a step", lambda row: step(row.after.step)),
+        Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
+        Column("95 % interval", lambda row: between(row.ratio)),
+        Column("verdict", lambda row: row.words + (f": {row.reason}" if row.reason else "")),
+    )
 
 
 def contrast(row: Contrast) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from typing import Any
 from reports.answers import export
 from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, contrasts, differences
 from reports.data.model import MeasuredCell, Tables
-from reports.text import between, listing, number, plural
-
-NOTHING = "nothing recorded changed"
+from reports.text import listing, plural
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,11 @@ class History:
     @property
     def moved(self) -> tuple[Contrast, ...]:
         return tuple(row for row in self.rows if row.verdict == "real")
+
+    @property
+    def told(self) -> tuple[Contrast, ...]:
+        """Those rows that moved, or of which it cannot be told."""
+        return tuple(row for row in self.rows if row.verdict != "noise")
 
     @property
     def exit_code(self) -> int:
@@ -90,47 +93,18 @@ def _pairs(states: Sequence[Sequence[MeasuredCell]]) -> Iterable[tuple[Side, Sid
         yield Side(tuple(last[:-1])), Side((last[-1],))
 
 
-def changed(row: Contrast) -> str:
-    """What was recorded to change between the two sides of a row."""
-    return "; ".join(str(one) for one in row.differences) or NOTHING
-
-
-HEADS = (
-    "cell",
-    "workload",
-    "device",
-    "precision",
-    "preset",
-    "from",
-    "to",
-    "before, a step",
-    "after, a step",
-    "ratio",
-    "95 % interval",
+COLUMNS = (
+    *export.CELL,
+    export.Column("from", lambda row: row.before.cells[-1].run_id, narrows=True),
+    export.Column("to", lambda row: row.after.cells[0].run_id, narrows=True),
+    *export.contrast_columns("before", "after"),
+    export.Column("what changed", lambda row: row.changed),
 )
 
 
 def table(rows: Sequence[Contrast]) -> export.Table:
     """Rows of a history as people read them."""
-    found = [
-        (
-            row.name,
-            row.cell.key.workload,
-            row.cell.key.device,
-            row.cell.key.precision,
-            row.cell.key.preset,
-            row.before.cells[-1].run_id,
-            row.after.cells[0].run_id,
-            *(export.step(side.step) for side in (row.before, row.after)),
-            "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×",
-            between(row.ratio),
-            row.words + (f": {row.reason}" if row.reason else ""),
-            changed(row),
-        )
-        for row in rows
-    ]
-    drawn = export.Table((*HEADS, "verdict", "what changed"), tuple(found))
-    return drawn.narrowed(("device", "precision", "preset", "from", "to")) if found else drawn
+    return export.table(COLUMNS, rows)
 
 
 def records(found: History) -> list[dict[str, Any]]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench import rules
+from reports.data.costs import WAITING
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Repeat
 from runner.results.statistics import Array
 
 SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
-WAITING = "waiting for data"  # the metric: which share of a window's time went by in it
 FEWEST = 3  # points: a curve of its two ends does not say when
 
 
@@ -65,8 +66,8 @@ class ByClass:
 
 
 def of_class(curve: Curve) -> str:
-    """The class whose metric a curve named "<metric> of <class>" is; empty where it is of all."""
-    return curve.name.partition(" of ")[2] if curve.split != "train" else ""
+    """The class whose metric the curve is; empty where it is of all classes."""
+    return rules.label_of(curve.name) if curve.split != "train" else ""
 
 
 def by_class(group: Group) -> ByClass | None:
@@ -132,8 +133,10 @@ def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
     """The share of the steady windows' time that went by in waiting for data, where it was told."""
     shares = []
     for repeat in repeats:
-        told = next((curve for curve in repeat.curves if curve.name == WAITING and curve.split == "train"), None)
+        told = next(
+            (curve for curve in repeat.curves if curve.name == rules.WAITING_FOR_DATA and curve.split == "train"), None
+        )
         steady = np.array([stage == "steady" for stage in repeat.windows.stage])
         if told is not None and len(told.values) == len(steady):
             shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
-    return {"data_waiting_share": float(np.median(shares))} if shares else {}
+    return {WAITING: float(np.median(shares))} if shares else {}

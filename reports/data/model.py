@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench import rules
 from runner.results.statistics import Array, Estimate, Shift
 
-PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate")
+# The profile is measured after everything else, and has a table of its own.
+PHASES = tuple(phase for phase in rules.PHASES if phase != "profile")
+BEFORE_TRAINING = PHASES[: PHASES.index("train")]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry
+from reports.data.costs import COSTS
 from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
@@ -39,9 +41,6 @@ Row = Mapping[str, Any]
 Place = tuple[str, str, int]  # run id, cell id, repeat
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
-
-# What a cell took besides time. A store of before telemetry has no energy and heat.
-COSTS = ("host_peak_bytes", "device_peak_bytes", "joules_per_item", "mean_power_watts", "max_temperature_celsius")
 
 _WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
@@ -178,7 +177,7 @@ def _cell(
         step=step,
         items_per_step=_items_per_step(measured),
         first_step_seconds=_middle(rows, "first_step_seconds"),
-        phases={name: seconds for name in PHASES if (seconds := _phase(rows, name)) is not None},
+        phases={name: seconds for name in PHASES if (seconds := _middle(rows, seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.waiting(measured)},
         throttled=_throttled(rows),
         score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
@@ -228,17 +227,13 @@ def _middle(rows: Iterable[Row], column: str) -> float | None:
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
     """The middle of the repeats of every cost that some of them recorded."""
-    return {name: middle for name in COSTS if (middle := _middle(rows, name)) is not None}
+    return {cost.name: middle for cost in COSTS if (middle := _middle(rows, cost.name)) is not None}
 
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
     """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
     slowed = (row.get("throttled_by") for row in rows if row.get("throttled"))
     return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
-
-
-def _phase(rows: Iterable[Row], name: str) -> float | None:
-    return _middle(rows, f"{name.replace('-', '')}_seconds")
 
 
 def _total(repeats: Sequence[Repeat]) -> float | None:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
+from runner.results import throttling
 from runner.results.statistics import Array
 
 # Values of all lines of a page together, and of one line at least and at most: a plot is some hundred pixels wide.
@@ -31,8 +32,6 @@ _OF_A_GPU = {
     "utilisation_percent": ("utilisation", "% busy", 1.0),
     "memory_bytes": ("memory", "GiB", 2.0**30),
 }
-# NVML's bits of the reasons that take speed away: power, heat, the supply. Idle clocks and those that somebody set do not count.
-_HELD_BACK = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
 
 def values_each(repeats: int) -> int:
@@ -55,7 +54,7 @@ def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
         for column, (name, unit, factor) in _OF_A_GPU.items():
             found += _line(str(device), name, unit, seconds, _column(part, column) / factor, most)
         reasons = part["throttle_reasons"].fillna(0).astype("int64").to_numpy()
-        clock = np.where(reasons & _HELD_BACK, _column(part, "sm_megahertz"), math.nan)
+        clock = np.where(reasons & throttling.HELD_BACK, _column(part, "sm_megahertz"), math.nan)
         found += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(found)
 
@@ -117,8 +116,16 @@ class Beside:
 MOST_BESIDE = 6
 
 
-def beside(tables: Tables) -> Mapping[tuple[str, int], tuple[tuple[Beside, ...], int]]:
-    """(cell's anchor, repeat) -> what ran at the same time in its run, longest first, and how many more than are listed."""
+@dataclass(frozen=True)
+class Neighbours:
+    """What ran beside a repeat: those that did for longest, and how many more."""
+
+    longest: tuple[Beside, ...]
+    more: int
+
+
+def beside(tables: Tables) -> Mapping[tuple[str, int], Neighbours]:
+    """(cell's anchor, repeat) -> what ran at the same time in its run."""
     found: dict[tuple[str, int], list[Beside]] = {}
     for spans in _spans(tables.cells).values():
         running: list[tuple[float, int, float, MeasuredCell, int]] = []  # by their ends
@@ -132,7 +139,8 @@ def beside(tables: Tables) -> Mapping[tuple[str, int], tuple[tuple[Beside, ...],
             heapq.heappush(running, (end, at, begin, cell, repeat))
     ordered = {place: sorted(others, key=lambda one: -one.seconds) for place, others in found.items()}
     return {
-        place: (tuple(others[:MOST_BESIDE]), max(0, len(others) - MOST_BESIDE)) for place, others in ordered.items()
+        place: Neighbours(tuple(others[:MOST_BESIDE]), max(0, len(others) - MOST_BESIDE))
+        for place, others in ordered.items()
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
-from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload
+from reports.data.model import BEFORE_TRAINING, Curve, Group, MeasuredCell, MeasuredWorkload
 from reports.data.specifications import titles
 from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned, tick
 from reports.text import between, duration, number
@@ -30,7 +30,6 @@ PALETTE = {
 _FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
-PHASE_TINTS = ("import", "data", "build", "parity", "compile", "warm-up")
 
 
 def _places(frameworks: Iterable[str]) -> dict[str, int]:
@@ -208,9 +207,9 @@ def phases(group: Group) -> Figure | None:
             "x": [round(cell.phases.get(name, 0.0), 4) for cell in cells],
             "y": list(range(len(cells))),
             "hovertemplate": f"{name} %{{x:.3g}} s<extra></extra>",
-            "meta": {"phase": name},
+            "meta": {"phase": number},
         }
-        for name in PHASE_TINTS
+        for number, name in enumerate(BEFORE_TRAINING, start=1)
         if any(name in cell.phases for cell in cells)
     ]
     yaxis = {

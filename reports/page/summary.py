@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.answers import across, export, findings
-from reports.answers.export import escaped
+from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
-from reports.data.model import Group, Ranked, Tables
+from reports.data.model import Group, Tables
 from reports.text import between, duration, number, percent
+from runner.results.statistics import Estimate
 
 
 def markdown(tables: Tables, found: Sequence[Finding] | None = None) -> str:
@@ -24,32 +25,26 @@ def markdown(tables: Tables, found: Sequence[Finding] | None = None) -> str:
 
 def _answer(found: Finding) -> list[str]:
     key = found.group.key
-    heading = (
-        f"### {escaped(found.workload.title)}, {escaped(key.device)}, {escaped(key.precision)}, {escaped(key.preset)}"
-    )
-    said = f"**{escaped(found.headline)}.** {escaped(found.detail, 1000)}"
+    place = (found.workload.title, key.device, key.precision, key.preset)
+    ranked = export.markdown(_table(found.group, found.workload.items)) if found.group.ranked else ""
     caveats = "\n".join(f"- {escaped(words, 1000)}" for words in found.caveats)
-    return [
-        heading,
-        said,
-        export.markdown(_table(found.group, found.workload.items)) if found.group.ranked else "",
-        caveats,
-    ]
+    answer = f"**{escaped(found.headline)}.** {escaped(found.detail, 1000)}"
+    return [f"### {', '.join(map(escaped, place))}", answer, ranked, caveats]
 
 
 def _table(group: Group, items: str) -> export.Table:
-    heads = ("cell", "step time", "to the fastest", f"{items}/s", "first step", "half width")
-    return export.Table(heads, tuple(_row(entry) for entry in group.ranked))
-
-
-def _row(entry: Ranked) -> tuple[str, ...]:
-    cell, ratio = entry.cell, entry.ratio
-    rate, step = cell.items_per_second, cell.step
-    return (
-        cell.label,
-        export.step(step),
-        "fastest median" if ratio.method == "itself" else f"{number(ratio.value)} × ({between(ratio)})",
-        number(rate.value if rate else None),
-        duration(cell.first_step_seconds),
-        percent(step.half_width if step else None, 2),
+    columns = (
+        Column("cell", lambda row: row.cell.label),
+        Column("step time", lambda row: export.step(row.cell.step)),
+        Column("to the fastest", lambda row: _ratio(row.ratio)),
+        Column(
+            f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
+        ),
+        Column("first step", lambda row: duration(row.cell.first_step_seconds)),
+        Column("half width", lambda row: percent(row.cell.step.half_width if row.cell.step else None, 2)),
     )
+    return export.table(columns, group.ranked)
+
+
+def _ratio(ratio: Estimate) -> str:
+    return "fastest median" if ratio.method == "itself" else f"{number(ratio.value)} × ({between(ratio)})"

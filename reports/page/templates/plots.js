@@ -4,9 +4,8 @@ const plots = (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map(); // element -> figure
-  const phaseTints = ["import", "data", "build", "parity", "compile", "warm-up"];
   let signs = null; // the frameworks' colours, and what those look like
-  let figures = null; // a line of JSON each, until it is drawn
+  let figures = null; // id -> JSON, until it is drawn
   let loading = null;
   let axis = "seconds";
 
@@ -28,7 +27,8 @@ const plots = (() => {
     document.head.append(script);
     const [first, ...others] = lines.split("\n");
     signs = JSON.parse(first);
-    figures = others;
+    figures = new Map();
+    for (let at = 0; at < others.length; at += 2) figures.set(others[at], others[at + 1]);
   }
 
   // Resolves when plots can be drawn.
@@ -36,7 +36,7 @@ const plots = (() => {
 
   function painted(trace) {
     const meta = trace.meta || {};
-    const tint = meta.phase ? style(`--phase-${phaseTints.indexOf(meta.phase) + 1}`) : meta.tint ? style(meta.tint) : colour(meta.framework);
+    const tint = meta.phase ? style(`--phase-${meta.phase}`) : meta.tint ? style(meta.tint) : colour(meta.framework);
     const out = { ...trace, marker: { ...trace.marker, color: tint } };
     if (meta.phase) out.marker.line = { width: 1, color: style("--card") };
     else if (trace.marker && trace.marker.line) out.marker.line = { ...trace.marker.line, color: meta.ring ? style("--card") : tint };
@@ -66,7 +66,7 @@ const plots = (() => {
   }
 
   function paint(element, width) {
-    const figure = drawn.get(element) || JSON.parse(figures[Number(element.id.slice("plot-".length)) - 1]);
+    const figure = drawn.get(element) || JSON.parse(figures.get(element.id));
     const layout = laid(figure);
     if (width) layout.width = width;
     drawn.set(element, figure);

@@ -56,7 +56,7 @@ def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path:
     night(tmp_path, 3, "550.54", SLOW, repeats=1)
     found = history.history(tables.load(sorted(tmp_path.iterdir())))
     assert [row.cell.framework for row in found.moved] == ["torch"]
-    assert history.changed(found.moved[0]) == "nothing recorded changed"
+    assert found.moved[0].changed == "nothing recorded changed"
     assert [cell.run_id for cell in found.moved[0].after.cells] == ["20261123"]
 
 
