@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 
-from bench import curve, frameworks, operators, parallel, parity, ranks, workloads
-from bench.adapters import check_mode, check_precision, load_adapter, load_framework
+from bench import contract, curve, operators, parallel, parity, ranks, rules
 from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
-from bench.setup import Setup
 
 
 def parser():
@@ -20,17 +18,17 @@ def parser():
     commands.required = True
 
     cell = commands.add_parser("run", help="run one cell and print its events, one JSON object a line")
-    cell.add_argument("workload", choices=workloads.names())
-    cell.add_argument("--framework", required=True, choices=frameworks.names())
+    cell.add_argument("workload", choices=rules.workload_names())
+    cell.add_argument("--framework", required=True, choices=rules.framework_names())
     cell.add_argument("--precision", default="fp32")
-    cell.add_argument("--preset", default="quick", choices=["quick", "standard", "full"])
+    cell.add_argument("--preset", default="quick", choices=rules.PRESETS)
     cell.add_argument("--mode", default="default", help="how the framework compiles; default: its own habit")
     cell.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     add_devices(cell)
     cell.add_argument(
         "--scaling",
         default="weak",
-        choices=parallel.SCALINGS,
+        choices=rules.SCALINGS,
         help="of several devices: weak keeps the batch of each, strong the batch of all; the learning rate is the workload's",
     )
     cell.add_argument("--seed", type=int, default=1)
@@ -39,10 +37,10 @@ def parser():
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 
     there = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
-    there.add_argument("--framework", choices=frameworks.names(), help="look for this one only")
+    there.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
 
     made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
-    made.add_argument("workload", choices=workloads.names())
+    made.add_argument("workload", choices=rules.workload_names())
     made.add_argument("--variant", default="", help="one of the variants that the workload declares")
     made.add_argument(
         "--devices", type=positive, default=1, help="more than one: where they compute otherwise than one"
@@ -50,8 +48,8 @@ def parser():
     made.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
 
     check = commands.add_parser("check", help="hold an adapter against the reference and print the verdict as JSON")
-    check.add_argument("workload", choices=workloads.names())
-    check.add_argument("--framework", required=True, choices=frameworks.names())
+    check.add_argument("workload", choices=rules.workload_names())
+    check.add_argument("--framework", required=True, choices=rules.framework_names())
     check.add_argument("--mode", default="default")
     check.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     check.add_argument("--precision", default="fp32")
@@ -80,19 +78,17 @@ def positive(text):
 def check_adapter(options):
     """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
     setup = setup_of(options, 1, False)
-    parallel.check(options.framework, workloads.declaration(options.workload), options.devices)
-    check_mode(options.framework, options.mode)
-    check_precision(options.framework, options.workload, options.precision, options.device, options.devices)
-    framework = load_framework(options.framework)
+    contract.check(options)
+    framework = contract.load_framework(options.framework)
     framework.configure(setup)
-    adapter_class = load_adapter(options.framework, options.workload)
+    adapter_class = contract.load_adapter(options.framework, options.workload)
     group = parallel.join(options.framework, setup)
     adapter = group.whole(group.build(adapter_class, setup))
-    if hasattr(adapter, "runs"):
+    if isinstance(adapter, contract.Operators):
         results = operators.check(adapter, options.precision, options.devices)
     else:
         results = parity.check(options.workload, adapter, options.precision, options.devices)
-    if hasattr(adapter, "step"):
+    if isinstance(adapter, contract.Training):
         results.append(parity.check_prediction(options.workload, adapter, options.precision, options.devices))
     results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
@@ -101,7 +97,7 @@ def check_adapter(options):
         options.workload
     ):  # before another network is built: Caffe2's workspace holds one
         followed = curve.compare(options.workload, curve.follow(options.workload, adapter))
-    if hasattr(adapter, "step"):
+    if isinstance(adapter, contract.Training):
         trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
         failed += parity.check_training(options.workload, trained, options.precision, options.devices)
     verdict = {
@@ -128,10 +124,10 @@ def in_its_own_language(options):
     It gets the same arguments and owes the same output. DLBENCH_PYTHON names this interpreter, for what it takes from the bench; where it
     is set already, this is that entrypoint, back for the bench's part.
     """
-    entrypoint = frameworks.declaration(options.framework).get("entrypoint")
+    entrypoint = rules.framework_declaration(options.framework).get("entrypoint")
     if entrypoint and "DLBENCH_PYTHON" not in os.environ:
         program, script = entrypoint
-        script = os.path.join(frameworks.FOLDER, options.framework, script)
+        script = os.path.join(rules.FRAMEWORKS, options.framework, script)
         os.environ["DLBENCH_PYTHON"] = sys.executable
         sys.stdout.flush()
         os.execvp(program, [program, script] + sys.argv[1:])
@@ -144,12 +140,12 @@ def list_frameworks(only):
     leaves things behind.
     """
     if only:
-        framework = load_framework(only)
-        framework.configure(Setup("cpu", "fp32", "default", 1, 1, True))
+        framework = contract.load_framework(only)
+        framework.configure(contract.Setup("cpu", "fp32", "default", 1, 1, True))
         return [{"framework": only, "version": framework.versions()["framework"]}]
     found = []
-    for name in frameworks.names():
-        if "entrypoint" in frameworks.declaration(name):
+    for name in rules.framework_names():
+        if "entrypoint" in rules.framework_declaration(name):
             continue  # another language's: this interpreter cannot tell
         command = [sys.executable, "-m", "bench", "frameworks", "--framework", name]
         variables = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))

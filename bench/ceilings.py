@@ -5,7 +5,6 @@ and the time of its smallest operation. Every rate is a list of windows. Python 
 """
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -54,15 +53,15 @@ def numpy_rates():
 
 
 def framework_rates(name, device, precision):
-    """The framework's own rates, configured as a cell configures it; None where its folder has no ceilings.py."""
-    from bench import environment
-    from bench.setup import Setup
+    """The framework's own rates, configured as a cell configures it; None where it has no ceilings.py."""
+    from bench import contract, environment, rules
 
-    framework = importlib.import_module("bench.frameworks." + name + ".framework")
-    framework.configure(Setup(device, precision, "default", environment.cpu_count(), 1, True))
-    if importlib.util.find_spec("bench.frameworks." + name + ".ceilings") is None:
+    framework = contract.load_framework(name)
+    framework.configure(contract.Setup(device, precision, "default", environment.cpu_count(), 1, True))
+    path = rules.adapter_module(name, "ceilings")
+    if path is None:
         return None
-    product, copy, small = importlib.import_module("bench.frameworks." + name + ".ceilings").calls(device)
+    product, copy, small = importlib.import_module(path).calls(device)
     return {
         "matmul_flops": rates(product, 2.0 * SIDE**3, framework.synchronize),
         "copy_bytes": rates(copy, 2.0 * COPY_BYTES, framework.synchronize),

@@ -6,9 +6,7 @@ import time
 
 import numpy as np
 
-from bench import environment, parallel, parity, profiling, workloads
-from bench.adapters import check_mode, check_precision, load_adapter, load_framework
-from bench.setup import Setup
+from bench import contract, environment, parallel, parity, profiling, rules
 
 
 def setup_of(options, seed, training):
@@ -16,7 +14,7 @@ def setup_of(options, seed, training):
     threads = parallel.threads_of_each(options.framework, options.threads or environment.cpu_count(), options.devices)
     where = options.device, options.precision, options.mode, threads
     rank = parallel.rank()
-    return Setup(*(where + (seed + rank, training, options.devices, rank)))
+    return contract.Setup(*(where + (seed + rank, training, options.devices, rank)))
 
 
 class Cell(object):
@@ -30,8 +28,8 @@ class Cell(object):
         self.options = options
         self.emitter = emitter
         self.emit = emitter.emit
-        self.workload = workloads.module(options.workload)
-        self.declared = workloads.declaration(options.workload)
+        self.workload = contract.specification(options.workload)
+        self.declared = rules.workload_declaration(options.workload)
         self.preset = self.declared["presets"][options.preset]
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
@@ -58,12 +56,10 @@ class Cell(object):
     def run(self):
         o = self.options
         with self.phase("import"):
-            check_mode(o.framework, o.mode)
-            check_precision(o.framework, o.workload, o.precision, o.device, o.devices)
-            parallel.check(o.framework, self.declared, o.devices)
-            framework = load_framework(o.framework)
+            contract.check(o)
+            framework = contract.load_framework(o.framework)
             framework.configure(self.setup(True))
-            adapter_class = load_adapter(o.framework, o.workload)
+            adapter_class = contract.load_adapter(o.framework, o.workload)
             self.variant = parity.variant_of(adapter_class, o.workload)
             self.group = parallel.join(o.framework, self.setup(True))
         described = environment.describe(framework, self.setup(True), self.emitter.zero)
@@ -84,7 +80,7 @@ class Cell(object):
             adapter = self.group.build(adapter_class, self.setup(True))
             random = np.random.RandomState(o.seed)
             self.fill(adapter, data, random)
-        if hasattr(adapter, "compile"):
+        if adapter.compile:
             with self.phase("compile"):
                 adapter.compile()
         self.measure(framework, adapter, data, random)

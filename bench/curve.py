@@ -14,7 +14,7 @@ import os
 
 import numpy as np
 
-from bench import arithmetic, canonical, workloads
+from bench import arithmetic, canonical, contract, rules
 
 STEPS = 300
 SINGLE_STEPS = 20  # held one by one
@@ -28,7 +28,7 @@ def has_curve(name):
 
 
 def path(name):
-    return os.path.join(workloads.FOLDER, name + ".curve.txt")
+    return os.path.join(rules.WORKLOADS, name + ".curve.txt")
 
 
 def _case(workload):
@@ -39,7 +39,7 @@ def _case(workload):
 
 def make_reference(name):
     """The losses of STEPS steps in float64."""
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     parameters, batches = _case(workload)
     p = {key: value.astype(np.float64) for key, value in parameters.items()}
     optimizer, rounding, losses = workload.optimizer(), arithmetic.Exact(), []
@@ -61,7 +61,7 @@ def write_reference(name):
 
 def follow(name, training):
     """The losses of an adapter (built with training=False) over the same steps."""
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     parameters, batches = _case(workload)
     training.load(parameters)
     return [float(training.value(training.step(*training.inputs(*next(batches))))) for _ in range(STEPS)]

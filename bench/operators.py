@@ -227,7 +227,7 @@ class Turns(object):
     `agree(seconds)` gives each of several processes the time of the first.
     """
 
-    def __init__(self, synchronize, runs, agree=float, clock=time.perf_counter):
+    def __init__(self, synchronize, runs, agree=lambda seconds: seconds, clock=time.perf_counter):
         self._synchronize, self._runs, self._agree, self._clock = synchronize, runs, agree, clock
         self.fastest = float("inf")  # seconds of a run, of all windows so far
 

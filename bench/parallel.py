@@ -13,11 +13,7 @@ import os
 
 import numpy as np
 
-from bench import frameworks
-from bench.errors import Unsupported
-
-PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
-SCALINGS = ("weak", "strong")
+from bench import contract, rules
 
 # Which of a cell's processes this is, and a path that all of them know and none has made (bench.ranks).
 RANK, MEETING = "DLBENCH_RANK", "DLBENCH_MEETING"
@@ -28,7 +24,7 @@ PATIENCE_SECONDS = 900
 
 def form(framework):
     """How a framework uses several devices: "processes", "one-process", or None where it does not."""
-    return frameworks.declaration(framework).get("parallel")
+    return rules.framework_declaration(framework).get("parallel")
 
 
 def rank():
@@ -36,29 +32,9 @@ def rank():
     return int(os.environ.get(RANK, "0"))
 
 
-def batch_of_all(batch, devices, scaling):
-    """Items in a step of all devices together."""
-    return batch * devices if scaling == "weak" else batch
-
-
-def check(framework, declared, devices):
-    """Raises Unsupported where this workload, as it is declared, cannot run on so many devices."""
-    task, batch = declared["task"], declared["batch"]
-    if devices == 1:
-        return
-    if form(framework) is None:
-        raise Unsupported("%s uses one device here, and %d were asked for" % (framework, devices))
-    if task == "operators":
-        return  # the all-reduce
-    if task != "train":
-        raise Unsupported("only training and ops use several devices here, and this is of the task %r" % task)
-    if batch % devices:
-        raise Unsupported("%d devices cannot share a batch of %d evenly; ask for a divisor of it" % (devices, batch))
-
-
 def threads_of_each(framework, threads, devices):
     """CPU threads of one process, of those that the cell has."""
-    return max(1, threads // devices) if form(framework) in (PROCESSES, MPI) else threads
+    return max(1, threads // devices) if form(framework) in (rules.PROCESSES, rules.MPI) else threads
 
 
 def join(framework, setup):
@@ -66,7 +42,7 @@ def join(framework, setup):
     if setup.devices == 1:
         return Alone()
     module = importlib.import_module("bench.frameworks.%s.parallel" % framework)
-    if form(framework) == ONE_PROCESS:
+    if form(framework) == rules.ONE_PROCESS:
         return OneProcess(module)
     return Processes(module.Link(setup, os.environ.get(MEETING), PATIENCE_SECONDS), setup)
 
@@ -101,7 +77,8 @@ class OneProcess(Alone):
         self._module = module
 
     def build(self, adapter_class, setup):
-        return adapter_class(setup) if hasattr(adapter_class, "runs") else self._module.build(adapter_class, setup)
+        shared = issubclass(adapter_class, contract.Training)
+        return self._module.build(adapter_class, setup) if shared else adapter_class(setup)
 
 
 class Processes(Alone):
@@ -112,7 +89,7 @@ class Processes(Alone):
         self.rank, self.count = setup.rank, setup.devices
 
     def whole(self, training):
-        return training if hasattr(training, "runs") else Whole(training, self)
+        return Whole(training, self) if isinstance(training, contract.Training) else training
 
     def gather(self, value):
         return self._link.gather(value)
@@ -121,56 +98,33 @@ class Processes(Alone):
         self._link.leave()
 
 
-class Whole(object):
+class Whole(contract.Wrapper):
     """An adapter among several processes, seen as one: takes whole batches, computes its part, tells of the whole.
 
     A gradient and a parameter stay this process's own: that they are the whole's is what the parity check proves, of every process.
     """
 
     def __init__(self, training, group):
-        self._training, self._group = training, group
-        for name in ("VARIANT", "VARIANT_REASON"):
-            if hasattr(training, name):
-                setattr(self, name, getattr(training, name))
-
-    def load(self, parameters):
-        self._training.load(parameters)
-
-    def read(self):
-        return self._training.read()
-
-    def share_statistics(self):
-        share_statistics(self._training)
-
-    def set_rate(self, rate):
-        self._training.set_rate(rate)
-
-    def inputs(self, x, y):
-        return self._training.inputs(x, y)
+        super(Whole, self).__init__(training)
+        self._group = group
 
     def probe(self, x, y):
-        logits, loss, gradients = self._training.probe(self._part(x), self._part(y))
+        logits, loss, gradients = self.training.probe(self._part(x), self._part(y))
         parts = self._group.gather((np.asarray(logits), float(loss)))
         return np.concatenate([part for part, _ in parts]), sum(one for _, one in parts) / len(parts), gradients
 
     def step(self, x, y):
-        return self._training.step(self._part(x), self._part(y))
+        return self.training.step(self._part(x), self._part(y))
 
     def value(self, loss):
-        return mean(self._group, self._training.value(loss))
+        return mean(self._group, self.training.value(loss))
 
     def predict(self, x):
-        return np.concatenate(self._group.gather(np.asarray(self._training.predict(self._part(x)))))
+        return np.concatenate(self._group.gather(np.asarray(self.training.predict(self._part(x)))))
 
     def _part(self, array):
         size = len(array) // self._group.count
         return array[self._group.rank * size : (self._group.rank + 1) * size]
-
-
-def share_statistics(training):
-    """Before an evaluation: where devices have running statistics of their own, each gets the mean of all. All processes must call it."""
-    if hasattr(training, "share_statistics"):
-        training.share_statistics()
 
 
 def mean(group, value):

@@ -19,7 +19,7 @@ import zlib
 
 import numpy as np
 
-from bench import arithmetic, canonical, mixed, parallel, workloads
+from bench import arithmetic, canonical, contract, mixed, rules
 from bench.errors import Overflow, Unsupported
 
 STEPS = 3
@@ -28,7 +28,6 @@ RUNS = 8
 # (a normal error would need 4.8 deviations), and a wrong formula errs by orders of magnitude more.
 MARGIN = 3.0
 DECAY_BOUND = 0.2  # float32 gives it to some per cent, and a decay that is left out or applied to other tensors is off by all of it
-BUCKETS = 1024  # of a workload that names no number of its own
 # Ends the name of the second of two values that a specification leaves open; an adapter must have the one or the other.
 EITHER = ".biased"
 
@@ -43,7 +42,7 @@ ROUNDINGS = {
 Result = collections.namedtuple("Result", "quantity tensor error bound passed")
 
 
-def sketch(name, value, buckets=BUCKETS):
+def sketch(name, value, buckets=contract.Specification.BUCKETS):
     """float64 vector whose difference to another's has, up to 5 %, the 2-norm of the difference of the tensors.
 
     Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
@@ -66,15 +65,15 @@ def quantities(workload, rounding, variant="", parts=1):
     parameters, x, y = canonical.parity_case(workload, variant)
     p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
-    if hasattr(workload, "features"):  # inference only
+    if workload.features:  # inference only
         return {("features", "features"): workload.features(p, x, rounding)}
     optimizer = workload.optimizer()
     found = collections.OrderedDict()
-    if hasattr(workload, "predict"):  # where evaluation computes something else than a training step
+    if workload.predict:  # where evaluation computes something else than a training step
         found["prediction", "logits"] = workload.predict(p, x, rounding)
     how = {"parts": parts} if parts > 1 else {}
     for step in range(STEPS):
-        optimizer.rate = rates(workload)[step] or optimizer.rate
+        optimizer.rate = workload.PARITY_RATES[step] or optimizer.rate
         logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant, **how)
         gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
         if step == 0:
@@ -85,14 +84,9 @@ def quantities(workload, rounding, variant="", parts=1):
     return found
 
 
-def rates(workload):
-    """The learning rate of each step: of a workload that says its rate, one that changes; else None, for the optimiser's own."""
-    return getattr(workload, "PARITY_RATES", (None,) * STEPS)
-
-
 def parts_of(workload, devices):
     """Into how many parts several devices share the canonical batch where each part is normalised by itself; 1 where none is."""
-    return getattr(workload, "PARTS", 1) if devices > 1 else 1
+    return workload.PARTS if devices > 1 else 1
 
 
 def dealt(workload, devices, array):
@@ -122,12 +116,13 @@ def relative_error(a, b):
 
 def make_reference(name, variant="", devices=1):
     """The stored reference as a dict of arrays: "value/<quantity>/<tensor>" and "bound/<precision>/<quantity>/<tensor>"."""
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     parts = parts_of(workload, devices)
     exact = quantities(workload, arithmetic.Exact(), variant, parts)
-    buckets = getattr(workload, "BUCKETS", BUCKETS)
-    stored = {"value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, buckets) for key, value in exact.items()}
-    for precision in sorted(set(ROUNDINGS).intersection(workloads.declaration(name)["precisions"])):
+    stored = {
+        "value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, workload.BUCKETS) for key, value in exact.items()
+    }
+    for precision in sorted(set(ROUNDINGS).intersection(rules.workload_declaration(name)["precisions"])):
         worst = dict.fromkeys(exact, 0.0)
         for run in range(RUNS):
             rounding = ROUNDINGS[precision](np.random.RandomState(run))
@@ -140,26 +135,26 @@ def make_reference(name, variant="", devices=1):
 
 def reference_path(name, variant="", devices=1):
     """Where a workload's reference is stored: of each variant its own, and of several devices where they compute something else."""
-    name = workloads.computed(name)
+    name = rules.workload_declaration(name).get("computes") or name
     stem = name + "." + variant if variant else name
-    stem += ".devices" if parts_of(workloads.module(name), devices) > 1 else ""
-    return os.path.join(workloads.FOLDER, stem + ".reference.npz")
+    stem += ".devices" if parts_of(contract.specification(name), devices) > 1 else ""
+    return os.path.join(rules.WORKLOADS, stem + ".reference.npz")
 
 
 def variant_of(training, name):
     """The variant that an adapter (class or object) declares, "" for the specification itself. Raises ValueError."""
-    variant = getattr(training, "VARIANT", "")
-    if variant and (variant not in workloads.module(name).VARIANTS or not getattr(training, "VARIANT_REASON", "")):
+    variant = training.VARIANT
+    if variant and (variant not in contract.specification(name).VARIANTS or not training.VARIANT_REASON):
         raise ValueError("%s knows no variant %r, or the adapter gives no VARIANT_REASON" % (name, variant))
     return variant
 
 
 def check(name, adapter, precision, devices=1):
     """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
-    variant, workload = variant_of(adapter, name), workloads.module(name)
+    variant, workload = variant_of(adapter, name), contract.specification(name)
     parameters, x, y = canonical.parity_case(workload, variant)
     adapter.load(parameters)
-    if hasattr(adapter, "step"):
+    if isinstance(adapter, contract.Training):
         x, y = dealt(workload, devices, x), dealt(workload, devices, y)
         found = _trained(adapter, workload, parameters, canonical.trained(workload, variant), x, y)
         found[0] = found[0][:2] + (undealt(workload, devices, found[0][2]),)
@@ -208,17 +203,17 @@ def _trained(training, workload, parameters, trained, x, y):
     logits, loss, gradients = training.probe(x, y)
     if len(trained) < len(parameters):  # a forward pass in training may move running statistics
         training.load(parameters)
-    for rate in rates(workload):
+    for rate in workload.PARITY_RATES:
         if rate is not None:
             training.set_rate(rate)
         handle = training.step(x, y)
     training.value(handle)
-    skipped = getattr(training, "skipped", int)()
+    skipped = training.skipped()
     if skipped:
         raise Overflow(
             "%d of the parity check's steps were skipped: gradients overflow at the first loss scale" % skipped
         )
-    parallel.share_statistics(training)
+    training.share_statistics()
     after = training.read()
     found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
     found += [("gradient", tensor, gradients[tensor]) for tensor in trained]
@@ -227,7 +222,7 @@ def _trained(training, workload, parameters, trained, x, y):
 
 def check_prediction(name, training, precision, devices=1):
     """Hold what an adapter evaluates with against the reference's logits: one Result. Its path is often another than training's."""
-    variant, workload = variant_of(training, name), workloads.module(name)
+    variant, workload = variant_of(training, name), contract.specification(name)
     parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
     x, y = dealt(workload, devices, x), dealt(workload, devices, y)
@@ -239,7 +234,7 @@ def check_prediction(name, training, precision, devices=1):
 
 def check_training(name, training, precision, devices=1):
     """Sentences about what is wrong with an adapter built with training=True: [] where it trains, with dropout where there is some."""
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     variant = variant_of(training, name)
     parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
@@ -263,8 +258,8 @@ def _decay(name, training, devices):
     Beside the gradients it is too small for the bounds to see. One step from rest takes rate (g + decay w) away; with the adapter's own g,
     the part of the rest that lies along w tells the decay, of the last tensors, whose gradients two runs agree on.
     """
-    workload = workloads.module(name)
-    decay = getattr(workload, "WEIGHT_DECAY", None)
+    workload = contract.specification(name)
+    decay = workload.WEIGHT_DECAY
     if decay is None:
         return []
     parameters, x, y = canonical.parity_case(workload, variant_of(training, name))

@@ -1,7 +1,7 @@
 """Where the time of a step goes: the framework's own profiler over a few more steps, after all that is measured.
 
 A profiler makes steps slower, so nothing that is measured is measured under it, and what it tells is shares, not speeds. A framework that
-has one declares it in its framework.json and has a profile.py beside it:
+has one has a profile.py, or its "backend" in framework.json has it:
 
     def operations(run, device):  # run() does the steps and waits for the device
         return [Operation, ...]
@@ -10,6 +10,8 @@ has one declares it in its framework.json and has a profile.py beside it:
 import collections
 import importlib
 import time
+
+from bench import rules
 
 STEPS = 5
 ROWS = 40  # the longest are told one by one, the rest together
@@ -23,7 +25,7 @@ Span = collections.namedtuple("Span", "name on begin seconds")
 
 def profile(framework, device, loop):
     """([Operation, the longest first], seconds of one profiled step) of STEPS steps of a timing.Loop."""
-    module = importlib.import_module("bench.frameworks.%s.profile" % framework)
+    module = importlib.import_module(rules.adapter_module(framework, "profile"))
     taken = []
 
     def run():

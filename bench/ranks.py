@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 
-from bench import environment, parallel
+from bench import environment, parallel, rules
 
 # The others notice a dead process within this time, and say so themselves; then they are ended.
 GRACE_SECONDS = 2.0
@@ -33,7 +33,7 @@ ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
 def wanted(options):
     """Whether this process is to start the cell's processes, and is none of them."""
     form = parallel.form(options.framework) if options.devices > 1 else None
-    return form in (parallel.PROCESSES, parallel.MPI) and parallel.RANK not in os.environ
+    return form in (rules.PROCESSES, rules.MPI) and parallel.RANK not in os.environ
 
 
 class Rank(object):
@@ -111,10 +111,9 @@ def supervise(arguments, options, emitter):
 def _start(arguments, options, meeting, emitter):
     threads = parallel.threads_of_each(options.framework, options.threads or environment.cpu_count(), options.devices)
     variables = dict(os.environ, **{parallel.MEETING: meeting})
-    for library in ("OMP", "MKL", "OPENBLAS"):  # read by some libraries when they are loaded
-        variables[library + "_NUM_THREADS"] = str(threads)
+    variables.update((name, str(threads)) for name in rules.THREAD_VARIABLES)
     command = [sys.executable, "-m", "bench"] + arguments
-    if parallel.form(options.framework) == parallel.MPI:
+    if parallel.form(options.framework) == rules.MPI:
         variables[ASIDE] = os.path.dirname(meeting)
         # A container lets no process read another one's memory: MPICH's messages go through shared memory instead.
         variables["MPIR_CVAR_CH4_CMA_ENABLE"] = "0"

@@ -100,9 +100,12 @@ def adapter_path(framework, stem, folder=FRAMEWORKS):
 
 
 def adapter_module(framework, stem, folder=FRAMEWORKS):
-    """The Python module of `adapter_path`, as importlib wants it; None where there is no such file."""
+    """The module of `adapter_path`, as importlib takes it; None where there is no such file.
+
+    The entrypoint of another language provides its modules under the same names.
+    """
     path = adapter_path(framework, stem, folder)
-    if path is None or not path.endswith(".py"):
+    if path is None:
         return None
     return "bench.frameworks.%s.%s" % (os.path.basename(os.path.dirname(path)), stem)
 
@@ -119,6 +122,11 @@ def mode_reason(framework, mode, modes):
         return None
     names = sorted(modes, key=lambda name: (name != "default", name))
     return "%s has no mode %r; it has %s" % (framework, mode, ", ".join(names))
+
+
+def precision_reason(workload, precisions, precision):
+    """`precisions` are those of the workload's .json."""
+    return None if precision in precisions else "%s is not specified at %s" % (workload, precision)
 
 
 def mixed_precision_reason(framework, amp, workload, precision, device_kind, devices):

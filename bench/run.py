@@ -3,7 +3,7 @@
 import sys
 import traceback
 
-from bench import environment, workloads
+from bench import environment, rules
 from bench.errors import BenchError
 from bench.inference import InferenceCell
 from bench.operators import OperatorsCell
@@ -29,7 +29,7 @@ def run(options, emitter):
     """Run a cell; returns the process's exit status. Every way out tells `end`."""
     cell = None
     try:
-        cell = TASKS[workloads.declaration(options.workload)["task"]](options, emitter)
+        cell = TASKS[rules.workload_declaration(options.workload)["task"]](options, emitter)
         cell.run()
     except Exception as error:  # the boundary: whatever it was, the host must hear it
         framework = sys.modules.get("bench.frameworks.%s.framework" % options.framework)

@@ -58,10 +58,12 @@ class Loop(object):
     training takes it, and they do not.
     """
 
-    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=float, skipped=int):
+    def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=None, skipped=None):
         self._step, self._batches, self._synchronize = step, batches, synchronize
-        self._observe, self._clock, self._agree, self._skipped = observe, clock, agree, skipped
-        self.skipped = skipped()
+        self._observe, self._clock = observe, clock
+        self._agree = agree or (lambda seconds: seconds)
+        self._skipped = skipped or (lambda: 0)
+        self.skipped = self._skipped()
         self.samples = []
         self.seconds = 0.0
         self.steps = 0

@@ -5,15 +5,13 @@ import math
 
 import numpy as np
 
-from bench import auc, canonical, data, mixed, parallel, timing, weights
+from bench import auc, canonical, data, mixed, parallel, rules, timing, weights
 from bench.cell import Cell
 from bench.data import chestxray, imagenet, png
 from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
-WAITING = "waiting for data"  # the metric: the share of a window's time
-SKIPPED = "skipped steps"  # the metric: of a loss scaler, so far; told where there are some
 PICTURES = {
     each.NAME: each.load for each in (chestxray, imagenet)
 }  # sets whose pictures stay in files until a step wants them
@@ -25,7 +23,7 @@ class TrainingCell(Cell):
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
         self.alone = self.batch  # what one device takes by itself
-        self.batch = parallel.batch_of_all(self.batch, options.devices, options.scaling)
+        self.batch = rules.batch_of_all(self.batch, options.devices, options.scaling)
         self.skipped = 0
         self.waited = None  # seconds until the last window, where the feed makes its batches while the steps run
 
@@ -36,7 +34,7 @@ class TrainingCell(Cell):
         if self.declared["data"] in PICTURES:
             found.update(png_decoder=png.DECODER, loader_threads=self.setup(True).threads)
             found.update(parameters="pretrained, of a given file" if self.weight_file() else "canonical")
-        if hasattr(self.workload, "rate"):
+        if self.workload.rate:
             found.update(learning_rate="%g at first, proportional to the batch of all devices" % self.rate(0))
         return found
 
@@ -110,10 +108,10 @@ class TrainingCell(Cell):
                 loop, sample, parallel.mean(self.group, training.value(handle)), batches
             ),
             agree=lambda seconds: self.group.gather(seconds)[0],
-            skipped=getattr(training, "skipped", int),
+            skipped=training.skipped,
         )
         self.evaluate(training, feed, loop)
-        if hasattr(self.workload, "rate"):  # a run that is shorter than an epoch of the real data stays at the first
+        if self.workload.rate:  # a run that is shorter than an epoch of the real data stays at the first
             training.set_rate(self.rate(0))
         with self.phase("compile"):
             loop.window("first", 1)
@@ -136,7 +134,7 @@ class TrainingCell(Cell):
         test once at the end (D8: no best weights are chosen).
         """
         epochs = self.preset["epochs"]
-        scheduled = hasattr(self.workload, "rate")
+        scheduled = self.workload.rate is not None
         every = 1 if scheduled else max(1, epochs // MOST_EVALUATIONS)
         ends = list(range(every, epochs, every)) + [epochs]
         left = epochs * steps_an_epoch - loop.steps
@@ -155,9 +153,11 @@ class TrainingCell(Cell):
         self.tell_metric("loss", "train", loop, loss)
         if loop.skipped > self.skipped:
             self.skipped = loop.skipped
-            self.tell_metric(SKIPPED, "train", loop, loop.skipped)
+            self.tell_metric(rules.SKIPPED_STEPS, "train", loop, loop.skipped)
         if self.waited is not None:
-            self.tell_metric(WAITING, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds))
+            self.tell_metric(
+                rules.WAITING_FOR_DATA, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds)
+            )
             self.waited = batches.seconds
 
     def tell_metric(self, name, split, loop, value):
@@ -176,17 +176,17 @@ class TrainingCell(Cell):
         if self.declared["metric"] is None:
             return
         with self.phase("evaluate"):
-            parallel.share_statistics(training)
+            training.share_statistics()
             batches = feed.validation if split == "validation" else feed.held_out
             own = [(training.predict(x)[: len(y)], y) for x, y in batches(training, self.batch)]
             pairs = [pair for part in self.group.gather(own) for pair in part]
         if not pairs:
             return
-        if hasattr(self.workload, "FINDINGS"):
+        if self.workload.FINDINGS:
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
             found, mean = auc.of_classes(labels, logits)
             for finding, value in zip(self.workload.FINDINGS, found):
-                self.tell_metric("AUC of " + finding, split, loop, value)
+                self.tell_metric(rules.auc_of(finding), split, loop, value)
             self.tell_metric("mean AUC", split, loop, mean)
         else:
             split = split if feed.test_items else "train"

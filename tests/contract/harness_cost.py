@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from bench import environment, timing
+from bench.contract import Setup
 from bench.feeds import mini_batches
 from bench.frameworks.torch import cnn_cifar10, framework
-from bench.setup import Setup
 
 PAIRS = 80
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bench import parallel, parity
-from bench.setup import Setup
+from bench.contract import Setup
 
 WORKLOAD, DEVICES = "densenet121-chestxray", 2
 

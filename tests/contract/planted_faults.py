@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from bench import parity
+from bench.contract import Setup
 from bench.errors import BenchError
 from bench.frameworks.torch import cnn_cifar10, cnn_mnist, framework, gru_imdb
-from bench.setup import Setup
 
 SETUP = Setup("cpu", "fp32", "default", 2, 1, False)
 

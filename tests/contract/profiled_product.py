@@ -3,8 +3,7 @@
 import json
 import sys
 
-from bench.adapters import load_framework
-from bench.setup import Setup
+from bench.contract import Setup, load_framework
 
 name = sys.argv[1]
 load_framework(name).configure(Setup("cpu", "fp32", "default", 2, 1, True))

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import canonical, parity, workloads
-from bench.adapters import load_adapter, load_framework
+from bench import canonical, contract, parity
+from bench.contract import Setup, load_adapter, load_framework
 from bench.protocol import Emitter
-from bench.setup import Setup
 
 FOLDER = Path(__file__).parent / "examples"
 UNCOUNTED = 3  # pairs: compilation, memory, caches
@@ -47,7 +46,7 @@ def prepared(name, workload_name, example=None):
     framework.configure(
         setup
     )  # before the example imports anything: it chooses Keras' backend, and gives Theano's flags
-    workload = workloads.module(workload_name)
+    workload = contract.specification(workload_name)
     random = np.random.RandomState(1)
     training_class = load_adapter(name, workload_name)
     training = training_class(setup)

@@ -16,8 +16,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from bench import operators
-from bench.adapters import load_adapter, load_framework
-from bench.setup import Setup
+from bench.contract import Setup, load_adapter, load_framework
 from bench.workloads import ops
 
 TURN_SECONDS = 0.05  # long against the process's clock

@@ -16,16 +16,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import parallel, ranks
+from bench import contract, parallel, ranks, rules
 from bench.errors import Unsupported
 from bench.feeds import mini_batches
 from bench.protocol import parse
-from bench.workloads import declaration
 from runner.catalog.images import PROJECT
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def asked(framework: str, workload: str, precision: str = "fp32", device: str = "cpu", devices: int = 1) -> Any:
+    """What `contract.check` looks at of the command line."""
+    options = {"precision": precision, "device": device, "devices": devices, "mode": "default"}
+    return SimpleNamespace(framework=framework, workload=workload, **options)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +97,12 @@ def test_a_rank_that_fails_ends_the_cell_with_its_error(bench: Bench, fault: str
 def test_a_framework_or_a_task_of_one_device_is_refused(bench: Bench) -> None:
     ended = bench("run", "--devices", "3")
     assert ended.returncode == 1
-    assert "3 devices cannot share a batch of 64 evenly" in events(ended)[-2]["message"]
+    assert "3 devices cannot share gru-imdb's batch of 64 evenly" in events(ended)[-2]["message"]
     with pytest.raises(Unsupported, match="lasagne uses one device here"):
-        parallel.check("lasagne", declaration("cnn-cifar10"), 2)
+        contract.check(asked("lasagne", "cnn-cifar10", devices=2))
     with pytest.raises(Unsupported, match="only training"):
-        parallel.check("torch", declaration("resnet50-features"), 2)
-    parallel.check("lasagne", declaration("resnet50-features"), 1)
+        contract.check(asked("torch", "resnet50-features", devices=2))
+    contract.check(asked("lasagne", "cnn-cifar10"))
 
 
 def test_every_rank_has_its_own_part_of_each_shuffle() -> None:
@@ -112,8 +117,8 @@ def test_every_rank_has_its_own_part_of_each_shuffle() -> None:
 
 
 def test_weak_scaling_keeps_the_batch_of_each_and_strong_that_of_all() -> None:
-    assert parallel.batch_of_all(64, 4, "weak") == 256
-    assert parallel.batch_of_all(64, 4, "strong") == 64
+    assert rules.batch_of_all(64, 4, "weak") == 256
+    assert rules.batch_of_all(64, 4, "strong") == 64
     assert parallel.threads_of_each("torch", 8, 2) == 4
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, parity, reference, weights, workloads
+from bench import arithmetic, canonical, contract, parity, reference, weights
 from bench.errors import DataError
 from bench.inference import InferenceCell
 from tests.fixtures.events import Emitter
 
-RESNET = workloads.module("resnet50-features")
+RESNET = contract.specification("resnet50-features")
 
 
 def test_a_strided_convolution_is_the_sum_that_it_stands_for() -> None:
@@ -52,7 +52,7 @@ def test_the_bound_of_the_features_lets_float32_through_and_no_mistake() -> None
     with np.load(parity.reference_path("resnet50-features")) as stored:
         assert 2.0**-24 <= float(stored["bound/fp32/features/features"]) < 1e-4
         assert float(stored["bound/tf32/features/features"]) < 1e-1
-        assert stored["value/features/features"].shape == (parity.BUCKETS,)
+        assert stored["value/features/features"].shape == (contract.Specification.BUCKETS,)
 
 
 @pytest.mark.timeout(600)
@@ -140,7 +140,7 @@ def test_two_weight_files_are_one_too_many(tmp_path: Path) -> None:
 # -- the cell ----------------------------------------------------------------------------------------------------------
 
 
-class Mean:
+class Mean(contract.Inference):
     """An adapter that is not ResNet, but fast: the mean of each image, over and over."""
 
     def __init__(self, setup: Any = None) -> None:

@@ -1,17 +1,15 @@
 """Mixed precision: how values are rounded to a half type, the loss scale, skipped steps, and who refuses what."""
 
 import itertools
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, frameworks, mixed, parity, timing, workloads
-from bench.adapters import check_precision
+from bench import arithmetic, canonical, contract, mixed, parity, rules, timing
 from bench.errors import Overflow, Unsupported
 from runner.catalog.frameworks import load_frameworks
+from tests.fixtures.adapters import Incomplete
 
 
 def bfloat16(values: np.ndarray) -> np.ndarray:
@@ -59,7 +57,7 @@ def test_a_gradient_beyond_float16_is_an_error_of_the_derivation_and_no_infinity
 def test_the_stored_bounds_are_those_that_the_model_gives() -> None:
     """The largest of eight runs is in the file: this first one is below it, and of its order."""
     name = "mlp-mnist"
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     exact = parity.quantities(workload, arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for precision in mixed.HALF:
@@ -78,10 +76,10 @@ def test_the_stored_bounds_are_those_that_the_model_gives() -> None:
 def test_a_loss_scale_is_gone_from_the_gradients_and_keeps_small_ones_from_vanishing() -> None:
     """Without a scale float16 has lost a good part of what the embedding's rows are told."""
     workload = SimpleNamespace(
-        PARAMETERS=workloads.module("mlp-mnist").PARAMETERS,
+        PARAMETERS=contract.specification("mlp-mnist").PARAMETERS,
         VARIANTS={},
         draw_batch=lambda random: (1e-4 * random.uniform(size=(50, 1, 28, 28)).astype("float32"), np.arange(50) % 10),
-        loss_and_gradients=workloads.module("mlp-mnist").loss_and_gradients,
+        loss_and_gradients=contract.specification("mlp-mnist").loss_and_gradients,
     )
     parameters, x, y = canonical.parity_case(workload)
     p = {name: value.astype(np.float64) for name, value in parameters.items()}
@@ -146,21 +144,15 @@ def test_a_run_that_only_skips_ends_with_an_error() -> None:
 
 
 def test_a_skipped_step_in_the_parity_check_is_an_error_of_its_own() -> None:
-    class Skipping:
+    class Skipping(Incomplete):
         def load(self, parameters: object) -> None:
             pass
-
-        def inputs(self, x: object, y: object) -> tuple[object, object]:
-            return x, y
 
         def probe(self, x: object, y: object) -> tuple[object, float, dict[str, object]]:
             return np.zeros((1, 10)), 0.0, {}
 
         def step(self, x: object, y: object) -> float:
             return 0.0
-
-        def value(self, loss: float) -> float:
-            return loss
 
         def skipped(self) -> int:
             return 1
@@ -169,12 +161,15 @@ def test_a_skipped_step_in_the_parity_check_is_an_error_of_its_own() -> None:
         parity.check("mlp-mnist", Skipping(), "amp-fp16")
 
 
-def test_a_precision_that_a_framework_or_a_workload_has_not_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def check_precision(framework: str, workload: str, precision: str, device: str, devices: int = 1) -> None:
+    options = {"precision": precision, "device": device, "devices": devices, "mode": "default"}
+    contract.check(SimpleNamespace(framework=framework, workload=workload, **options))
+
+
+def test_a_precision_that_a_framework_or_a_workload_has_not_is_refused_before_anything_starts() -> None:
     check_precision("torch", "cnn-cifar10", "amp-bf16", "cpu")
     check_precision("lasagne", "cnn-cifar10", "fp32", "cpu")
-    with pytest.raises(Unsupported, match="resnet50-features has no precision amp-bf16"):
+    with pytest.raises(Unsupported, match="resnet50-features is not specified at amp-bf16"):
         check_precision("torch", "resnet50-features", "amp-bf16", "cpu")
     with pytest.raises(Unsupported, match="lasagne does not compute amp-bf16 here"):
         check_precision("lasagne", "cnn-cifar10", "amp-bf16", "cpu")
@@ -182,18 +177,15 @@ def test_a_precision_that_a_framework_or_a_workload_has_not_is_refused_before_an
         check_precision("keras_jax", "gru-imdb", "amp-bf16", "cuda")
     with pytest.raises(Unsupported, match="amp-bf16 is measured on one device"):
         check_precision("torch", "cnn-cifar10", "amp-bf16", "cpu", 2)
-    (tmp_path / "other").mkdir()
-    declared = {"title": "Other", "modes": {"default": ""}, "amp": {"amp-fp16": {"cpu": "it has no kernels"}}}
-    (tmp_path / "other" / "framework.json").write_text(json.dumps(declared))
-    monkeypatch.setattr(frameworks, "FOLDER", str(tmp_path))
-    check_precision("other", "cnn-cifar10", "amp-fp16", "cuda")
-    with pytest.raises(Unsupported, match="other does not compute amp-fp16 on cpu: it has no kernels"):
-        check_precision("other", "cnn-cifar10", "amp-fp16", "cpu")
+    amp = {"amp-fp16": {"cpu": "it has no kernels"}}
+    assert rules.mixed_precision_reason("other", amp, "cnn-cifar10", "amp-fp16", "cuda", 1) is None
+    reason = rules.mixed_precision_reason("other", amp, "cnn-cifar10", "amp-fp16", "cpu", 1)
+    assert reason == "other does not compute amp-fp16 on cpu: it has no kernels"
 
 
 def test_the_planner_and_the_bench_read_the_same_of_a_framework() -> None:
     for name, found in load_frameworks().items():
-        assert found.amp == frameworks.declaration(name).get("amp", {})
+        assert found.amp == rules.framework_declaration(name).get("amp", {})
     assert {name for name, found in load_frameworks().items() if found.amp} >= {
         "torch",
         "jax",

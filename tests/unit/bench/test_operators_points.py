@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.workloads import declaration, ops
+from bench import rules
+from bench.workloads import ops
 
 
 def test_work_is_counted_as_the_specification_says() -> None:
@@ -44,7 +45,7 @@ def test_preset_quick_has_fewer_sizes_and_the_others_all() -> None:
     assert [point.size[0] for point in thinned if point[:2] == ("add", "forward")] == [32, 512, 4096]
     assert [point.size[0] for point in thinned if point[:2] == ("matmul", "forward")] == [32, 128, 400]
     assert {point[:2] for point in thinned} == {point[:2] for point in limited}
-    declared = declaration("ops")["presets"]
+    declared = rules.workload_declaration("ops")["presets"]
     limits = {"most_bytes", "most_sizes"}
     assert [sorted(limits & set(declared[name])) for name in ("quick", "standard", "full")] == [sorted(limits), [], []]
 

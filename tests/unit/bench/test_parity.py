@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, parity, reference, workloads
+from bench import arithmetic, canonical, contract, parity, reference, rules
+from tests.fixtures.adapters import Incomplete
 
 WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "resnet50-imagenet"]
 # The most that a bound may be. A network of 120 normalised layers tips so many of its ReLUs by rounding that two honest float32 gradients
@@ -33,7 +34,7 @@ for name in ("gru-imdb", "mlp-mnist", "cnn-mnist"):
 
 def small(name: str):
     """The canonical case with 2 items of the batch, in float64; of the deepest networks a few of their blocks."""
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     if name == "resnet50-imagenet":
         groups = ((2, 8, 1), (1, 8, 2))
         workload = SimpleNamespace(
@@ -73,7 +74,7 @@ def test_the_reference_s_gradients_are_those_of_its_loss(name: str) -> None:
 
 
 def test_the_parameters_are_as_many_as_the_specification_says() -> None:
-    counts = {n: sum(np.prod(s.shape) for s in workloads.module(n).PARAMETERS) for n in WORKLOADS}
+    counts = {n: sum(np.prod(s.shape) for s in contract.specification(n).PARAMETERS) for n in WORKLOADS}
     # 6 968 206 of DenseNet-121 are trained: the 7 978 856 of torchvision's, whose classifier has 1 000 outputs, with one of 14
     assert counts == {
         "cnn-cifar10": 3_441_592,
@@ -95,7 +96,7 @@ def test_a_pool_leaves_out_an_odd_last_row_and_column_and_gives_them_no_gradient
 
 
 def test_training_parameters_are_glorot_uniform_with_zero_biases() -> None:
-    workload = workloads.module("cnn-cifar10")
+    workload = contract.specification("cnn-cifar10")
     drawn = canonical.draw_parameters(workload, np.random.RandomState(1), parity=False)
     for spec in workload.PARAMETERS:
         if spec.kind == "bias":
@@ -116,14 +117,14 @@ def test_the_first_loss_is_that_of_a_guess() -> None:
 
 @pytest.mark.parametrize("name", ["gru-imdb", "mlp-mnist", "cnn-mnist"])
 def test_the_stored_reference_is_what_the_code_computes(name: str) -> None:
-    exact = parity.quantities(workloads.module(name), arithmetic.Exact())
+    exact = parity.quantities(contract.specification(name), arithmetic.Exact())
     with np.load(parity.reference_path(name)) as stored:
         for key, value in exact.items():
             np.testing.assert_allclose(parity.sketch(key[1], value), stored["value/%s/%s" % key], rtol=1e-9, atol=1e-12)
 
 
 def test_the_stored_reference_of_the_cnn_is_what_the_code_computes() -> None:
-    workload = workloads.module("cnn-cifar10")
+    workload = contract.specification("cnn-cifar10")
     parameters, x, y = canonical.parity_case(workload)
     p = {k: v.astype(np.float64) for k, v in parameters.items()}
     logits, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, arithmetic.Exact())
@@ -139,7 +140,7 @@ def test_the_stored_reference_of_the_cnn_is_what_the_code_computes() -> None:
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("name", ["densenet121-chestxray", "resnet50-imagenet"])
 def test_the_stored_reference_of_a_deep_network_is_what_the_code_computes(name: str, devices: int) -> None:
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     parameters, x, y = canonical.parity_case(workload)
     p = {k: v.astype(np.float64) for k, v in parameters.items()}
     with np.load(parity.reference_path(name, devices=devices)) as stored:
@@ -183,7 +184,7 @@ def test_devices_that_share_a_batch_compute_what_each_would_of_its_own_part_and_
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_however_many_devices_share_the_canonical_batch_their_mean_is_that_of_its_parts(devices: int) -> None:
-    workload = workloads.module("resnet50-imagenet")
+    workload = contract.specification("resnet50-imagenet")
     x = np.arange(8.0)
     dealt = parity.dealt(workload, devices, x)
     shares = np.split(dealt, devices)
@@ -192,12 +193,12 @@ def test_however_many_devices_share_the_canonical_batch_their_mean_is_that_of_it
     )
     assert dealt.mean() == x.mean()
     np.testing.assert_array_equal(parity.undealt(workload, devices, dealt), x)
-    plain = workloads.module("cnn-cifar10")
+    plain = contract.specification("cnn-cifar10")
     assert parity.dealt(plain, devices, x).tolist() == parity.undealt(plain, devices, x).tolist() == x.tolist()
 
 
 def test_the_rate_of_the_resnet_is_the_study_s_schedule() -> None:
-    workload = workloads.module("resnet50-imagenet")
+    workload = contract.specification("resnet50-imagenet")
     assert workload.rate(0, 256, 32) == pytest.approx(0.1)
     assert workload.rate(29, 32, 32) == pytest.approx(0.0125)
     assert workload.rate(0, 128 * 32, 32) == pytest.approx(1.6)  # the study's largest run
@@ -207,7 +208,7 @@ def test_the_rate_of_the_resnet_is_the_study_s_schedule() -> None:
 
 
 def test_the_rate_of_the_densenet_goes_with_the_devices_and_not_with_a_preset_s_batch() -> None:
-    workload = workloads.module("densenet121-chestxray")
+    workload = contract.specification("densenet121-chestxray")
     assert workload.rate(0, 64, 64) == workload.rate(4, 8, 8) == 1e-4
     assert workload.rate(0, 4 * 64, 64) == workload.rate(0, 4 * 8, 8) == pytest.approx(4e-4)  # the document's four GPUs
 
@@ -224,18 +225,15 @@ def test_momentum_with_decay_is_that_of_the_loss_and_half_the_decay_times_the_sq
     assert p["w"][0] == pytest.approx(before - 0.05 * (0.9 * v + 1.0 + 0.01 * before))
 
 
-class Decaying:
+class Decaying(Incomplete):
     """A ResNet of one tensor of each name that matters: a step from rest with a gradient of its own and a decay that may be wrong."""
 
     def __init__(self, decays: dict[str, float]) -> None:
         self.decays, self.rate = decays, 0.0
 
     def load(self, parameters: dict[str, np.ndarray]) -> None:
-        names = workloads.module("resnet50-imagenet").DECAYED
+        names = contract.specification("resnet50-imagenet").DECAYED
         self.held = {name: parameters[name].copy() for name in names}
-
-    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return x, y
 
     def probe(self, x: np.ndarray, y: np.ndarray) -> tuple[None, float, dict[str, np.ndarray]]:
         random = np.random.RandomState(0)
@@ -250,16 +248,13 @@ class Decaying:
             self.held[name] = self.held[name] - np.float32(self.rate) * decayed
         return 0.0
 
-    def value(self, loss: float) -> float:
-        return loss
-
     def read(self) -> dict[str, np.ndarray]:
         return self.held
 
 
 def test_a_weight_decay_that_is_left_out_or_spares_a_tensor_fails() -> None:
     name = "resnet50-imagenet"
-    decayed = workloads.module(name).DECAYED
+    decayed = contract.specification(name).DECAYED
 
     def failed(decays: dict[str, float]) -> list[str]:
         results = parity._decay(name, Decaying(decays), 1)
@@ -273,7 +268,7 @@ def test_a_weight_decay_that_is_left_out_or_spares_a_tensor_fails() -> None:
 
 
 def test_a_training_step_of_the_densenet_moves_its_running_statistics_a_tenth_of_the_way() -> None:
-    workload = workloads.module("densenet121-chestxray")
+    workload = contract.specification("densenet121-chestxray")
     x = np.random.RandomState(0).standard_normal((4, 3, 64, 64))
     drawn = canonical.draw_parameters(
         SimpleNamespace(PARAMETERS=workload.parameters((1, 1, 1, 1)), VARIANTS={}), np.random.RandomState(1), True
@@ -294,7 +289,7 @@ def test_a_training_step_of_the_densenet_moves_its_running_statistics_a_tenth_of
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mistake_cannot(name: str) -> None:
-    workload = workloads.module(name)
+    workload = contract.specification(name)
     tensors = {
         "gradient": canonical.trained(workload),
         "parameter": [spec.name for spec in workload.PARAMETERS],
@@ -302,7 +297,7 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
         "loss": ["loss"],
         "prediction": ["logits"],
     }
-    assert set(LIMITS[name]) == set(workloads.declaration(name)["precisions"])
+    assert set(LIMITS[name]) == set(rules.workload_declaration(name)["precisions"])
     for path, wider in {parity.reference_path(name, devices=devices): devices > 1 for devices in (2, 1)}.items():
         with np.load(path) as stored:
             for precision, limits in LIMITS[name].items():
@@ -330,7 +325,7 @@ def test_of_two_values_left_open_each_passes_and_what_lies_between_does_not(shar
 
 def sketched_like(name: str, tensor: str, wanted: np.ndarray) -> np.ndarray:
     """A tensor of the real size whose sketch is `wanted`: each bucket's sum in the first element that falls into it."""
-    size = next(spec.shape[0] for spec in workloads.module(name).PARAMETERS if spec.name == tensor)
+    size = next(spec.shape[0] for spec in contract.specification(name).PARAMETERS if spec.name == tensor)
     value = np.zeros(size)
     for index in range(size):
         unit = np.zeros(size)

@@ -12,6 +12,7 @@ from bench.data import Dataset
 from bench.errors import DataError
 from bench.feeds import ArrayFeed, in_order
 from bench.training import TrainingCell
+from tests.fixtures.adapters import Incomplete
 from tests.fixtures.events import Emitter
 
 ALONE: dict[str, Any] = {"devices": 1, "scaling": "weak"}
@@ -24,7 +25,7 @@ class Placed:
         self.first, self.rows = first, rows
 
 
-class Adapter:
+class Adapter(Incomplete):
     """Numbers stand for images; says class 0 of everything."""
 
     def __init__(self) -> None:
@@ -39,9 +40,6 @@ class Adapter:
         assert x.first == y.first
         self.stepped.append(x)
         return 1.0
-
-    def value(self, loss: float) -> float:
-        return loss
 
     def predict(self, x: Placed) -> np.ndarray:
         return np.eye(10)[np.zeros(x.rows, dtype=int)]

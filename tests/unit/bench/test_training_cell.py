@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import canonical, weights, workloads
+from bench import canonical, contract, weights
 from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
+from tests.fixtures.adapters import Incomplete
 from tests.fixtures.events import Emitter
 
 NAME = "densenet121-chestxray"
-DENSENET = workloads.module(NAME)
+DENSENET = contract.specification(NAME)
 
 
-class Brightness:
+class Brightness(Incomplete):
     """Logits that tell the images apart; a step that only counts."""
 
     def __init__(self) -> None:
@@ -30,15 +31,9 @@ class Brightness:
     def load(self, parameters: dict[str, np.ndarray]) -> None:
         self.loaded = parameters
 
-    def inputs(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return x, y
-
     def step(self, x: np.ndarray, y: np.ndarray) -> float:
         self.batches.append(len(x))
         return 0.5
-
-    def value(self, loss: float) -> float:
-        return loss
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         return np.repeat(x.mean(axis=(1, 2, 3))[:, None], 14, axis=1)

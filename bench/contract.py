@@ -1,0 +1,274 @@
+"""What the bench asks of the code for a framework and of a workload's specification: the classes that they fulfil, with defaults.
+
+An adapter, bench/frameworks/<framework>/<workload>.py, holds one class: Training, Inference or Operators, by the task in the
+workload's .json. framework.py, in the same folder, fulfils Framework; a workload's .py fulfils Specification. Both are modules, and
+the bench reads them through these two classes, which have the defaults.
+
+A framework's folder may hold three more files. parallel.py says how several devices work together (bench.parallel).
+profile.py has `operations(run, device)` (bench.profiling). ceilings.py has `calls(device)`: functions for a matrix product, a copy and
+the smallest operation (bench.ceilings).
+"""
+
+import abc
+import collections
+import importlib
+
+from bench import rules
+from bench.errors import Unsupported
+
+# What an adapter is built with.
+# device: "cpu" | "cuda"; precision: "fp32" | "tf32" | "amp-fp16" | "amp-bf16" (bench.mixed), of ops others;
+# mode: how the framework compiles, "default" its own habit; threads: CPU threads to compute with;
+# seed: of everything random in training (dropout); training: False in the parity check, where dropout is off;
+# devices: how many share a batch (bench.parallel); rank: which of them this process is, where each has a process.
+Setup = collections.namedtuple("Setup", "device precision mode threads seed training devices rank")
+Setup.__new__.__defaults__ = (1, 0)  # most cells have one device
+
+
+class _Adapter(abc.ABC):
+    """What all adapters have. They are built as Class(setup): network, loss, optimiser.
+
+    compile: a method where building the step is a phase of its own, which is timed as "compile"; otherwise None.
+    VARIANT: where the framework's own layer computes something else, the specification's name for that; then VARIANT_REASON says why.
+    """
+
+    VARIANT = VARIANT_REASON = ""
+    compile = None
+
+
+class Training(_Adapter):
+    """Task "train". Where setup.training is False dropout is off, and batch normalisation is as in training."""
+
+    @abc.abstractmethod
+    def load(self, parameters):
+        """Take canonical name -> float32 array into the model. The optimiser starts afresh."""
+
+    @abc.abstractmethod
+    def read(self):
+        """The model's parameters as `load` takes them."""
+
+    @abc.abstractmethod
+    def inputs(self, x, y):
+        """(x, y) in the layout and types that `step` takes. Fixed batches may be put on the device here."""
+
+    @abc.abstractmethod
+    def probe(self, x, y):
+        """(logits, loss, {name: gradient}) of one batch, as float32 NumPy arrays. Nothing is updated."""
+
+    @abc.abstractmethod
+    def step(self, x, y):
+        """Take one step of the optimiser. Returns the loss without waiting for it."""
+
+    @abc.abstractmethod
+    def value(self, loss):
+        """What `step` returned, as a float."""
+
+    @abc.abstractmethod
+    def predict(self, x):
+        """The logits in evaluation mode, as a NumPy array. No gradients are computed."""
+
+    def set_rate(self, rate):
+        """The learning rate from the next step on. The momentum stays what it is. Only schedules need it."""
+        raise NotImplementedError("this workload changes its learning rate, and the adapter has no set_rate(rate)")
+
+    def share_statistics(self):
+        """Where devices have running statistics of their own, give each the mean of all. Called before an evaluation."""
+
+    def skipped(self):
+        """How many of the steps so far the loss scaler of mixed precision skipped."""
+        return 0
+
+
+class Inference(_Adapter):
+    """Task "infer"."""
+
+    @abc.abstractmethod
+    def load(self, parameters):
+        """Take canonical name -> float32 array into the model."""
+
+    @abc.abstractmethod
+    def inputs(self, x):
+        """A batch of any size as `predict` takes it, still in host memory."""
+
+    @abc.abstractmethod
+    def predict(self, x):
+        """The features, as a NumPy array in host memory."""
+
+
+class Operators(_Adapter):
+    """Task "operators": the single operations of bench.workloads.ops."""
+
+    @abc.abstractmethod
+    def runs(self, operation, direction, buffers):
+        """One function for each set of inputs (name -> array): it starts one run. Raises Unsupported."""
+
+    @abc.abstractmethod
+    def values(self, operation, direction, result):
+        """What such a function returned, as NumPy arrays."""
+
+
+class Wrapper(Training):
+    """A Training around another one. A subclass overrides what several devices do otherwise."""
+
+    def __init__(self, training):
+        self.training = training
+        self.VARIANT, self.VARIANT_REASON = training.VARIANT, training.VARIANT_REASON
+
+    def load(self, parameters):
+        self.training.load(parameters)
+
+    def read(self):
+        return self.training.read()
+
+    def inputs(self, x, y):
+        return self.training.inputs(x, y)
+
+    def probe(self, x, y):
+        return self.training.probe(x, y)
+
+    def step(self, x, y):
+        return self.training.step(x, y)
+
+    def value(self, loss):
+        return self.training.value(loss)
+
+    def predict(self, x):
+        return self.training.predict(x)
+
+    def set_rate(self, rate):
+        self.training.set_rate(rate)
+
+    def share_statistics(self):
+        self.training.share_statistics()
+
+    def skipped(self):
+        return self.training.skipped()
+
+
+def _of_another_language(build, base):
+    """An adapter class of R or Julia. There `build(setup)` makes a plain object with some of the methods; the rest is the contract's."""
+
+    class Adapter(base):
+        VARIANT, VARIANT_REASON = getattr(build, "VARIANT", ""), getattr(build, "VARIANT_REASON", "")
+
+        def __init__(self, setup):
+            self.__dict__.update(vars(build(setup)))
+
+    Adapter.__abstractmethods__ = frozenset()  # the object has them, and abc looks in the class
+    return Adapter
+
+
+class _Module(object):
+    """A module's public names, over the defaults of the class."""
+
+    def __init__(self, module):
+        self.__dict__.update((name, value) for name, value in vars(module).items() if not name.startswith("_"))
+
+
+class Framework(_Module):
+    """bench/frameworks/<framework>/framework.py: what every workload of the framework shares.
+
+    It must have:
+    NAME                the folder's name
+    configure(setup)    sets precision, threads and memory, before anything is built
+    versions()          package or library -> version; "framework" is the framework's own
+    device(setup)       the protocol's `device`, of all devices; raises Unsupported where a GPU is asked for and none is found
+    settings()          the switches, as the framework reads them back
+    """
+
+    def synchronize(self):
+        """Wait until the device has done all it was given."""
+
+    def device_peak_bytes(self):
+        """The most memory of the device that this process had, in bytes; None where the framework does not tell."""
+
+    def is_out_of_memory(self, error):
+        """Whether an exception says that the device's memory is full."""
+        return False
+
+
+class Specification(_Module):
+    """bench/workloads/<workload>.py: what is computed, free of any framework, with its float64 reference.
+
+    Every workload but ops must have:
+    BATCH, PARAMETERS (bench.canonical.Parameter, in the order in which they are drawn), draw_batch(random)
+    To be trained it must have:
+    DROPOUT             whether training has it
+    SHUFFLE             False: fixed batches in file order
+    optimizer()         of bench.reference
+    loss_and_gradients(p, x, y, rounding, variant)  (logits, loss, name -> gradient) of a training step; it moves running statistics in p
+    """
+
+    VARIANTS = {}  # name -> canonical.Variant: what an adapter may compute instead
+
+    # Inference only: features(p, x, rounding), with SHAPE and FEATURES. None: the workload is trained.
+    features = None
+
+    # predict(p, x, rounding): logits in evaluation, where they differ from those of a training step without dropout.
+    predict = None
+
+    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at a batch of so many on all devices together and of
+    # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check. None: the optimiser's own.
+    rate = None
+    PARITY_RATES = (None, None, None)
+
+    # The weight decay, and the parameters that the parity check holds it on.
+    WEIGHT_DECAY = None
+    DECAYED = ()
+
+    # The classes of a multi-label network, whose metric is the AUC of each. (): accuracy is the metric.
+    FINDINGS = ()
+
+    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has so many parts, and
+    # loss_and_gradients takes `parts`.
+    PARTS = 1
+
+    # The sums that a large tensor is sketched to (bench.parity.sketch). Few keep the stored reference small.
+    BUCKETS = 1024
+
+
+def check(options):
+    """Raises Unsupported for what framework.json or the workload's .json says that this framework does not do."""
+    framework, workload = options.framework, options.workload
+    declared, specified = rules.framework_declaration(framework), rules.workload_declaration(workload)
+    precision, devices = options.precision, options.devices
+    reason = (
+        rules.mode_reason(framework, options.mode, declared["modes"])
+        or rules.precision_reason(workload, specified["precisions"], precision)
+        or rules.mixed_precision_reason(
+            framework, declared.get("amp", {}), workload, precision, options.device, devices
+        )
+        or rules.several_devices_reason(
+            framework, declared.get("parallel"), workload, specified["task"], specified["batch"], devices
+        )
+    )
+    if reason:
+        raise Unsupported(reason)
+
+
+def load_framework(name):
+    """A framework's Framework. Importing it imports the framework itself. Raises Unsupported."""
+    try:
+        return Framework(importlib.import_module("bench.frameworks.%s.framework" % name))
+    except ImportError as error:
+        raise Unsupported("this interpreter cannot import the framework %r: %s" % (name, error))
+
+
+def load_adapter(framework, workload):
+    """The adapter class of a workload in a framework. Raises Unsupported."""
+    declaration = rules.workload_declaration(workload)
+    kind = rules.TASKS[declaration["task"]]
+    path = rules.adapter_module(framework, rules.module_of(workload, declaration))
+    if path is None:
+        raise Unsupported("%s has no adapter for %s" % (framework, workload))
+    try:
+        adapter = getattr(importlib.import_module(path), kind)
+    except ImportError as error:
+        raise Unsupported("%s cannot load its adapter for %s: %s" % (framework, workload, error))
+    return adapter if isinstance(adapter, type) else _of_another_language(adapter, globals()[kind])
+
+
+def specification(workload):
+    """The Specification of a workload."""
+    stem = rules.module_of(workload, rules.workload_declaration(workload))
+    return Specification(importlib.import_module("bench.workloads." + stem))
