@@ -333,7 +333,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _amp_reason(framework: str, workload: str, precision: str, target: _Target, amp: Amp) -> str | None:
-    """Why a framework does not train this in mixed precision on a device; the cell itself refuses for the same reasons (bench.adapters)."""
+    """Why a framework does not train this in mixed precision on a device; the cell itself refuses for the same reasons (bench.contract)."""
     if precision not in _HALF:
         return None
     declared = amp.get(framework, {})

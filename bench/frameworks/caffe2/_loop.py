@@ -4,10 +4,11 @@ import numpy as np
 from caffe2.python import core, workspace
 from caffe2.python.model_helper import ModelHelper
 
+from bench import contract
 from bench.frameworks.caffe2.framework import scope
 
 
-class Trained(object):
+class Trained(contract.Training):
     """The training loop of a network. A subclass gives these methods:
 
     network(model, training) adds the operators from blob "data" to the logits, and returns the logits' blob.

@@ -10,6 +10,7 @@ from caffe2.proto import caffe2_pb2
 from caffe2.python import core, workspace
 from caffe2.python.model_helper import ModelHelper
 
+from bench import contract
 from bench.workloads.resnet50_features import EPSILON, SHAPE, blocks
 
 STATISTICS = ("weight", "bias", "running_mean", "running_var")
@@ -50,7 +51,7 @@ def network(add):
     return add.Flatten(add.AveragePool(x, "pool5", global_pooling=1, order="NCHW"), "features")
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         workspace.ResetWorkspace()
         self.device = device(setup)

@@ -2,11 +2,12 @@
 
 import chainer
 
+from bench import contract
 from bench.frameworks.chainer._weights import fill, tensors
 from bench.frameworks.chainer.framework import average, place, set_up, to_device, to_host
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass gives fresh(), a new optimiser; own_name(name, value), the Chain's name of a parameter; and loss(logits, y)."""
 
     def __init__(self, network):

@@ -8,6 +8,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from bench import contract
 from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -35,7 +36,7 @@ class Network(chainer.Chain):
         return self.dense2(x)
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         self.dropout = setup.training
         self.network = Network()

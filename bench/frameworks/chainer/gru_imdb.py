@@ -9,6 +9,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
+from bench import contract
 from bench.frameworks.chainer._adam import Adam
 from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
 
@@ -32,7 +33,7 @@ class Network(chainer.Chain):
         return self.dense(last[0])
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         self.network = Network()
         seed(setup.seed)

@@ -10,6 +10,7 @@ import chainer
 import chainer.functions as F
 import numpy as np
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.chainer.framework import all_reduced, place, to_device, to_host
 from bench.frameworks.chainer.gru_imdb import Adam
@@ -92,7 +93,7 @@ OPTIMIZERS = {
 }
 
 
-class Operators:
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.setup = setup
         if setup.precision not in DTYPES:

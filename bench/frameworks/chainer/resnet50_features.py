@@ -9,6 +9,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 
+from bench import contract
 from bench.frameworks.chainer._weights import fill
 from bench.frameworks.chainer.framework import place, to_device, to_host
 
@@ -77,7 +78,7 @@ def own_name(name, value):
     return "%s/%s" % (layer.replace(".", "/"), NORMALISATION[end] if value.ndim == 1 else "W")
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.network = Network()
 

@@ -3,8 +3,10 @@
 import cntk as C
 import numpy as np
 
+from bench import contract
 
-class Trained(object):
+
+class Trained(contract.Training):
     """The training loop of a network. A subclass gives learner(parameters) and three more:
 
     parameters: canonical name -> C.parameter. to_own(name, value) and canonical(name, value) go between the canonical layouts and CNTK's.

@@ -10,12 +10,13 @@ from collections import OrderedDict
 import cntk as C
 import numpy as np
 
+from bench import contract
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, SHAPE, blocks
 
 STATISTICS = ("weight", "bias", "running_mean", "running_var")
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.on_gpu = setup.device == "cuda"
         self.parameters = OrderedDict((spec.name, C.constant(0, spec.shape)) for spec in PARAMETERS)

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench import contract
 from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
@@ -14,7 +15,7 @@ from bench.frameworks.jax.framework import donated, started
 optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass gives LAYERS, and to_flax(name, w) and from_flax(name, w), which change the layout of a layer's weight."""
 
     def __init__(self, setup, network):

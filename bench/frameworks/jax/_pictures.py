@@ -7,11 +7,12 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench import contract
 from bench.frameworks.jax import parallel
 from bench.frameworks.jax.framework import donated, started
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass gives loss(logits, y) and own_path(name, dimensions), a variable's path.
 
     Every device computes its own part of the batch (shard_map). jit alone would normalise over the whole batch.

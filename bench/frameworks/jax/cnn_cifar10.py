@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench import contract
 from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
@@ -55,7 +56,7 @@ def max_pool(x):
 optimizer = optax.sgd(learning_rate=0.01, momentum=0.9)
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         self.key = jax.random.key(setup.seed) if setup.training else None
         self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))

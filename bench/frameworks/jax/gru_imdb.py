@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from bench import contract
 from bench.frameworks.jax import _mixed
 from bench.frameworks.jax.framework import donated, started
 
@@ -70,7 +71,7 @@ class Network(nnx.Module):
 optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
         self.optimizer = _mixed.optimizer(setup, optimizer)

@@ -21,6 +21,7 @@ except ImportError:
     # JAX 0.4
     from jax.experimental.shard_map import shard_map
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.jax.framework import started
 from bench.workloads import ops
@@ -144,7 +145,7 @@ def with_gradients(function):
     return run
 
 
-class Operators:
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.dtype = DTYPES[setup.precision]
         self.devices = jax.devices()[: setup.devices]

@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from bench import contract
+
 # The attributes in which an adapter keeps values from step to step.
 KEPT = ("parameters", "statistics", "state", "key")
 
@@ -40,17 +42,14 @@ def of_each_part(function, devices, inputs, outputs):
     return shard_map(function, check_rep=False, **where)
 
 
-class Spread:
+class Spread(contract.Wrapper):
     """An adapter on several devices. Its batches and results are those of the whole batch."""
 
     def __init__(self, training, devices):
+        super().__init__(training)
         all_of_them = mesh(devices)
         self.parted = NamedSharding(all_of_them, PartitionSpec("batch"))
         self.whole = NamedSharding(all_of_them, PartitionSpec())
-        self.training = training
-        self.read, self.inputs, self.value = training.read, training.inputs, training.value
-        if hasattr(training, "set_rate"):
-            self.set_rate = training.set_rate
 
     def load(self, parameters):
         self.training.load(parameters)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from bench import contract
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, GROUPS
 
 
@@ -66,7 +67,7 @@ class Network(nnx.Module):
 ATTRIBUTES = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         # Shapes only: load() brings the values (Flax's guide to checkpoints).
         self.network = nnx.eval_shape(lambda: Network(True, nnx.Rngs(setup.seed)))

@@ -2,11 +2,12 @@
 
 import keras
 
+from bench import contract
 from bench.frameworks.keras import _loops, _mixed
 from bench.frameworks.keras._adam import Adam
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass gives LAYERS, in the model's order, and to_keras(name, w), from_keras(name, w), between the layouts of a weight."""
 
     def __init__(self, setup, network):

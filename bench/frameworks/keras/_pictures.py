@@ -3,13 +3,14 @@
 import keras
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _images, _loops
 
 # torchvision's word for a vector of a normalisation -> Keras'
 NORMALISATION = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
 
 
-class Trained:
+class Trained(contract.Training):
     def __init__(self, network, optimizer, loss):
         self.network, self.optimizer = network, optimizer
         self.optimizer.build(self.network.trainable_variables)

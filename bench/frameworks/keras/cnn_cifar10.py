@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _loops, _mixed
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -44,7 +45,7 @@ def network(seed):
     )
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
         self.channels_first = keras.config.image_data_format() == "channels_first"

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _loops, _mixed
 from bench.frameworks.keras._adam import Adam
 
@@ -23,7 +24,7 @@ def network():
     )
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
         self.network = network()

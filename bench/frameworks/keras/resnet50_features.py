@@ -8,6 +8,7 @@ runs one compiled function. Images have the layout in which the backend computes
 import keras
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _images
 from bench.frameworks.keras._pictures import own
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
@@ -42,7 +43,7 @@ def network(channels_first, sides=SHAPE[1:]):
     return keras.Model(pictures, layers.GlobalAveragePooling2D()(x))
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.network = network(_images.channels_first())
 

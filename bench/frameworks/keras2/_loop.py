@@ -3,13 +3,15 @@
 import numpy as np
 from keras import backend as K
 
+from bench import contract
+
 
 def cross_entropy(labels, logits):
     """The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays."""
     return K.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-class Trained(object):
+class Trained(contract.Training):
     """A subclass gives to_own(parameters), a list in the order of the model's weights, and canonical(values), its inverse."""
 
     def __init__(self, setup, model, optimizer):

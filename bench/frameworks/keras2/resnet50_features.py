@@ -8,6 +8,7 @@ training=False the graph holds the normalisations' form in evaluation only.
 import numpy as np
 from keras import layers, models
 
+from bench import contract
 from bench.frameworks.keras2.cnn_cifar10 import turn
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, SHAPE, blocks
 
@@ -52,7 +53,7 @@ def network():
     return models.Model(images, layers.GlobalAveragePooling2D(data_format=ORDER)(x))
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.model = network()
 

@@ -5,8 +5,10 @@ import numpy as np
 import theano
 import theano.tensor as T
 
+from bench import contract
 
-class Trained(object):
+
+class Trained(contract.Training):
     """A subclass gives updates(gradients, parameters) -> dict, to_own(parameters) and canonical(values)."""
 
     def __init__(self, setup, x, last, parameters):

@@ -3,6 +3,7 @@
 import mindspore as ms
 from mindspore import Parameter, Tensor, mint, nn
 
+from bench import contract
 from bench.frameworks.mindspore.framework import compiled
 
 
@@ -17,7 +18,7 @@ def cross_entropy(logits, labels):
     return mint.mean(mint.log(mint.sum(mint.exp(shifted), 1)) - mint.squeeze(chosen, 1))
 
 
-class Trained:
+class Trained(contract.Training):
     """A Cell and its optimiser. A subclass gives NAMES (canonical name -> MindSpore's) and new_optimizer(parameters)."""
 
     def __init__(self, setup, network):

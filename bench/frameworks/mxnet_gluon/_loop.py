@@ -3,10 +3,11 @@
 import mxnet as mx
 from mxnet import autograd, gluon
 
+from bench import contract
 from bench.frameworks.mxnet.framework import contexts, kvstore
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has OPTIMIZER, a name and its options; before load() it sets parameters, canonical name -> Gluon's parameter."""
 
     # Whether the store updates the parameters. None is Gluon's default.

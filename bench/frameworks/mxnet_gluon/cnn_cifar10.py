@@ -8,6 +8,7 @@ import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+from bench import contract
 from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet._pool import MaxPool
 from bench.frameworks.mxnet.framework import contexts, kvstore
@@ -15,7 +16,7 @@ from bench.frameworks.mxnet.framework import contexts, kvstore
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         mx.random.seed(setup.seed)
         self.contexts = contexts(setup)

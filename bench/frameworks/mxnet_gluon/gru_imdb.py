@@ -10,6 +10,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn, rnn
 
 import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
+from bench import contract
 from bench.frameworks.mxnet._loss import SoftmaxCrossEntropy
 from bench.frameworks.mxnet.framework import contexts, kvstore
 
@@ -30,7 +31,7 @@ class Network(gluon.HybridBlock):
         return self.dense(F.slice_axis(states, axis=1, begin=-1, end=None))
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         mx.random.seed(setup.seed)
         self.contexts = contexts(setup)

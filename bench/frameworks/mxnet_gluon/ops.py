@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon, nd
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.mxnet._adam import ExactAdam
 from bench.frameworks.mxnet.framework import context, contexts, is_out_of_memory, kvstore
@@ -96,7 +97,7 @@ OPTIMIZERS = {
 }
 
 
-class Operators:
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.setup = setup
         self.context = context(setup)

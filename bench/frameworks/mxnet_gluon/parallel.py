@@ -6,20 +6,19 @@ MXNet's engine runs the queues side by side. Trainer.step() adds up the gradient
 
 import numpy as np
 
+from bench import contract
+
 
 def build(adapter_class, setup):
     return Split(adapter_class(setup))
 
 
-class Split(object):
+class Split(contract.Wrapper):
     """An adapter on several contexts: it takes whole batches and returns the results of whole batches."""
 
     def __init__(self, training):
-        self.training, self.contexts = training, training.contexts
-        self.load, self.read, self.inputs = training.load, training.read, training.inputs
-        for name in ("set_rate", "share_statistics"):
-            if hasattr(training, name):
-                setattr(self, name, getattr(training, name))
+        super(Split, self).__init__(training)
+        self.contexts = training.contexts
 
     def probe(self, x, y):
         parts = self._each(self.training.probe, x, y)

@@ -10,6 +10,7 @@ import mxnet as mx
 from mxnet import gluon
 from mxnet.gluon import nn
 
+from bench import contract
 from bench.frameworks.mxnet.framework import context
 
 # torchvision's name for a vector of a normalisation -> Gluon's
@@ -73,7 +74,7 @@ def own_name(name, value):
     return layer + "." + (NORMALISATION.get(end, end) if value.ndim == 1 else end)
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.context = context(setup)
         self.network = Network()

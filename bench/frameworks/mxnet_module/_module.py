@@ -4,11 +4,12 @@ import mxnet as mx
 from mxnet.io import DataBatch, DataDesc
 
 import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
+from bench import contract
 
 BATCH = 64
 
 
-class Trained(object):
+class Trained(contract.Training):
     """A Symbol of logits under a softmax, trained by a Module.
 
     A subclass has NAMES (canonical name -> the Symbol's argument) and OPTIMIZER (its name and its options).

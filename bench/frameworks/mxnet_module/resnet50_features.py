@@ -6,6 +6,7 @@ makes the Module bind again. BatchNorm's defaults do not fit: fix_gamma would fi
 
 import mxnet as mx
 
+from bench import contract
 from bench.frameworks.mxnet.framework import context
 from bench.workloads.resnet50_features import BATCH, EPSILON, EXPANSION, PARAMETERS, SHAPE, blocks
 
@@ -41,7 +42,7 @@ def own_name(spec):
     return "%s_%s" % (layer, "weight" if spec.kind == "weight" else NORMALISATION[end])
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.context = context(setup)
         self.module = mx.mod.Module(symbol(), ["data"], None, context=self.context)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from bench import contract
 from bench.frameworks.onnxruntime_training.framework import place, session, where
 
 KINDS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
@@ -52,7 +53,7 @@ class Graph(object):
         return model
 
 
-class Trained(object):
+class Trained(contract.Training):
     """A subclass has SHAPES (parameter -> shape), and SCALARS (name -> type), inputs of every step with the values of scalars(step).
 
     network(graph, training) writes the nodes from the input "x" to the logits, (batch, classes), and returns their name. update(graph,

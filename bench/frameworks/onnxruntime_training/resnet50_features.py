@@ -5,6 +5,7 @@ it, fuses ReLU and addition, and uses a blocked layout on a CPU (ONNX Runtime's 
 bound (IO binding), so only the images and the features are copied.
 """
 
+from bench import contract
 from bench.frameworks.onnxruntime_training._graph import Graph
 from bench.frameworks.onnxruntime_training.framework import session
 from bench.workloads.resnet50_features import EPSILON, FEATURES, SHAPE, blocks
@@ -41,7 +42,7 @@ def network(parameters):
     return graph
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.session = None
 

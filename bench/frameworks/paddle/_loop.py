@@ -3,10 +3,11 @@
 import paddle
 import paddle.nn.functional as F
 
+from bench import contract
 from bench.frameworks.paddle.framework import compiled
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has new_optimizer(parameters) and NAMES: canonical name -> (Paddle's name, whether Paddle has it transposed)."""
 
     def __init__(self, setup, network):

@@ -7,6 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from bench import contract
 from bench.frameworks.paddle.framework import compiled
 
 # torchvision's name for a running statistic -> Paddle's
@@ -61,7 +62,7 @@ def own_name(name):
     return layer + "." + STATISTICS.get(end, end)
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.network = Network()
         # Evaluation uses the running statistics.

@@ -3,12 +3,13 @@
 import keras
 import tensorflow as tf
 
+from bench import contract
 from bench.frameworks.keras import _mixed
 from bench.frameworks.tensorflow._adam import Adam
 from bench.frameworks.tensorflow.framework import function
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has LAYERS, in the model's order; to_keras(name, w) and from_keras(name, w) change the layout of a weight."""
 
     def __init__(self, setup, network):

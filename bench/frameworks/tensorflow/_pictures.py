@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from bench import batch_norm
+from bench import batch_norm, contract
 from bench.frameworks.tensorflow.framework import function
 
 # Each replica updates running statistics of its own. Outside the replicas their mean is read.
@@ -14,7 +14,7 @@ RUNNING = {
 }
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has loss(logits, y)."""
 
     def __init__(self, network, channels_first, optimizer):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _mixed
 from bench.frameworks.tensorflow.framework import channels_first, function
 
@@ -51,7 +52,7 @@ def network(order, seed):
     )
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         self.channels_first = channels_first()
         self.dropout = setup.training

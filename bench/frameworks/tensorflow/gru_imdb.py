@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+from bench import contract
 from bench.frameworks.keras import _mixed
 from bench.frameworks.tensorflow._adam import Adam
 from bench.frameworks.tensorflow.framework import function
@@ -28,7 +29,7 @@ def network():
     )
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
         self.network = network()

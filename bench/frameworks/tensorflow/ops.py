@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.keras._adam import Adam
 from bench.frameworks.tensorflow import framework, parallel
@@ -93,7 +94,7 @@ OPTIMIZERS = {
 LAYERS = {"lstm": keras.layers.LSTM, "gru": functools.partial(keras.layers.GRU, reset_after=True)}
 
 
-class Operators:
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.setup = setup
         if setup.precision not in DTYPES:

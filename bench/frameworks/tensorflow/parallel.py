@@ -7,6 +7,7 @@ On a CPU the devices are logical: they share the threads.
 
 import tensorflow as tf
 
+from bench import contract
 from bench.errors import Unsupported
 
 # number of devices -> its only strategy: two strategies would give their all-reduces the same numbers
@@ -31,14 +32,12 @@ def strategy_of(setup):
     return _strategies[setup.devices]
 
 
-class Mirrored:
+class Mirrored(contract.Wrapper):
     """An adapter on several devices: it takes whole batches and returns the results of whole batches."""
 
     def __init__(self, training, strategy):
-        self.training, self.strategy = training, strategy
-        self.read, self.inputs, self.value = training.read, training.inputs, training.value
-        if hasattr(training, "set_rate"):
-            self.set_rate = training.set_rate
+        super().__init__(training)
+        self.strategy = strategy
         # The adapter's probe() calls this one.
         training.loss_and_gradients = self.loss_and_gradients
         self.train_step, self.logits = tf.function(self._train_step), tf.function(self._logits)
@@ -47,9 +46,6 @@ class Mirrored:
     def load(self, parameters):
         with self.strategy.scope():
             self.training.load(parameters)
-
-    def probe(self, x, y):
-        return self.training.probe(x, y)
 
     def step(self, x, y):
         return self.train_step(self.parted(x), self.parted(y))

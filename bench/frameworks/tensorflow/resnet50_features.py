@@ -8,6 +8,7 @@ TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, th
 import numpy as np
 import tensorflow as tf
 
+from bench import contract
 from bench.frameworks.tensorflow._pictures import padding, to_own
 from bench.frameworks.tensorflow.framework import channels_first, function
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, blocks
@@ -55,7 +56,7 @@ class Network(tf.Module):
         )[0]
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.channels_first = channels_first()
         self.network = Network(self.channels_first)

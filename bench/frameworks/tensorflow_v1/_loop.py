@@ -2,10 +2,11 @@
 
 import tensorflow.compat.v1 as tf
 
+from bench import contract
 from bench.frameworks.tensorflow_v1 import framework
 
 
-class Trained(object):
+class Trained(contract.Training):
     """A graph with a training step, and the session that runs it.
 
     A subclass has network(x, training), which computes the logits from self.variables. It is called once for training and once for

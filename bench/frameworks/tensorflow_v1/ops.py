@@ -11,6 +11,7 @@ import functools
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.tensorflow_v1 import framework
 from bench.frameworks.tensorflow_v1._adam import Adam
@@ -138,7 +139,7 @@ OPTIMIZERS = {
 }
 
 
-class Operators(object):
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.setup = setup
         if setup.precision not in DTYPES:

@@ -7,11 +7,12 @@ TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, th
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from bench import contract
 from bench.frameworks.tensorflow_v1 import framework
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, SHAPE, blocks
 
 
-class Inference(object):
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.first = framework.channels_first()
         self.order = "NCHW" if self.first else "NHWC"

@@ -3,10 +3,11 @@
 import numpy as np
 from tinygrad import Context, Tensor, nn
 
+from bench import contract
 from bench.frameworks.tinygrad.framework import jit
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has parameters (canonical name -> Tensor), logits(x, training) and new_optimizer(parameters)."""
 
     def __init__(self, setup):

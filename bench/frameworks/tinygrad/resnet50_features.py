@@ -6,6 +6,7 @@ captures the kernels once and replays them. Without TRAINING the normalisations 
 
 from tinygrad import Tensor, nn
 
+from bench import contract
 from bench.frameworks.tinygrad.framework import jit
 
 
@@ -47,7 +48,7 @@ class Network:
         return x.mean((2, 3))
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.setup = setup
         self.network = Network()

@@ -3,11 +3,12 @@
 import torch
 import torch.nn.functional as F
 
+from bench import contract
 from bench.frameworks.torch._mixed import Mixed
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
-class Trained:
+class Trained(contract.Training):
     def __init__(self, setup, network):
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)

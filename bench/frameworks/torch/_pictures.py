@@ -3,10 +3,11 @@
 import torch
 from torch import distributed
 
+from bench import contract
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
-class Trained:
+class Trained(contract.Training):
     """A subclass has `optimizer` and loss(logits, y). Each of several processes normalises its own part of a batch."""
 
     def __init__(self, setup, network):

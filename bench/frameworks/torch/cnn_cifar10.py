@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench import contract
 from bench.frameworks.torch._mixed import Mixed
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
@@ -37,7 +38,7 @@ class Network(nn.Module):
         return self.dense2(x)
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)

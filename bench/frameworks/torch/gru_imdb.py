@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench import contract
 from bench.frameworks.torch._mixed import Mixed
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
@@ -46,7 +47,7 @@ def recurrent(gru, x):
     return torch.func.functional_call(gru, weights, (x.to(half),))
 
 
-class Training:
+class Training(contract.Training):
     def __init__(self, setup):
         torch.manual_seed(setup.seed)
         self.device = torch_device(setup)

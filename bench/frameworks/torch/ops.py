@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import distributed
 
+from bench import contract
 from bench.errors import Unsupported
 from bench.frameworks.torch import _fp8
 from bench.frameworks.torch.framework import compiled, torch_device
@@ -91,7 +92,7 @@ OPTIMIZERS = {
 }
 
 
-class Operators:
+class Operators(contract.Operators):
     def __init__(self, setup):
         self.setup = setup
         self.device = torch_device(setup)

@@ -8,6 +8,7 @@ Pinned memory lets the copy to a GPU overlap the host's work.
 import torch
 from torch import nn
 
+from bench import contract
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
@@ -56,7 +57,7 @@ class Network(nn.Module):
         return x.mean((2, 3))
 
 
-class Inference:
+class Inference(contract.Inference):
     def __init__(self, setup):
         self.device = torch_device(setup)
         self.network = Network().eval().to(self.device, memory_format=torch.channels_last)
