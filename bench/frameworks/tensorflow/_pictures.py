@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import batch_norm, contract
+from bench.frameworks.tensorflow._layouts import canonical, to_own
 from bench.frameworks.tensorflow.framework import function
 
 # Each replica updates running statistics of its own. Outside the replicas their mean is read.
@@ -113,18 +114,3 @@ def normalised_in_training(x, scale, offset, mean, variance, order):
     for running, current in zip((mean, variance), batch):
         running.assign_sub(batch_norm.STEP * (running - current))
     return y
-
-
-def padding(size, order):
-    """Padding is explicit: with stride 2 "SAME" pads one row less before than after, or none."""
-    image, none = [[size, size]] * 2, [[0, 0]]
-    return none * 2 + image if order == "NCHW" else none + image + none
-
-
-def to_own(value):
-    """A canonical parameter in TensorFlow's layout: kernels (kh, kw, in, out), dense (in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
-
-
-def canonical(value):
-    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

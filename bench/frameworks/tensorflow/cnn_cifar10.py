@@ -12,6 +12,7 @@ from keras import layers
 
 from bench import contract
 from bench.frameworks.keras import _mixed
+from bench.frameworks.tensorflow import _layouts
 from bench.frameworks.tensorflow.framework import channels_first, function
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -120,22 +121,16 @@ class Training(contract.Training):
         return self.logits(tf.constant(x)).numpy()
 
     def to_keras(self, name, w):
-        """A canonical weight in Keras' layout: kernels (kh, kw, in, out), dense (in, out)."""
-        if name.startswith("conv"):
-            return w.transpose(2, 3, 1, 0)
         if name == "dense1" and not self.channels_first:
             w = w.reshape(512, 100, 8, 8).transpose(0, 2, 3, 1).reshape(512, 6400)
-        return w.T
+        return _layouts.to_own(w)
 
     def canonical(self, values):
         """Keras' arrays, in the order of trainable_variables -> canonical names and layouts."""
         tensors = {}
         for name, w, b in zip(LAYERS, values[0::2], values[1::2]):
-            if name.startswith("conv"):
-                w = w.transpose(3, 2, 0, 1)
-            else:
-                w = w.T
-                if name == "dense1" and not self.channels_first:
-                    w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
+            w = _layouts.canonical(w)
+            if name == "dense1" and not self.channels_first:
+                w = w.reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
             tensors[name + ".w"], tensors[name + ".b"] = w, b
         return tensors

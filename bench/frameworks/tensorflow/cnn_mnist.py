@@ -7,6 +7,7 @@ in, on a GPU. With one channel an image is the same in both. For the dense layer
 import keras
 from keras import layers
 
+from bench.frameworks.tensorflow._layouts import canonical, to_own
 from bench.frameworks.tensorflow._mnist import Trained
 from bench.frameworks.tensorflow.framework import channels_first
 
@@ -42,12 +43,12 @@ class Training(Trained):
         return super().inputs(x if self.channels_first else x.reshape(len(x), 28, 28, 1), y)
 
     def to_keras(self, name, w):
-        """A canonical weight in Keras' layout: kernels (kh, kw, in, out), dense (in, out)."""
-        if name != "dense":
-            return w.transpose(2, 3, 1, 0)
-        return w.T if self.channels_first else w.reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288).T
+        if name == "dense" and not self.channels_first:
+            w = w.reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288)
+        return to_own(w)
 
     def from_keras(self, name, w):
-        if name != "dense":
-            return w.transpose(3, 2, 0, 1)
-        return w.T if self.channels_first else w.T.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
+        w = canonical(w)
+        if name == "dense" and not self.channels_first:
+            w = w.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
+        return w

@@ -10,14 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from bench.batch_norm import EPSILON
-from bench.frameworks.tensorflow._pictures import (
-    Optimizer,
-    Trained,
-    normalised_in_training,
-    own_variable,
-    padding,
-    trained,
-)
+from bench.frameworks.tensorflow._layouts import padding
+from bench.frameworks.tensorflow._pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
 from bench.frameworks.tensorflow.framework import channels_first
 from bench.workloads.densenet121_chestxray import LAYERS, PARAMETERS, dense_layers
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import contract
-from bench.frameworks.tensorflow._pictures import padding, to_own
+from bench.frameworks.tensorflow._layouts import padding, to_own
 from bench.frameworks.tensorflow.framework import channels_first, function
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, blocks
 

@@ -10,7 +10,7 @@ class Trained(contract.Training):
     """A graph with a training step, and the session that runs it.
 
     A subclass has network(x, training), which computes the logits from self.variables. It is called once for training and once for
-    evaluation. to_own(parameters) turns canonical arrays into TensorFlow's; canonical(values) turns them back.
+    evaluation.
     """
 
     def __init__(self, setup, shape, dtype, shapes, optimizer):
@@ -39,6 +39,13 @@ class Trained(contract.Training):
             self.probed = self.session.make_callable([logits, loss, dict(zip(names, [g for g, _ in pairs]))], [x, y])
             self.evaluated = self.session.make_callable(evaluated, [x])
 
+    def to_own(self, parameters):
+        """Canonical arrays in TensorFlow's layouts."""
+        return {name: to_own(value) for name, value in parameters.items()}
+
+    def canonical(self, values):
+        return {name: canonical(value) for name, value in values.items()}
+
     def load(self, parameters):
         for name, value in self.to_own(parameters).items():
             self.variables[name].load(value, self.session)
@@ -60,3 +67,12 @@ class Trained(contract.Training):
 
     def predict(self, x):
         return self.evaluated(x)
+
+
+def to_own(value):
+    """A canonical parameter in TensorFlow's layout: kernels (kh, kw, in, out), dense (in, out)."""
+    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value.T
+
+
+def canonical(value):
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T

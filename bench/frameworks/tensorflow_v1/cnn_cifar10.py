@@ -59,22 +59,14 @@ class Training(Trained):
         return (x if self.first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
 
     def to_own(self, parameters):
-        """In TensorFlow's layouts: kernels (kh, kw, in, out), dense (in, out)."""
-        own = dict(parameters)
-        for name, _, _ in CONVOLUTIONS:
-            own[name + ".w"] = parameters[name + ".w"].transpose(2, 3, 1, 0)
+        own = super(Training, self).to_own(parameters)
         if not self.first:
-            own["dense1.w"] = own["dense1.w"].reshape(512, 100, 8, 8).transpose(0, 2, 3, 1).reshape(512, 6400)
-        for name, _, _ in DENSE:
-            own[name + ".w"] = own[name + ".w"].T
+            w = parameters["dense1.w"].reshape(512, 100, 8, 8).transpose(0, 2, 3, 1)
+            own["dense1.w"] = w.reshape(512, 6400).T
         return own
 
     def canonical(self, values):
-        tensors = dict(values)
-        for name, _, _ in CONVOLUTIONS:
-            tensors[name + ".w"] = values[name + ".w"].transpose(3, 2, 0, 1)
-        for name, _, _ in DENSE:
-            tensors[name + ".w"] = values[name + ".w"].T
+        tensors = super(Training, self).canonical(values)
         if not self.first:
             tensors["dense1.w"] = tensors["dense1.w"].reshape(512, 8, 8, 100).transpose(0, 3, 1, 2).reshape(512, 6400)
         return tensors

@@ -52,18 +52,13 @@ class Training(Trained):
         return (x if self.first else x.reshape(len(x), 28, 28, 1)), y
 
     def to_own(self, parameters):
-        """In TensorFlow's layouts: kernels (kh, kw, in, out), dense (in, out)."""
-        own = dict(parameters)
-        for name in ("conv1.w", "conv2.w"):
-            own[name] = parameters[name].transpose(2, 3, 1, 0)
-        w = parameters["dense.w"]
-        own["dense.w"] = (w if self.first else w.reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288)).T
+        own = super(Training, self).to_own(parameters)
+        if not self.first:
+            own["dense.w"] = parameters["dense.w"].reshape(10, 8, 6, 6).transpose(0, 2, 3, 1).reshape(10, 288).T
         return own
 
     def canonical(self, values):
-        tensors = dict(values)
-        for name in ("conv1.w", "conv2.w"):
-            tensors[name] = values[name].transpose(3, 2, 0, 1)
-        w = values["dense.w"].T
-        tensors["dense.w"] = w if self.first else w.reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
+        tensors = super(Training, self).canonical(values)
+        if not self.first:
+            tensors["dense.w"] = tensors["dense.w"].reshape(10, 6, 6, 8).transpose(0, 3, 1, 2).reshape(10, 288)
         return tensors

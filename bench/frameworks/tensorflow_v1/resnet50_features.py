@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from bench import contract
 from bench.frameworks.tensorflow_v1 import framework
+from bench.frameworks.tensorflow_v1._loop import to_own
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, SHAPE, blocks
 
 
@@ -73,11 +74,6 @@ class Inference(contract.Inference):
     def predict(self, x):
         # No gradients in evaluation: they cost memory and time. This graph has none.
         return self.features(x)
-
-
-def to_own(value):
-    """A canonical parameter in TensorFlow's layout: kernels (kh, kw, in, out)."""
-    return value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
 
 
 def own_shape(shape):

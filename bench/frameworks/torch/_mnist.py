@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed
+from bench.frameworks.torch.cnn_cifar10 import canonical_name, torch_name
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 
@@ -19,12 +20,12 @@ class Trained(contract.Training):
         self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):
-        state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
+        state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.optimizer.state.clear()
 
     def read(self):
-        return {_canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
+        return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
 
     def inputs(self, x, y):
         return tuple(to_device(self.device, x, y.astype("int64")))
@@ -35,7 +36,7 @@ class Trained(contract.Training):
             logits = self.compiled(x)
             loss = F.cross_entropy(logits, y)
         self.mixed.backward(loss)
-        gradients = {_canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
+        gradients = {canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
@@ -58,12 +59,3 @@ class Trained(contract.Training):
     def predict(self, x):
         with self.mixed.forward():
             return self.compiled(x).float().cpu().numpy()
-
-
-def _torch_name(name):
-    layer, kind = name.split(".")
-    return layer + {"w": ".weight", "b": ".bias"}[kind]
-
-
-def _canonical_name(name):
-    return name.replace(".weight", ".w").replace(".bias", ".b")

@@ -50,12 +50,12 @@ class Training(contract.Training):
         self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):
-        state = {_torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
+        state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
         self.optimizer.state.clear()
 
     def read(self):
-        return {_canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
+        return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
 
     def inputs(self, x, y):
         return x, y.astype("int64")
@@ -68,7 +68,7 @@ class Training(contract.Training):
             logits = self.compiled(x)
             loss = F.cross_entropy(logits, y)
         self.mixed.backward(loss)
-        gradients = {_canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
+        gradients = {canonical_name(name): self.mixed.gradient(p) for name, p in self.network.named_parameters()}
         return logits.detach().float().cpu().numpy(), loss.item(), gradients
 
     def step(self, x, y):
@@ -96,10 +96,10 @@ class Training(contract.Training):
             return self.compiled(torch.from_numpy(x).to(self.device)).float().cpu().numpy()
 
 
-def _torch_name(name):
+def torch_name(name):
     layer, kind = name.split(".")
     return layer + {"w": ".weight", "b": ".bias"}[kind]
 
 
-def _canonical_name(name):
+def canonical_name(name):
     return name.replace(".weight", ".w").replace(".bias", ".b")
