@@ -62,7 +62,7 @@ class Cell(object):
             adapter_class = contract.load_adapter(o.framework, o.workload)
             self.variant = parity.variant_of(adapter_class, o.workload)
             self.group = parallel.join(o.framework, self.setup(True))
-        described = environment.describe(framework, self.setup(True), self.emitter.zero)
+        described = environment.describe(framework, o.workload, self.setup(True), self.emitter.zero)
         if self.variant:
             described["settings"].update(variant=self.variant, variant_reason=adapter_class.VARIANT_REASON)
         if o.devices > 1:

@@ -5,9 +5,7 @@ import platform
 import sys
 import time
 
-from bench import protocol
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+from bench import identity
 
 
 def cpu_count():
@@ -51,7 +49,7 @@ def cpu_device(count=1):
     }
 
 
-def describe(framework, setup, zero):
+def describe(framework, workload, setup, zero):
     """The fields of the environment event. `framework` is bench.frameworks.<F>.framework, already configured."""
     import numpy
 
@@ -66,7 +64,9 @@ def describe(framework, setup, zero):
         "device": framework.device(setup),
         "host": host(),
         "settings": settings,
-        "bench_sha256": protocol.source_digest(FOLDER),
+        "bench_sha256": identity.source_digest(),
+        "core_sha256": identity.core_sha256(workload),
+        "code_sha256": identity.code_sha256(framework.NAME, workload),
         "clock": {
             "name": "time.perf_counter",
             "resolution_seconds": time.get_clock_info("perf_counter").resolution,

@@ -4,7 +4,6 @@ This module is the whole agreement between an image and the host. It needs only 
 it too, and an entrypoint in another language can be written from it. Times are seconds, sizes are bytes.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -115,7 +114,11 @@ EVENTS = {
         "host": _fields(cpu_model=_text, cpu_count=_count, memory_bytes=_count, kernel=_text, container=_flag),
         # what was switched: tf32, cudnn_benchmark, layout, threads, ...
         "settings": _setting_map,
+        # of all the bench that the cell had beside it; a fact, and not what decides whether two cells are of the same code
         "bench_sha256": _text,
+        # of the core and the workload's files, which all frameworks share; and of that with the framework's code (bench.identity)
+        "core_sha256": _text,
+        "code_sha256": _text,
         "clock": _fields(name=_text, resolution_seconds=_seconds, unix_at_zero=_seconds),
     },
     "data": {
@@ -224,24 +227,6 @@ def check(event, line=b""):
             raise ProtocolError("%s lacks the field %r" % (kind, name), line)
         if not fits(event[name]):
             raise ProtocolError("%s.%s has a wrong type or value (not-finite numbers are null)" % (kind, name), line)
-
-
-def source_digest(folder):
-    """sha256 (hex) over the bench's sources below `folder`: relative names and contents, caches left out.
-
-    The image's label, the host's manifest and the environment event all carry it, so a stale image is seen.
-    """
-    digest = hashlib.sha256()
-    for path, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(names):
-            if name.endswith((".pyc", ".part")) or name.startswith("."):
-                continue
-            full = os.path.join(path, name)
-            with open(full, "rb") as file:
-                content = hashlib.sha256(file.read()).hexdigest()
-            digest.update(("%s %s\n" % (os.path.relpath(full, folder).replace(os.sep, "/"), content)).encode("utf-8"))
-    return digest.hexdigest()
 
 
 def process_start():

@@ -35,13 +35,13 @@ _RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
     "driver": lambda cell: cell.row.get("driver_version"),
     "image": lambda cell: cell.row.get("image_digest"),
     "lock": lambda cell: cell.row.get("lock_sha256"),
-    "bench": lambda cell: cell.row.get("bench_sha256"),
+    "code": lambda cell: cell.row.get("code_sha256"),
     "engine": lambda cell: cell.engine,
     "seed": lambda cell: cell.seed,
     "processor": lambda cell: cell.host.get("cpu_model"),
     "kernel": lambda cell: cell.host.get("kernel"),
 }
-_DIGESTS = ("image", "lock", "bench")
+_DIGESTS = ("image", "lock", "code")
 
 
 @dataclass(frozen=True)

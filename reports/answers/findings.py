@@ -202,8 +202,8 @@ def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -
     if single:
         of = "each" if len(single) == len(cells) else f"of {listing(single)}"
         caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
-    if len({cell.row.get("bench_sha256") for cell in cells}) > 1:
-        caveats.append("Not all measured with the same bench sources: the digests are under Environments.")
+    if len({cell.row.get("core_sha256") for cell in cells}) > 1:
+        caveats.append("Not all measured by the same version of the bench: the digests are under Provenance.")
     if any(cell.short for cell in cells):
         caveats.append(
             f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."

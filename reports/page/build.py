@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 
+from bench import identity
 from reports.answers import across, findings, history, scaling
 from reports.answers.across import Across
 from reports.answers.findings import Finding
@@ -43,7 +44,7 @@ LISTED_FOR_ONE = 200
 MOST_BARS = 12  # in one answer; the table has the other cells
 
 
-def page_of(data: Tables, bench_sha256: str | None) -> Page:
+def page_of(data: Tables) -> Page:
     answers = findings.findings(data)
     shared = findings.shared(answers)
     ladders = across.ladders(data)
@@ -58,9 +59,7 @@ def page_of(data: Tables, bench_sha256: str | None) -> Page:
         shared=shared,
         overview=overview(data),
         sections=tuple(
-            _operators(workload, data)
-            if workload.task == "operators"
-            else _workload(workload, data, ladders, most, bench_sha256)
+            _operators(workload, data) if workload.task == "operators" else _workload(workload, data, ladders, most)
             for workload in data.workloads
         ),
         scalings=tuple(ScalingSection(shown, plots.scaling(shown)) for shown in scaling.scalings(data)),
@@ -90,9 +89,7 @@ def _answer(finding: Finding, shared: tuple[str, ...]) -> Answer:
     return Answer(finding, tuple(bars), len(ranked) - len(bars), caveats)
 
 
-def _workload(
-    workload: MeasuredWorkload, data: Tables, ladders: Mapping[str, Across], most: int, bench_sha256: str | None
-) -> WorkloadSection:
+def _workload(workload: MeasuredWorkload, data: Tables, ladders: Mapping[str, Across], most: int) -> WorkloadSection:
     effects = (
         ("Across precisions", "Precision", across.precisions(workload)),
         ("Across devices", "Device", across.devices(workload)),
@@ -101,7 +98,7 @@ def _workload(
         workload,
         tuple(_group(group, workload, data, ladders.get(group.anchor), most) for group in workload.groups),
         tuple(effect for effect in effects if effect[2]),
-        _code(workload, bench_sha256),
+        _code(workload),
     )
 
 
@@ -137,11 +134,12 @@ def _costs(group: Group) -> CostTable | None:
     return CostTable(columns, tuple(rows)) if columns else None
 
 
-def _code(workload: MeasuredWorkload, bench_sha256: str | None) -> tuple[rosetta.Source, ...]:
+def _code(workload: MeasuredWorkload) -> tuple[rosetta.Source, ...]:
     """The code that measured a workload's cells, a file a framework: only where it is this checkout's."""
-    cells = (cell for group in workload.groups for cell in group.cells)
-    frameworks = {cell.framework for cell in cells if bench_sha256 and cell.row.get("bench_sha256") == bench_sha256}
-    return tuple(rosetta.sources(workload.name, frameworks))
+    cells = [cell for group in workload.groups for cell in group.cells]
+    here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
+    ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
+    return tuple(rosetta.sources(workload.name, ran))
 
 
 def _operators(workload: MeasuredWorkload, data: Tables) -> OperatorSection:

@@ -29,19 +29,16 @@ from reports.page.plots import packed, packed_figures
 from runner.results import store
 
 
-def render(folders: Sequence[Path], output: Path, bench_sha256: str | None = None) -> None:
-    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run.
-
-    `bench_sha256` is the digest of this checkout's bench: its code is shown beside cells that had the same.
-    """
+def render(folders: Sequence[Path], output: Path) -> None:
+    """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    store.write_bytes(output, page(tables.load(folders), bench_sha256).encode("utf-8"))
+    store.write_bytes(output, page(tables.load(folders)).encode("utf-8"))
 
 
-def page(data: Tables, bench_sha256: str | None = None) -> str:
+def page(data: Tables) -> str:
     """The whole HTML document."""
-    shown = page_of(data, bench_sha256)
+    shown = page_of(data)
     scripts = {name: _resource("reports.page.templates", f"{name}.js") for name in ("theme", "plots", "page")}
     signs = {"colours": shown.look.colours, "palette": charts.PALETTE}
     return (

@@ -96,7 +96,9 @@ def show_list(as_json: Json = False) -> None:
 
 
 def _facts(image: Image) -> dict[str, object]:
-    return image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256}
+    from runner.images.recipe import recipe
+
+    return image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256, "input_tag": recipe(image).input_tag}
 
 
 @app.command()

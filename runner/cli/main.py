@@ -259,11 +259,9 @@ def report(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a summary for a README instead.")] = False,
 ) -> None:
     """Write one self-contained HTML report from stored runs."""
-    from bench.protocol import source_digest
     from reports.data.tables import load
     from reports.page.render import render
     from reports.page.summary import markdown
-    from runner.catalog.workloads import BENCH
     from runner.results.store import StoreError
 
     folders = chosen_runs(runs, out)
@@ -271,7 +269,7 @@ def report(
         if as_markdown:
             typer.echo(markdown(load(folders)), nl=False)
         else:
-            render(folders, output, source_digest(BENCH))
+            render(folders, output)
             typer.echo(str(output))
     except StoreError as error:
         could_not_start(error)

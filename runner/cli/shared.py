@@ -26,9 +26,7 @@ Timeout = Annotated[
 
 def write_report(folder: Path) -> Path:
     """Write the report on a run into its folder."""
-    from bench.protocol import source_digest
     from reports.page.render import render
-    from runner.catalog.workloads import BENCH
 
-    render([folder], folder / "report.html", source_digest(BENCH))
+    render([folder], folder / "report.html")
     return folder / "report.html"

@@ -117,12 +117,11 @@ def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str 
     _build_common(client, wanted, log, cache_from)
     image = wanted.image
     before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
-    bench = PROJECT / "bench"
     files = [
         (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
     ]
-    context = _archive([*files, *((path, f"bench/{path.relative_to(bench)}") for path in bench_files(bench))])
+    context = _archive([*files, *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image))])
     arguments = {"BASE": before} | build_arguments(image)
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
     cache = registry.cache(client, wanted, cache_from)

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bench import identity
 from runner.catalog.images import PROJECT, CatalogError, Image, read_pins
 from runner.images.recipe import build_arguments
 
 COMPOSE = PROJECT / "compose.gpu.yml"
 BAKE = PROJECT / "images" / "docker-bake.json"
 
-# What makes every image another one, when it changes.
-_IN_ALL = ("bench/", "Dockerfile.base", "images/Dockerfile", "runner/images/build.py")
+# What makes every image another one, when it changes. Of bench/frameworks/ an image holds its own frameworks only.
+_IN_ALL = ("bench/", "Dockerfile.base", "images/Dockerfile", "runner/images/build.py", "runner/images/recipe.py")
+_OF_SOME = "bench/frameworks/"
 
 _SERVICE = """\
   {name}:
@@ -156,8 +158,11 @@ def select_changed(images: Iterable[Image], paths: Iterable[str]) -> list[Image]
     """The images that changed files concern; all of them where the files are in all."""
     changed = list(paths)
     everything = any(
-        path == part or (part[-1] == "/" and path.startswith(part)) for path in changed for part in _IN_ALL
+        path == part or (part[-1] == "/" and path.startswith(part) and not path.startswith(_OF_SOME))
+        for path in changed
+        for part in _IN_ALL
     )
+    frameworks = {Path(path).parts[2] for path in changed if path.startswith(_OF_SOME)}
     folders = {Path(path).parts[1] for path in changed if path.startswith("images/") and path.count("/") > 1}
     below = {name: f"images/Dockerfile.{name}" in changed for name in ("cuda", "julia")}
     return [
@@ -165,6 +170,7 @@ def select_changed(images: Iterable[Image], paths: Iterable[str]) -> list[Image]
         for image in images
         if everything
         or image.name in folders
+        or not frameworks.isdisjoint(identity.folders(image.frameworks))
         or (below["cuda"] and image.cuda_from == "base")
         or (below["julia"] and image.julia)
     ]

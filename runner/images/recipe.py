@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.protocol import source_digest
+from bench import identity
 from runner.catalog.images import PROJECT, Image
 
 BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"
@@ -26,7 +25,7 @@ class Recipe:
     image: Image
     base: str  # the reference of the base image, Python filled in
     dockerfiles_sha256: str
-    bench_sha256: str
+    bench_sha256: str  # of the image's part of the bench
 
     @property
     def base_tag(self) -> str:
@@ -50,6 +49,11 @@ class Recipe:
         """The tag of the image with exactly these inputs."""
         content = _sha256(self.base, self.dockerfiles_sha256, self.image.lock_sha256, self.bench_sha256)
         return f"dlbench/{self.image.name}:{content[:12]}"
+
+    @property
+    def input_tag(self) -> str:
+        """12 hex digits that change with anything that the image is made of, and with nothing else."""
+        return self.tag.rpartition(":")[2]
 
     @property
     def latest(self) -> str:
@@ -102,7 +106,7 @@ def recipe(image: Image, base_image: str | None = None) -> Recipe:
     steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
     steps += ["images/Dockerfile.julia"] if image.julia else []
     dockerfiles = _sha256(*(_read_digest(PROJECT / name) for name in steps))
-    return Recipe(image, base, dockerfiles, source_digest(str(PROJECT / "bench")))
+    return Recipe(image, base, dockerfiles, identity.digest(bench_files(image), str(PROJECT / "bench")))
 
 
 def build_arguments(image: Image) -> dict[str, str]:
@@ -111,6 +115,7 @@ def build_arguments(image: Image) -> dict[str, str]:
         "IMAGE": image.name,
         "EXTRA_INDEX": image.extra_index or "",
         "DEBIAN": " ".join(sorted(image.debian)),
+        "FRAMEWORKS": " ".join(identity.folders(image.frameworks, str(PROJECT / "bench"))),
     }
     if image.accelerator == "cuda":
         floor = _CUDA_FLOOR.format(major=(image.cuda or "").split(".")[0])
@@ -123,12 +128,9 @@ def installed_files(image: Image) -> list[Path]:
     return [path for path in (image.lock_path, image.sources_path, image.finish_path) if path.is_file()]
 
 
-def bench_files(bench: Path) -> Iterator[Path]:
-    """What of the bench goes into an image: what bench.protocol.source_digest counts."""
-    for path in sorted(bench.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(bench).parts)
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".pyc", ".part") and not hidden:
-            yield path
+def bench_files(image: Image) -> list[str]:
+    """What of the bench goes into an image, relative to the folder `bench`: the core, all workloads, its own frameworks."""
+    return list(identity.image_files(image.frameworks, str(PROJECT / "bench")))
 
 
 def _read_digest(path: Path) -> str:

@@ -58,7 +58,11 @@ TABLES: dict[str, list[tuple[str, str]]] = {
             "string",
         ),  # docker: the image's id or registry digest; venv: sha256 of the lock and interpreter
         ("lock_sha256", "string"),
-        ("bench_sha256", "string"),  # of the bench sources, as the cell itself read them
+        # of all the bench sources that the cell had beside it
+        ("bench_sha256", "string"),
+        # of the sources that this cell runs (bench/identity.py): of the bench's core and its workload, and of all
+        ("core_sha256", "string"),
+        ("code_sha256", "string"),
         ("device_uuids", "list<string>"),  # as the cell itself saw them
         ("given_uuids", "list<string>"),  # as the engine was asked for them
         ("device_name", "string"),  # as the framework names it

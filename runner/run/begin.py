@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from bench.protocol import source_digest
+from bench import identity
 from runner.catalog import frameworks, workloads
 from runner.catalog.images import Image, select_images
 from runner.engines import choose
@@ -20,7 +21,7 @@ from runner.machine.devices import Machine
 from runner.plan import duration
 from runner.plan.disk import Room
 from runner.plan.duration import Expectation
-from runner.plan.plan import Plan
+from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
 from runner.run import dispatch
@@ -94,6 +95,7 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
     if not prospect.plan.cells:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
         raise UsageError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+    code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     run = _new_run(options.out, now)
     cpu = prospect.machine.cpu
@@ -116,9 +118,11 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
                 "memory_bytes": cpu.memory_bytes,
                 "kernel": prospect.machine.kernel,
             },
-            "plan": [cell.as_dict() for cell in prospect.plan.cells],
+            "plan": [
+                cell.as_dict() | {"code_sha256": code[cell.framework, cell.workload]} for cell in prospect.plan.cells
+            ],
             "skipped": len(prospect.plan.skips),
-            "bench_sha256": source_digest(workloads.BENCH),
+            "bench_sha256": identity.source_digest(),
             "runner_version": runner_version(),
             "reused": [],
         }
@@ -127,6 +131,17 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
         [asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(prospect.plan.skips)]
     )
     return prospect, run
+
+
+def _code_digests(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """(framework, workload) -> the digest of the sources that its cells run, as they are in this checkout."""
+    return dict(identity.code_digests({(cell.framework, cell.workload) for cell in cells}))
+
+
+def _changed_code(manifest: Mapping[str, Any], cells: Iterable[Cell]) -> list[str]:
+    """The frameworks and workloads of a run whose code is another than when it began."""
+    recorded = {(entry["framework"], entry["workload"]): entry.get("code_sha256") for entry in manifest["plan"]}
+    return sorted(" ".join(pair) for pair, digest in _code_digests(cells).items() if recorded[pair] != digest)
 
 
 def _new_run(out: Path, now: datetime) -> store.RunStore:
@@ -148,11 +163,6 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
     """Go on with a run that was interrupted, with the options that it began with. Raises UsageError where its plan has changed."""
     run = store.RunStore(store.run_folder(name, out).resolve())
     manifest = run.manifest()
-    if manifest["bench_sha256"] != source_digest(workloads.BENCH):
-        raise UsageError(
-            f"--resume {name}: the bench has changed since that run began, so its results could not stand beside new ones; "
-            "start a new run, or check out the bench it began with"
-        )
     options = stored_options(manifest.get("options"))
     if options.data and not options.data.is_dir():
         raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
@@ -161,6 +171,12 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
     if planned != {cell.id for cell in prospect.plan.cells}:
         raise UsageError(
             f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
+        )
+    if changed := _changed_code(manifest, prospect.plan.cells):
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise UsageError(
+            f"--resume {name}: the code of {', '.join(changed[:3])}{more} has changed since that run began, so its results could "
+            "not stand beside new ones; start a new run, or check out the code that it began with"
         )
     print(f"going on with {run.run_id} and the options it began with; other options are not read", file=sys.stderr)
     return prospect, run

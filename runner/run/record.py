@@ -108,6 +108,8 @@ class Recorder:
         versions = event["versions"]
         self.row.update(
             bench_sha256=event["bench_sha256"],
+            core_sha256=event["core_sha256"],
+            code_sha256=event["code_sha256"],
             device_uuids=event["device"]["uuids"],
             device_name=event["device"]["name"],
             compute_capability=event["device"]["compute_capability"],

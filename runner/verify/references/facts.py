@@ -49,6 +49,8 @@ class Facts(BaseModel):
     driver_version: Text | None
     data_source: Text | None
     bench_sha256: Text | None
+    # of the sources that the cell ran (bench/identity.py); references saved before there was such a digest have none
+    code_sha256: Text | None = None
     settings: Scalars  # as the framework itself reads them back
     # where it came from
     image: Text
@@ -57,9 +59,9 @@ class Facts(BaseModel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `scaling` where there is none, so that references saved before there was one keep their digests."""
+        """Without the facts that older references lack where there are none, so that those keep their digests."""
         found: dict[str, Any] = dump(self)
-        return {name: value for name, value in found.items() if value or name != "scaling"}
+        return {name: value for name, value in found.items() if value or name not in ("scaling", "code_sha256")}
 
     @property
     def name(self) -> str:
@@ -104,6 +106,7 @@ def facts_of(cell: MeasuredCell, manifest: Mapping[str, Any], machine_cpus: int 
         driver_version=_maybe(row.get("driver_version") or _host_device(cell, manifest).get("driver")),
         data_source=_maybe(row.get("data_source")),
         bench_sha256=_maybe(row.get("bench_sha256")),
+        code_sha256=_maybe(row.get("code_sha256")),
         settings=_scalars(_map(environment.get("settings")), {"variant", "variant_reason"}),
         image=_text(cell.image),
         engine=_text(cell.engine),

@@ -31,7 +31,7 @@ CHOICES = (
     "driver_version",
     "cpu_model",
     "data_source",
-    "bench_sha256",
+    "code_sha256",
 )
 # The same, as the host tells them of the GPU.
 DEVICE_CHOICES = ("ecc", "mig")

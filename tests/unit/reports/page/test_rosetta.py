@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.protocol import source_digest
+from bench import identity
 from reports.page import rosetta
 from reports.page.render import render
 from tests.fixtures import synthetic
@@ -65,11 +65,13 @@ def test_the_page_holds_both_files_whole_and_asks_no_one_for_anything() -> None:
 
 
 def test_a_report_shows_code_only_where_it_is_the_code_that_ran(tmp_path: Path) -> None:
-    here = source_digest(str(rosetta.BENCH))
-    for ran, told, shown in ((here, here, True), ("0" * 64, here, False), (here, None, False), (None, None, False)):
-        run = synthetic.make_run(tmp_path / f"{ran}-{told}", everywhere={"bench_sha256": ran})
-        render([run], tmp_path / "report.html", told)
-        assert ("The code that ran" in (tmp_path / "report.html").read_text()) == shown, (ran, told)
+    here = {"torch": identity.code_sha256("torch", "cnn-cifar10")}
+    for ran, shown in ((here["torch"], True), ("0" * 64, False), (None, False)):
+        run = synthetic.make_run(tmp_path / str(ran), everywhere={"code_sha256": ran})
+        render([run], tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text()
+        assert ("The code that ran" in page) == shown, ran
+        assert "bench/frameworks/jax/" not in page  # its digest is another
     assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"])] == ["torch"]
 
 

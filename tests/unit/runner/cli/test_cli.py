@@ -264,7 +264,7 @@ def test_two_runners_do_not_work_on_one_run(
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("bench_sha256", "0" * 64, "the bench has changed"),
+        ("code_sha256", "0" * 64, "the code of torch cnn-cifar10"),
         ("plan", [], "other cells"),
         ("schema_version", 99, "release"),
     ],
@@ -280,7 +280,12 @@ def test_a_run_that_is_not_the_same_matrix_any_more_is_not_resumed(
     run()
     before = started.read_text()
     path = folder_of(tmp_path) / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    manifest = json.loads(path.read_text())
+    if field == "code_sha256":
+        manifest["plan"][0][field] = value
+    else:
+        manifest[field] = value
+    path.write_text(json.dumps(manifest))
     ended = run("--resume", folder_of(tmp_path).name)
     assert ended.returncode == 2
     assert words in ended.stderr

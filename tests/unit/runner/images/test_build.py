@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import tarfile
 import threading
@@ -13,7 +14,7 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 
 import pytest
 
-from bench.protocol import source_digest
+from bench import identity
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
 from runner.images import build
@@ -62,7 +63,7 @@ def test_every_input_changes_the_tag(image: Image, tmp_path: Path, monkeypatch: 
         for name in ("Dockerfile.base", "images/Dockerfile", "bench/run.py"):
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text("changed" if name == changed else "same")
-        monkeypatch.setattr(build, "PROJECT", project)
+        monkeypatch.setattr(recipes, "PROJECT", project)
         tags.add(recipes.recipe(image).tag)
     assert len(tags) == 6
     assert all(tag.startswith("dlbench/torch-2.13.0-cpu:") for tag in tags)
@@ -83,17 +84,36 @@ def test_the_context_is_the_same_bytes_whenever_its_files_were_written(tmp_path:
     assert contexts[0] == contexts[1]
 
 
-def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(tmp_path: Path) -> None:
-    bench = tmp_path / "bench"
-    (bench / "data" / "__pycache__").mkdir(parents=True)
-    for name in ("run.py", "data/x.npz", "data/__pycache__/x.cpython-311.pyc", ".hidden", "x.part", "old.pyc"):
-        (bench / name).write_text(name)
-    files = list(build._bench_files(bench))
-    assert [str(path.relative_to(bench)) for path in files] == ["data/x.npz", "run.py"]
-    inside = tmp_path / "inside"
-    with tarfile.open(fileobj=build._archive((path, str(path.relative_to(bench))) for path in files)) as archive:
-        archive.extractall(inside, filter="data")
-    assert source_digest(str(inside)) == source_digest(str(bench))
+def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(image: Image, tmp_path: Path) -> None:
+    files = recipes.bench_files(image)
+    assert {"timing.py", "frameworks/torch/framework.py", "workloads/gru-imdb.json"} < set(files)
+    assert not [name for name in files if name.startswith("frameworks/jax/")]
+    with tarfile.open(fileobj=build._archive((build.PROJECT / "bench" / name, name) for name in files)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert identity.source_digest(str(tmp_path)) == recipes.recipe(image).bench_sha256
+
+
+def test_an_edit_of_one_framework_changes_the_tags_of_its_own_images_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("images", "Dockerfile.base"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    shutil.copytree(PROJECT / "bench", tmp_path / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(recipes, "PROJECT", tmp_path)
+    catalog = load_catalog()
+
+    def changed(edited: str) -> list[str]:
+        before = {name: recipes.recipe(image).input_tag for name, image in catalog.items()}
+        with open(tmp_path / "bench" / edited, "a") as file:
+            file.write("# a comment\n")
+        return [name for name, image in catalog.items() if recipes.recipe(image).input_tag != before[name]]
+
+    assert changed("frameworks/flux/mlp_mnist.jl") == ["flux-0.16.9-cpu"]
+    assert changed("timing.py") == list(catalog)
+    users = {"keras_jax", "keras_tensorflow", "keras_torch", "r_keras", "tensorflow"}
+    of_keras = [name for name, image in catalog.items() if not users.isdisjoint(image.frameworks)]
+    assert changed("frameworks/keras/gru_imdb.py") == of_keras
+    assert 0 < len(of_keras) < len(catalog)
 
 
 class DyingEngine(BaseHTTPRequestHandler):

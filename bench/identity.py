@@ -1,0 +1,240 @@
+"""What two figures must share to be of the same thing: the sources that a cell runs, and no more.
+
+A cell runs the bench's core, the files of its workload, and the folder of its framework with the folders that this one uses.
+Which folders and workloads a file uses is read from its imports, so nobody keeps a list. An edit of another framework, or of
+another workload, leaves a cell's digest as it is. Standard library only: the host reads the same functions as the image.
+"""
+
+import ast
+import hashlib
+import io
+import json
+import os
+import re
+from collections import namedtuple
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+# In R and Julia: `import("bench.frameworks.keras._adam")` through Python, `include("../julia/bench.jl")` by path.
+_NAMED = re.compile(r"bench\.(frameworks|workloads)\.(\w+)(?:\.(\w+))?")
+_INCLUDED = re.compile(r"\.\./(\w+)/(\w+)")
+
+_OURS = re.compile(r"bench\.(frameworks|workloads)\.\w")
+
+# Files that a file imports when it is loaded, and those that its functions import.
+_Used = namedtuple("_Used", "at_once later")
+
+
+def core_sha256(workload, folder=FOLDER):
+    """sha256 (hex) of what every framework shares in a cell of this workload: the bench's core and the workload's files."""
+    return digest(_Sources(folder).shared_by_all(workload), folder)
+
+
+def code_sha256(framework, workload, folder=FOLDER):
+    """sha256 (hex) of all that a cell of this framework and workload runs of the bench."""
+    return digest(code_files(framework, workload, folder), folder)
+
+
+def code_digests(pairs, folder=FOLDER):
+    """(framework, workload) -> its code_sha256, for each of these pairs."""
+    sources = _Sources(folder)
+    return {pair: digest(sources.of_cell(*pair), folder) for pair in pairs}
+
+
+def code_files(framework, workload, folder=FOLDER):
+    """The files that a cell may read or load, as sorted paths relative to `folder` with slashes."""
+    return _Sources(folder).of_cell(framework, workload)
+
+
+def image_files(frameworks, folder=FOLDER):
+    """The files of an image that serves these frameworks: the core, every workload, their folders and those that these use."""
+    sources = _Sources(folder)
+    wanted = sources.folders(frameworks)
+    return sorted(path for path in sources.files if _framework_of(path) in (None, *wanted))
+
+
+def folders(frameworks, folder=FOLDER):
+    """The folders below bench/frameworks that these frameworks use, their own included; sorted."""
+    return sorted(_Sources(folder).folders(frameworks))
+
+
+def source_digest(folder=FOLDER):
+    """sha256 (hex) of all sources of the bench below `folder`: a fact that is recorded, and nobody's identity."""
+    return digest(_Sources(folder).files, folder)
+
+
+def digest(paths, folder=FOLDER):
+    """sha256 (hex) over the names and contents of files, which are relative to `folder`."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        whole.update(("%s %s\n" % (path, _once(_sha256, os.path.join(folder, path)))).encode("utf-8"))
+    return whole.hexdigest()
+
+
+# What was read of a file that has not changed since: a catalog of images asks for the same files once an image.
+_known = {}
+
+
+def _once(read, path):
+    """read(path), once for each state of the file."""
+    state = os.stat(path)
+    key = read, path, state.st_mtime_ns, state.st_size, state.st_ino
+    if key not in _known:
+        _known[key] = read(path)
+    return _known[key]
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _framework_of(path):
+    """The folder below frameworks/ that a file lies in; None for a file of the core or of a workload."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "frameworks" and len(parts) > 2 else None
+
+
+def _stem(path):
+    return path.rpartition("/")[2].split(".")[0]
+
+
+def _is_workload(path):
+    return path.startswith("workloads/") and path != "workloads/__init__.py"
+
+
+class _Sources(object):
+    """The files of a bench, and which of them each one names in its imports."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.files = list(_walk(folder))
+        self._present = set(self.files)
+        self._used = {}
+
+    def of_cell(self, framework, workload):
+        """All files of a cell, sorted."""
+        folders = self.folders([framework])
+        files = {path for path in self.files if _framework_of(path) in folders}
+        files.update(self.shared_by_all(workload))
+        files.update(self.reached(self.entries(framework, workload), folders))
+        return sorted(files)
+
+    def shared_by_all(self, workload):
+        """The core, the files of a workload, and of other workloads the modules that one of these imports."""
+        core = [path for path in self.files if _framework_of(path) is None and not _is_workload(path)]
+        own = self.of_workload(workload)
+        return sorted(set(core + own) | self.reached(core + own))
+
+    def of_workload(self, workload):
+        """The declaration, specification, references and curves of a workload, and of the one that it shares them with."""
+        names = {workload, self._declared("workloads/%s.json" % workload).get("computes") or workload}
+        stems = names | {name.replace("-", "_") for name in names}
+        return [path for path in self.files if _is_workload(path) and _stem(path) in stems]
+
+    def folders(self, frameworks):
+        """The frameworks' folders and those that these use, as far as they exist.
+
+        A folder may serve several backends and import each inside the functions that are for it: of these only the one that
+        framework.json names is used.
+        """
+        reached, waiting = set(), list(frameworks)
+        while waiting:
+            name = waiting.pop()
+            own = [path for path in self.files if _framework_of(path) == name]
+            if name in reached or not own:
+                continue
+            reached.add(name)
+            declared = self._declared("frameworks/%s/framework.json" % name)
+            waiting += [declared[key] for key in ("adapters", "backend") if key in declared]
+            waiting += [_framework_of(used) for path in own for used in self.used(path).at_once if _framework_of(used)]
+        return reached
+
+    def entries(self, framework, workload):
+        """The files that a cell loads by name: the workload's adapter, and what is no adapter of another workload."""
+        others = {_stem(path) for path in self.files if _is_workload(path)} - set(
+            map(_stem, self.of_workload(workload))
+        )
+        folders = self.folders([framework])
+        files = [path for path in self.files if _framework_of(path) in folders]
+        return [path for path in files if _stem(path) not in others and not _stem(path).startswith("_")]
+
+    def reached(self, paths, within=()):
+        """The workloads' files that these files import, and those of the frameworks `within`, directly or through one another."""
+        reached, waiting = set(), list(paths)
+        while waiting:
+            used = self.used(waiting.pop())
+            for path in used.at_once + used.later:
+                if path not in reached and (_is_workload(path) or _framework_of(path) in within):
+                    reached.add(path)
+                    waiting.append(path)
+        return reached
+
+    def used(self, path):
+        """The files below frameworks/ and workloads/ that a file names in its imports."""
+        if path not in self._used:
+            at_once, later = _once(_imports, os.path.join(self.folder, path))
+            self._used[path] = _Used(self._modules(at_once), self._modules(later))
+        return self._used[path]
+
+    def _modules(self, names):
+        """The files of these names, each a tuple such as ("frameworks", "torch", "_mixed")."""
+        used = []
+        for name in names:
+            stem = "/".join(part for part in name if part)
+            used += [stem + end for end in (".py", ".R", ".jl", "/__init__.py") if stem + end in self._present]
+        return used
+
+    def _declared(self, path):
+        """A declaration as a dict; empty where there is none, or where its own reader will say what is wrong with it."""
+        if path not in self._present:
+            return {}
+        with io.open(os.path.join(self.folder, path), encoding="utf-8") as file:
+            try:
+                declared = json.load(file)
+            except ValueError:
+                return {}
+        return declared if isinstance(declared, dict) else {}
+
+
+def _imports(path):
+    """What a file imports below bench.frameworks and bench.workloads, as tuples such as ("frameworks", "torch", "_mixed"):
+    (when it is loaded, inside its functions).
+    """
+    suffix = os.path.splitext(path)[1]
+    if suffix not in (".py", ".R", ".jl"):
+        return (), ()
+    with io.open(path, encoding="utf-8") as file:
+        text = file.read()
+    if suffix != ".py":
+        return _NAMED.findall(text) + [("frameworks",) + match for match in _INCLUDED.findall(text)], ()
+    if "bench.frameworks" not in text and "bench.workloads" not in text:
+        return (), ()
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # the cell that loads it will say what is wrong
+        return (), ()
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    nodes = list(ast.walk(tree))
+    return _imported(node for node in nodes if id(node) not in inside), _imported(n for n in nodes if id(n) in inside)
+
+
+def _imported(nodes):
+    """The names below bench.frameworks and bench.workloads that these nodes of a Python file import."""
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update([node.module], ("%s.%s" % (node.module, alias.name) for alias in node.names))
+    return sorted(tuple(name.split(".")[1:]) for name in names if _OURS.match(name))
+
+
+def _walk(folder):
+    """The bench's files below `folder`, as paths relative to it with slashes: sources and references, no caches."""
+    for path, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if name != "__pycache__" and not name.startswith("."))
+        for name in sorted(files):
+            if not name.endswith((".pyc", ".part")) and not name.startswith("."):
+                yield os.path.relpath(os.path.join(path, name), folder).replace(os.sep, "/")
