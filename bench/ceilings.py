@@ -1,7 +1,7 @@
-"""Run inside an image, by `python -c`: what this environment can do at best, as one JSON object on standard output.
+"""The highest rates that this environment reaches, as one JSON object: `python -m bench.ceilings FRAMEWORK DEVICE PRECISION`.
 
 NumPy's matrix product, one core's arithmetic, a copy of memory; and of a framework that has a ceilings.py, its matrix product, copy
-and the time of its smallest operation. Every rate is a list of windows. Python 3.6 syntax; it needs the bench beside it, and NumPy.
+and the time of its smallest operation. Every rate is a list of windows. Python 3.6 syntax; it needs NumPy.
 """
 
 import importlib

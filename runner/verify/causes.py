@@ -1,7 +1,7 @@
-"""Why a cell falls short: likely causes, each with the evidence that was seen and what to do about it. Pure.
+"""Why a cell is slow or failed: likely causes, each with its evidence and a fix. Pure.
 
-A cause is named only where a fact shows it; what no fact shows is not guessed. Facts are the cell's environment event, its
-ceilings, the telemetry of its run where there is some, and the same of the reference. The surest stand first.
+A cause is named only where a fact shows it. The facts are the cell's environment event, its ceilings, its telemetry if the run has it,
+and the same of the reference. The surest causes come first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from reports.text import percent
-from runner.verify.ceilings import Ceilings, best, busy
+from reports.text import percent, plural
+from runner.verify.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.facts import Facts
 from runner.verify.references.telemetry import Telemetry
 
@@ -30,7 +30,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Case:
-    """All that is known of a cell that is looked into, and of its reference."""
+    """What the causes of one cell are looked for in: its own facts, and those of its reference."""
 
     facts: Facts
     ceilings: Ceilings | None = None
@@ -42,13 +42,13 @@ class Case:
     failure: str = ""  # the cell's reason, where it failed
     error_kind: str = ""
     first_step_seconds: float | None = None
-    shift_ratio: float | None = None  # by what the level rose midway, where it did
+    shift_ratio: float | None = None  # the factor by which the step time changed midway, where it did
 
 
-# Rates of windows scatter by a few percent on a shared machine; a part below this is no noise.
+# Rates of windows scatter by a few percent on a shared machine. A rate below this share of the reference's is no noise.
 _SHORT = 0.92
 
-# A tenth of the time throttled is what a steady gap of a percent or two needs.
+# Throttling explains a steady gap of a percent or two only if it lasts a tenth of the time.
 _THROTTLED = 0.1
 
 _COOLING = "look at fans, inlet temperature and neighbours in the chassis"
@@ -72,14 +72,14 @@ def _cpu_only(case: Case) -> Iterator[Cause]:
     if (refused and no_cuda) or (case.machine_gpus and case.facts.device_kind == "cpu" and "+cpu" in version):
         yield Cause(
             "CPU-only build",
-            f"{case.facts.framework} {version or '(its version was not told)'} is built without CUDA, and the machine has "
+            f"{case.facts.framework} {version or '(version unknown)'} is built without CUDA, and the machine has "
             f"{case.machine_gpus or 'a'} GPU{'s' if case.machine_gpus > 1 else ''}",
             "install the build with CUDA: the index or package name says which (cu128, cuda12, -gpu)",
         )
     elif refused:
         yield Cause(
             "the framework finds no GPU",
-            f"it says: {case.failure[:200]}",
+            f"its error: {case.failure[:200]}",
             "compare the driver with the CUDA of the build (nvidia-smi), and look at CUDA_VISIBLE_DEVICES",
         )
 
@@ -87,9 +87,9 @@ def _cpu_only(case: Case) -> Iterator[Cause]:
 def _tf32(case: Case) -> Iterator[Cause]:
     for name, value in sorted(case.facts.settings.items()):
         other = case.reference.settings.get(name) if case.reference else None
-        wanted = case.facts.precision == "tf32" or other is True
-        if "tf32" in name and value is False and wanted:
-            why = "the precision asked for is tf32" if case.facts.precision == "tf32" else "it is on in the reference"
+        expected = case.facts.precision == "tf32" or other is True
+        if "tf32" in name and value is False and expected:
+            why = "the cell's precision is tf32" if case.facts.precision == "tf32" else "it is on in the reference"
             yield Cause(
                 "TF32 is off",
                 f"{name} reads back as off, and {why}",
@@ -101,12 +101,12 @@ def _cudnn(case: Case) -> Iterator[Cause]:
     if case.facts.device_kind == "cuda" and case.facts.cuda_version and case.facts.cudnn_version in (None, "none"):
         yield Cause(
             "no cuDNN",
-            f"{case.facts.framework} has CUDA {case.facts.cuda_version} and tells no cuDNN",
+            f"{case.facts.framework} has CUDA {case.facts.cuda_version} and reports no cuDNN",
             "install the cuDNN that the build was made for; convolutions and recurrent layers fall back without it",
         )
 
 
-# The first CUDA release that compiles for a capability (release notes of those versions): older ones leave PTX to the driver.
+# The first CUDA release that compiles for a capability (release notes of those versions). Older ones leave PTX to the driver.
 _FIRST_CUDA = {
     "7.0": "9.0",
     "7.5": "10.0",
@@ -130,31 +130,31 @@ def _ptx(case: Case) -> Iterator[Cause]:
     took = f"; its first step took {case.first_step_seconds:.1f} s" if case.first_step_seconds else ""
     yield Cause(
         "a CUDA older than the GPU",
-        f"compute capability {capability} came with CUDA {first}, and the build has CUDA {cuda}: the driver compiles "
-        f"PTX at the start, where there is any{took}",
+        f"compute capability {capability} needs CUDA {first} or later, and the build has CUDA {cuda}: the driver compiles "
+        f"the build's PTX at the start, if it has any{took}",
         f"install a build for CUDA {first} or later",
     )
 
 
 def _threads(case: Case) -> Iterator[Cause]:
     usable, machine = case.facts.cpu_count, case.facts.machine_cpus
-    before = case.reference.cpu_count if case.reference else None
-    most = max(filter(None, (machine, before)), default=None)
+    of_reference = case.reference.cpu_count if case.reference else None
+    most = max(filter(None, (machine, of_reference)), default=None)
     if usable and most and usable < most:
-        whose = "the reference had" if before == most and machine != most else "the machine has"
+        whose = "the reference had" if of_reference == most and machine != most else "the machine has"
         yield Cause(
             "fewer CPUs",
-            f"the cell might use {usable} CPU{'s' if usable > 1 else ''}, and {whose} {most}",
+            f"the cell may use {plural(usable, 'CPU')}, and {whose} {most}",
             "look for taskset, cpuset, a CPU quota of the container or the job's request, and lift it",
         )
     threads = _number(case.facts.settings.get("threads"))
     other = _number(case.reference.settings.get("threads")) if case.reference else None
-    wanted = other if other is not None else usable
-    if threads and wanted and threads < wanted and threads < (usable or wanted):
+    possible = other if other is not None else usable
+    if threads and possible and threads < possible and threads < (usable or possible):
         yield Cause(
             "fewer threads",
-            f"{case.facts.framework} computes with {threads:.0f} thread{'s' if threads > 1 else ''}, where {wanted:.0f} may be used",
-            "look for OMP_NUM_THREADS, MKL_NUM_THREADS or a call that sets threads, and leave them out",
+            f"{case.facts.framework} computes with {plural(int(threads), 'thread')}, where {possible:.0f} may be used",
+            "look for OMP_NUM_THREADS, MKL_NUM_THREADS or a call that sets threads, and remove it",
         )
 
 
@@ -177,18 +177,18 @@ def _settings(case: Case) -> Iterator[Cause]:
 
 
 def _busy(case: Case) -> Iterator[Cause]:
-    found = case.ceilings
-    if found and busy(found):
+    ceilings = case.ceilings
+    if ceilings and is_machine_busy(ceilings):
         yield Cause(
             "a busy machine",
-            f"{found.load:.1f} processes were running on {found.cpus} CPUs before the measurement began",
-            "stop what else runs (top), or measure when the machine is idle",
+            f"{ceilings.load:.1f} processes were running on {ceilings.cpus} CPUs before the measurement began",
+            "stop the other programs (top shows them), or measure when the machine is idle",
         )
-    others = case.facts.device.get("foreign_processes")
-    if others:
+    processes = case.facts.device.get("foreign_processes")
+    if processes:
         yield Cause(
             "a busy GPU",
-            f"{others} other process{'es' if others != 1 else ''} computed on the GPU when the run began",
+            f"{processes} other process{'es' if processes != 1 else ''} computed on the GPU when the run began",
             "find them with nvidia-smi, and wait for them or stop them",
         )
 
@@ -233,29 +233,30 @@ def _power_limit(case: Case) -> Iterator[Cause]:
 
 
 def _ceilings(case: Case) -> Iterator[Cause]:
-    """What can be done at best here, beside what could be done where the reference was measured."""
-    here, there = case.ceilings, case.reference_ceilings
-    if not here or not there or busy(here) or busy(there):  # beside other work a rate says nothing of the machine
+    """The highest rates of this environment beside those of the reference's."""
+    here, reference = case.ceilings, case.reference_ceilings
+    # Beside other work a rate says nothing about the machine.
+    if not here or not reference or is_machine_busy(here) or is_machine_busy(reference):
         return
-    product = best(here.numpy.matmul_flops) / best(there.numpy.matmul_flops)
-    if here.framework and there.framework:
-        own = best(here.framework.matmul_flops) / best(there.framework.matmul_flops)
-        # On a CPU NumPy's product shows the machine, so only what the framework lost beside it is the framework's.
+    product = best(here.numpy.matmul_flops) / best(reference.numpy.matmul_flops)
+    if here.framework and reference.framework:
+        own = best(here.framework.matmul_flops) / best(reference.framework.matmul_flops)
+        # On a CPU NumPy's product shows the machine. The framework is to blame only for what it loses beyond that.
         if own < _SHORT and (case.facts.device_kind == "cuda" or own / product < _SHORT):
             yield Cause(
                 "a slow matrix product",
                 f"{case.facts.framework}'s own reaches {per_cent(own)} of the reference's rate"
                 + ("" if case.facts.device_kind == "cuda" else f", NumPy's {per_cent(product)}"),
-                "look at the BLAS that the framework is linked to, its build, and what patches it",
+                "look at the BLAS that the framework is linked to, its build, and any patches to it",
             )
-    yield from _slower("a slower core", "one core's arithmetic", here, there, "core_operations",
+    yield from _slower("a slower core", "one core's arithmetic", here, reference, "core_operations",
                        "look at the CPU's frequency governor and limits, and for a neighbour on the same core")  # fmt: skip
-    yield from _slower("slower memory", "copying memory", here, there, "copy_bytes",
+    yield from _slower("slower memory", "copying memory", here, reference, "copy_bytes",
                        "look at the memory channels in use, and for a neighbour that uses them")  # fmt: skip
 
 
-def _slower(name: str, what: str, here: Ceilings, there: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
-    share = best(getattr(here.numpy, rate)) / best(getattr(there.numpy, rate))
+def _slower(name: str, what: str, here: Ceilings, reference: Ceilings, rate: str, fix: str) -> Iterator[Cause]:
+    share = best(getattr(here.numpy, rate)) / best(getattr(reference.numpy, rate))
     if share < _SHORT:
         yield Cause(name, f"{what} reaches {per_cent(share)} of the reference's rate", fix)
 
@@ -264,7 +265,7 @@ def _unsteady(case: Case) -> Iterator[Cause]:
     if case.shift_ratio and case.shift_ratio > 1:
         yield Cause(
             "it slowed down midway",
-            f"from a window on every step took {per_cent(case.shift_ratio - 1)} longer",
+            f"from one window on, every step took {per_cent(case.shift_ratio - 1)} longer",
             "look for heat, a power limit, or something that began to run beside it",
         )
 
@@ -275,7 +276,7 @@ _LOOKS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
 
 
 def per_cent(share: float, digits: int = 2) -> str:
-    """A share for a terminal and a log: with a plain space, where a page has one that does not break."""
+    """A share for a terminal and a log, with a plain space; a page's space does not break the line."""
     return percent(share, digits).replace("\u00a0", " ")
 
 

@@ -1,4 +1,4 @@
-"""What an environment can do at best, measured there and then, before its cells: the probe, started by any engine."""
+"""The highest rates that an environment reaches, measured right before its cells by bench/ceilings.py, in any engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.catalog.images import PROJECT
 from runner.engines.base import Engine, EngineError, Prepared, Slot
 from runner.errors import UserError
 
-PROBE = PROJECT / "bench" / "ceilings.py"
+PROBE = "bench.ceilings"
 
 _LIMIT_SECONDS = 120.0
 _MAX_BYTES = 64 * 1024
@@ -49,7 +48,7 @@ class FrameworkRates(_Frozen):
 
 
 class Ceilings(_Frozen):
-    """What one environment reached."""
+    """The rates of one environment."""
 
     load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None  # runnable processes before the probe
     cpus: Annotated[int, Field(ge=1, le=100_000)] | None  # of the machine, whoever may use them
@@ -59,20 +58,21 @@ class Ceilings(_Frozen):
 
 
 def best(rates: Sequence[float]) -> float:
-    """The rate that stands for the windows: the highest, since whatever else runs can only take away from a ceiling."""
+    """The rate that stands for the windows: the highest, since other work can only lower a rate."""
     return max(rates)
 
 
-def busy(found: Ceilings) -> bool:
-    """Whether more ran on the machine before the probe than the runner itself and half of the CPUs can bear."""
-    return found.load is not None and found.cpus is not None and found.load - 1 > 0.5 * found.cpus
+def is_machine_busy(ceilings: Ceilings) -> bool:
+    """Whether other work than the runner kept more than half of the CPUs busy before the probe."""
+    return ceilings.load is not None and ceilings.cpus is not None and ceilings.load - 1 > 0.5 * ceilings.cpus
 
 
 def measure(
     engine: Engine, prepared: Prepared, framework: str, precision: str, slot: Slot, label: str, cache: Path
 ) -> Ceilings:
     """Run the probe where the cells will run. Raises CeilingsError."""
-    probe = replace(prepared, command=(prepared.command[0], "-c", PROBE.read_text(encoding="utf-8")))
+    # The command of a cell ends in `-m bench`; the probe is a module of the same bench.
+    probe = replace(prepared, command=(*prepared.command[:-1], PROBE))
     try:
         running = engine.start(probe, [framework, slot.device_kind, precision], slot, label, None, cache)
     except EngineError as error:
@@ -96,15 +96,15 @@ def measure(
     finally:
         timer.cancel()
     if ended.code != 0 or len(printed) > _MAX_BYTES:
-        last = ended.log_tail.strip().splitlines()[-1:] or ["it says nothing"]
+        last = ended.log_tail.strip().splitlines()[-1:] or ["its standard error is empty"]
         raise CeilingsError(f"the probe ended with exit code {ended.code}: {last[0][:300]}")
     return parse(printed)
 
 
 def parse(text: bytes | str) -> Ceilings:
-    """The probe's line, or a stored one. Raises CeilingsError."""
+    """The ceilings from the probe's line, or from a stored one. Raises CeilingsError."""
     try:
         return Ceilings.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        raise CeilingsError(f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}") from None
+        raise CeilingsError(f"{'.'.join(map(str, first['loc'])) or 'the ceilings'}: {first['msg']}") from None

@@ -1,11 +1,11 @@
-"""Which of many devices of one model is not like the others: no reference needed, they are each other's. Pure and deterministic.
+"""Which of many devices of one model is slower than the others. No reference is needed. Pure and deterministic.
 
 Each device is one number: its median step time. Its score is its distance from the fleet's median in units of the fleet's spread. The
-spread is the standard deviation of the devices within CLIP robust deviations (1.4826 times the median absolute deviation, which up to
-half of the devices cannot bend) of that median; among less than a dozen it is that robust deviation itself. A device is slow when its
-score is beyond what the slowest of as many healthy devices reaches in FALSE_ALARM of all fleets. That limit is simulated for the
-fleet's size, since the spread of a few devices is itself unsure: no table of normal quantiles holds for four GPUs. It holds where
-healthy devices scatter normally; a fleet with heavier tails has more of them called slow.
+spread is the standard deviation of the devices within CLIP robust deviations of that median. A robust deviation is 1.4826 times the
+median absolute deviation, which less than half of the devices cannot change. Among fewer than FEWEST_TO_CLIP devices the spread is the
+robust deviation itself. A device is slow when its score is above the score that the slowest of as many healthy devices exceeds in
+FALSE_ALARM of all fleets. That limit is simulated for the fleet's size: the spread of a few devices is itself uncertain, so no normal
+quantile holds for four GPUs. The limit holds where healthy devices scatter normally. With heavier tails more of them are called slow.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import numpy as np
 
 from runner.results.statistics import SEED, Array
 
-FALSE_ALARM = 0.01  # of healthy fleets in which any device at all is called slow, where devices scatter normally
+# Of healthy fleets in which any device is called slow, where devices scatter normally.
+FALSE_ALARM = 0.01
 FEWEST = 4
 SIMULATED = 20_000
 CLIP = 4.0
-FEWEST_TO_CLIP = 12  # among fewer the robust deviation itself is the surer one: its limit is the lower (simulated)
+
+# With fewer devices the robust deviation alone gives the lower limit (simulated).
+FEWEST_TO_CLIP = 12
 
 # A fleet can be so even that a hundredth of a percent stands out; below this a device is not worth taking out.
 SMALLEST_GAP = 0.02
@@ -31,7 +34,7 @@ SMALLEST_GAP = 0.02
 
 @dataclass(frozen=True)
 class Outlier:
-    """A device that is slower than its like."""
+    """A device that is slower than the others of its model."""
 
     device: str
     ratio: float  # its step time over the fleet's median
@@ -40,7 +43,7 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What a fleet shows."""
+    """The devices of one model, with those that are slow."""
 
     devices: int
     step_seconds: float  # the fleet's median
@@ -50,12 +53,12 @@ class Fleet:
     why_not: str = ""  # why nothing can be said
 
 
-def compare(step_seconds: Mapping[str, float]) -> Fleet:
+def fleet_of(step_seconds: Mapping[str, float]) -> Fleet:
     """The slow devices among those of one model; `step_seconds` is each device's median over all its repeats."""
     names, logs = list(step_seconds), np.log(np.array(list(step_seconds.values()), dtype=np.float64))
     middle = float(np.median(logs)) if names else 0.0
     if len(names) < FEWEST:
-        why = f"{len(names)} devices: fewer than the {FEWEST} that show what is usual among them"
+        why = f"{len(names)} devices: at least {FEWEST} are needed to tell which one is slow"
         return Fleet(len(names), math.exp(middle), 0.0, None, (), why)
     limit = score_limit(len(names))
     spread = float(_spread(logs))
@@ -65,7 +68,7 @@ def compare(step_seconds: Mapping[str, float]) -> Fleet:
         score = gap / spread if spread > 0 else math.inf if gap > 0 else 0.0
         if score > limit and gap > math.log1p(SMALLEST_GAP):
             slow.append(Outlier(name, math.exp(gap), score))
-    return Fleet(len(names), math.exp(middle), spread, limit, tuple(sorted(slow, key=lambda each: -each.ratio)))
+    return Fleet(len(names), math.exp(middle), spread, limit, tuple(sorted(slow, key=lambda outlier: -outlier.ratio)))
 
 
 def _spread(logs: Array) -> Array:

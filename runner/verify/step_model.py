@@ -1,23 +1,22 @@
-"""What a step should take where there is no reference: a model of operations, bytes and launches over ceilings measured there and then.
+"""The time that a step should take where there is no reference: a model over the ceilings that were measured before the cells.
 
     step = (flops / matmul rate + bytes / copy rate + launches x launch time) x inefficiency
 
-It is a model, and a coarse one. How coarse is known from the published rows: the same model on the datasheets of K80, M60, P40, P100,
-V100 and Titan V gives a time for each of the frameworks' published trainings, and the spread of published over modelled is the
-inefficiency's band. Real programs reach a part of the ceilings only, and not all alike; that part differs by workload, so each
-has a band of its own. Its lower end is here the ceilings themselves: they are measured and not a datasheet's.
+The model is coarse. The published rows show how coarse: on the datasheets of K80, M60, P40, P100, V100 and Titan V the same model
+gives a time for each published training, and the published time over the modelled time is the inefficiency. Programs reach only a
+part of the ceilings. That part differs by framework and by workload, so each workload has its own range of inefficiencies.
+The lower end of a modelled step is the time at the ceilings: they are measured here, and no datasheet's.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from runner.verify.ceilings import Ceilings, best
-from runner.verify.references.published import Published, load_published, training_times
+from runner.verify.references.published import load_published, training_times
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,17 @@ DATASHEETS = {
     "Titan V": (13.8e12, 653e9),
 }
 
-# Seconds from one small kernel to the next that waits for it. Not on any datasheet: an assumption for the published rows, whose
-# error is inside the band that they give.
+# Seconds from one small kernel to the next that waits for it. No datasheet has it: this is an assumption for the published rows,
+# and its error is part of the inefficiency that they give.
 _LAUNCH_SECONDS = 10e-6
 
-# The band holds this share of the published rows.
+# The range of inefficiencies holds this share of the published rows.
 _SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class Band:
-    """The inefficiency that published trainings show over the model."""
+class Inefficiency:
+    """How many times as long as the model published trainings took."""
 
     low: float
     middle: float
@@ -84,15 +83,15 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """The step time that a model gives, as a band, in seconds."""
+class ModelledStep:
+    """The step time that the model gives, as a band, in seconds."""
 
     low: float
     middle: float
     high: float
-    model: str  # what it is, and how wrong it is known to be
+    model: str  # the model in words, with its known error
 
-    def says(self, seconds: float) -> str:
+    def place_of(self, seconds: float) -> str:
         """Where a measured step time lies."""
         if seconds > self.high:
             return "slower than the model's band"
@@ -105,21 +104,21 @@ def ideal_seconds(work: Work, flops: float, bytes_: float, launch_seconds: float
 
 
 @functools.cache
-def band(workload: str, rows: Sequence[Published] | None = None) -> Band:
-    """The band that holds nine tenths of the published trainings of a workload, on the GPUs whose datasheets are known here."""
-    found = training_times(load_published() if rows is None else rows, workload, list(DATASHEETS))
+def inefficiency(workload: str) -> Inefficiency:
+    """The range that holds nine tenths of the published trainings of a workload, on the GPUs of DATASHEETS."""
+    rows = training_times(load_published(), workload, list(DATASHEETS))
     work = WORK[workload]
-    over = [
+    factors = [
         (row.seconds or 0.0) / work.steps / ideal_seconds(work, *DATASHEETS[row.gpu or ""], _LAUNCH_SECONDS)
-        for row in found
+        for row in rows
     ]
-    low, mid, high = np.quantile(over, [(1 - _SHARE) / 2, 0.5, (1 + _SHARE) / 2])
-    gpus = tuple(name for name in DATASHEETS if any(row.gpu == name for row in found))
-    return Band(float(low), float(mid), float(high), len(found), gpus)
+    low, middle, high = np.quantile(factors, [(1 - _SHARE) / 2, 0.5, (1 + _SHARE) / 2])
+    gpus = tuple(name for name in DATASHEETS if any(row.gpu == name for row in rows))
+    return Inefficiency(float(low), float(middle), float(high), len(rows), gpus)
 
 
-def expect(workload: str, device_kind: str, ceilings: Ceilings | None) -> Expectation | None:
-    """The model's band for a step on these ceilings; None for a workload that it does not know, or without the ceilings of the device."""
+def modelled_step(workload: str, device_kind: str, ceilings: Ceilings | None) -> ModelledStep | None:
+    """The model's band for a step on these ceilings. None: WORK lacks the workload, or the device's ceilings are not known."""
     work = WORK.get(workload)
     if work is None or ceilings is None or (device_kind == "cuda" and ceilings.framework is None):
         return None
@@ -129,12 +128,12 @@ def expect(workload: str, device_kind: str, ceilings: Ceilings | None) -> Expect
     copy = best(ceilings.numpy.copy_bytes if device_kind == "cpu" or own is None else own.copy_bytes)
     launch = 1 / best(own.launches) if own else 0.0
     ideal = ideal_seconds(work, product, copy, launch)
-    error = band(workload)
+    error = inefficiency(workload)
     text = (
         f"a model, not a measurement: operations over {product / 1e9:.0f} GFLOP/s, bytes over {copy / 1e9:.1f} GB/s and launches of "
         f"{launch * 1e6:.1f} µs, as measured here; of {error.rows} published trainings ({', '.join(error.gpus)}) nine tenths took "
-        f"{error.low:.1f} to {error.high:.1f} times as long as it gives"
+        f"{error.low:.1f} to {error.high:.1f} times as long as the model says"
     )
     if device_kind == "cpu":
         text += "; its error on CPUs is not known from published numbers"
-    return Expectation(ideal, ideal * error.middle, ideal * error.high, text)
+    return ModelledStep(ideal, ideal * error.middle, ideal * error.high, text)

@@ -1,4 +1,4 @@
-"""What is known of a measured cell beside its times: what decides whether two cells may be compared, and what may explain a gap."""
+"""The facts of a measured cell beside its times. They decide whether two cells may be compared, and may explain a gap."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Scalars = Annotated[dict[Text, bool | int | Finite | Text | None], Field(max_len
 
 
 class Facts(BaseModel):
-    """One cell's facts. None or an empty map: it was not told."""
+    """One cell's facts. None or an empty map: the fact was not recorded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # what is computed: never compared with anything else
+    # the computation: cells are compared only where all of this is equal
     workload: Text
     framework: Text
     mode: Text
@@ -31,16 +31,16 @@ class Facts(BaseModel):
     batch: int
     devices: int
     device_kind: Text
-    scaling: Text = ""  # of several devices: which batch stays
+    scaling: Text = ""  # of several devices: weak, where the batch is that of each, or strong
     variant: Text
     # the machine
     device_model: Text
     compute_capability: Text | None
     device_memory_bytes: int | None
     cpu_model: Text | None
-    cpu_count: int | None  # those that the cell might use
-    machine_cpus: int | None  # those that the machine has, where the probe told
-    device: Scalars  # what the runner's host told of the GPU: power limit, PCIe, ECC, MIG, clocks
+    cpu_count: int | None  # those that the cell may use
+    machine_cpus: int | None  # those of the whole machine, where the probe ran
+    device: Scalars  # the GPU as the runner's host saw it: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None
     python_version: Text | None
@@ -59,9 +59,9 @@ class Facts(BaseModel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the facts that older references lack where there are none, so that those keep their digests."""
-        found: dict[str, Any] = dump(self)
-        return {name: value for name, value in found.items() if value or name not in ("scaling", "code_sha256")}
+        """Leave out the fields that older references lack where they are empty: those references keep their digests."""
+        fields: dict[str, Any] = dump(self)
+        return {name: value for name, value in fields.items() if value or name not in ("scaling", "code_sha256")}
 
     @property
     def name(self) -> str:
@@ -70,10 +70,10 @@ class Facts(BaseModel):
         return f"{self.framework}{mode} {self.workload} {self.precision}"
 
 
-# Of a GPU as the host tells it: these name the one device, and say nothing about another of its model.
+# These fields of the host's entry name the one device; they say nothing about another of its model.
 _OF_ONE_DEVICE = {
     *("index", "uuid", "board", "instance", "pci", "pci_bus_id", "numa_node", "cpus", "free_bytes"),
-    *("model", "compute_capability", "memory_bytes", "driver"),  # facts of their own
+    *("model", "compute_capability", "memory_bytes", "driver"),  # these are facts of their own
 }
 
 
@@ -141,11 +141,11 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
 
 
-def _scalars(found: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
+def _scalars(entries: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
     """The entries that are plain values, at most 200."""
     kept = {
         _text(name): _text(value) if isinstance(value, str) else value
-        for name, value in found.items()
+        for name, value in entries.items()
         if name not in without and (value is None or isinstance(value, (bool, int, float, str)))
     }
     finite = {name: v for name, v in kept.items() if not (isinstance(v, float) and not math.isfinite(v))}
@@ -153,7 +153,7 @@ def _scalars(found: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class DifferentFact:
     """A fact in which a cell and its reference differ."""
 
     name: str
@@ -161,11 +161,10 @@ class Difference:
     reference: object
 
     def __str__(self) -> str:
-        return f"{self.name} {_said(self.measured)} (reference {_said(self.reference)})"
+        return f"{self.name} {_short(self.measured)} (reference {_short(self.reference)})"
 
 
-def _said(value: object) -> str:
-    if value is None:
-        return "not told"
-    text = str(value)
-    return text[:12] if len(text) == 64 else text  # a digest
+def _short(value: object) -> str:
+    """The value as text, a sha256 cut to its first digits."""
+    text = "not recorded" if value is None else str(value)
+    return text[:12] if len(text) == 64 else text

@@ -1,4 +1,4 @@
-"""References on the terminal and as JSON: what there is, what is in one, how two differ, and a machine beside the published ones."""
+"""References on the terminal and as JSON: the list, one reference's cells, two compared, and a machine beside the published numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from runner.verify.references.published import (
     load_published,
     training_times,
 )
-from runner.verify.references.rules import choose
+from runner.verify.references.rules import reference_for
 from runner.verify.references.saved import Reference, Shelf
-from runner.verify.verdict import MARGINS, excused, judge, ratio
+from runner.verify.verdict import MARGINS, excused, ratio_to_reference, verdict_of
 
 GPUS = ("K80", "P100", "V100")
 WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "densenet121-synthetic")
@@ -50,26 +50,26 @@ def _text(value: object) -> str:
 
 
 def print_list(shelf: Shelf, as_json: bool) -> None:
-    """Every reference, the published numbers first."""
+    """Print every reference, the published numbers first."""
     published = load_published()
     dates = sorted(row.date for row in published)
-    newest: dict[str, object] = {
+    first: dict[str, object] = {
         "name": "published", "cells": len(published), "devices": f"{len({row.gpu for row in published})} kinds of GPU and CPU",
         "created": f"{dates[0]} to {dates[-1]}", "sha256": "", "file": PUBLISHED.name,
     }  # fmt: skip
-    rows = [newest]
+    rows = [first]
     for name, path in shelf.paths().items():
-        found = shelf.find(name)
-        devices = ", ".join(sorted({cell.facts.device_model for cell in found.cells}))
+        reference = shelf.find(name)
+        devices = ", ".join(sorted({cell.facts.device_model for cell in reference.cells}))
         rows.append(
-            {"name": name, "cells": len(found.cells), "devices": devices, "created": found.created,
-             "sha256": found.sha256 if as_json else found.sha256[:12], "file": str(path)}
+            {"name": name, "cells": len(reference.cells), "devices": devices, "created": reference.created,
+             "sha256": reference.sha256 if as_json else reference.sha256[:12], "file": str(path)}
         )  # fmt: skip
     _print(rows, as_json)
 
 
 def print_reference(reference: Reference, workload: str | None, as_json: bool) -> None:
-    """A reference's cells with their intervals."""
+    """Print a reference's cells with their intervals."""
     rows: list[dict[str, object]] = []
     for cell in reference.cells:
         facts, step = cell.facts, median_estimate(list(map(np.array, cell.repeats)))
@@ -84,14 +84,18 @@ def print_reference(reference: Reference, workload: str | None, as_json: bool) -
         row |= {"ms a step": 1e3 * step.value, "low": ends[0], "high": ends[1], "repeats": step.repeats}
         more = {"windows": step.windows, "samples_sha256": cell.samples_sha256, "facts": facts.model_dump()}
         rows.append(row | more if as_json else row)
-    _print(rows, as_json, f"{reference.name} of run {reference.run_id}, {reference.created}, sha256 {reference.sha256}")
+    _print(
+        rows,
+        as_json,
+        f"{reference.name} of run {reference.run_id}, {reference.created}, sha256 {reference.sha256}; 95 % intervals",
+    )
 
 
 def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
-    """Each cell of the first beside the cell of the second that fits it."""
+    """Print each cell of the first beside the cell of the second that is its reference."""
     rows: list[dict[str, object]] = []
     for cell in first.cells:
-        facts, choice = cell.facts, choose(cell.facts, [second])
+        facts, chosen = cell.facts, reference_for(cell.facts, [second])
         row: dict[str, object] = {
             "cell": facts.name,
             "device": facts.device_model,
@@ -99,80 +103,75 @@ def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
             "low": None,
             "high": None,
         }
-        if choice.cell is None:
-            verdict, differs = "no-reference", choice.why + (f"; nearest: {choice.nearest}" if choice.nearest else "")
+        if chosen.cell is None:
+            verdict, differs = "no-reference", chosen.why + (f"; nearest: {chosen.nearest}" if chosen.nearest else "")
         else:
-            sides = [list(map(np.array, one.repeats)) for one in (cell, choice.cell)]
-            found = ratio(sides[0], sides[1], facts.device_kind)
-            row |= {"ratio": found.value, "low": found.low, "high": found.high}
+            sides = [[np.array(repeat) for repeat in side.repeats] for side in (cell, chosen.cell)]
+            ratio = ratio_to_reference(sides[0], sides[1], facts.device_kind)
+            row |= {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
             margin = MARGINS.get(facts.device_kind, max(MARGINS.values()))
-            verdict = excused(judge(found, margin), bool(choice.excuses))
-            differs = "; ".join(map(str, choice.excuses + choice.conditions))
+            verdict = excused(verdict_of(ratio, margin), bool(chosen.excuses))
+            differs = "; ".join(map(str, chosen.excuses + chosen.conditions))
         rows.append(row | {"verdict": verdict, "differs": differs})
-    _print(rows, as_json, f"{first.name} over {second.name}: step times")
+    _print(rows, as_json, f"{first.name} over {second.name}: step times, 90 % intervals")
 
 
 def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence[Path], as_json: bool) -> None:
-    """The published trainings by framework and GPU in items a second, with the machines of some runs beside them.
+    """Print the published trainings by framework and GPU in items a second, with the machines of some runs beside them.
 
-    Where a workload has none on these GPUs, the devices that it has are shown: Knet and Flux did not say their GPU's model.
+    A workload that was published for none of these GPUs is shown for its own devices: Knet and Flux did not name their GPU's model.
     """
     published = load_published()
-    known_names = sorted({*WORKLOADS, *(row.workload for row in published)}) if as_json else list(WORKLOADS)
-    if workload not in (None, *known_names):
-        raise PublishedError(
-            f"--workload: {workload!r} has no published numbers to show; there are {', '.join(known_names)}"
-        )
-    known_gpus = sorted({row.gpu for row in published if row.gpu})
-    if wrong := [gpu for gpu in gpus if gpu not in known_gpus]:
-        raise PublishedError(f"--gpu: nothing was published of {wrong[0]!r}; there are {', '.join(known_gpus)}")
-    here = read_runs(folders)
-    chosen = [workload] if workload else list(WORKLOADS)
+    names = sorted({*WORKLOADS, *(row.workload for row in published)}) if as_json else list(WORKLOADS)
+    if workload not in (None, *names):
+        raise PublishedError(f"--workload: {workload!r} has no published numbers; these have: {', '.join(names)}")
+    published_gpus = sorted({row.gpu for row in published if row.gpu})
+    if wrong := [gpu for gpu in gpus if gpu not in published_gpus]:
+        raise PublishedError(f"--gpu: nothing was published of {wrong[0]!r}; choose of {', '.join(published_gpus)}")
+    cells = read_runs(folders)
     if as_json:
         rows = [row.model_dump() for row in published if workload in (None, row.workload)]
-        print(json.dumps({"published": rows, "runs": [_rate_of(one) for one in here]}, indent=2, allow_nan=False))
+        print(json.dumps({"published": rows, "runs": [_rate_of(cell) for cell in cells]}, indent=2, allow_nan=False))
         return
-    for name in chosen:
-        known = devices_of(published, name)
-        _print(_beside(name, gpus if set(gpus) & set(known) else known, here), False, _TITLE.format(name=name))
+    for name in [workload] if workload else WORKLOADS:
+        devices = devices_of(published, name)
+        _print(_beside(name, gpus if set(gpus) & set(devices) else devices, cells), False, _TITLE.format(name=name))
 
 
 _TITLE = "{name}: items a second. Published: the whole training over its seconds; yours: the steady median, first step left out"
 
 
-def _rate_of(one: Measured) -> dict[str, object]:
-    rate = one.cell.items_per_second
-    return {"workload": one.facts.workload, "framework": one.facts.name, "device": one.facts.device_model,
+def _rate_of(measured: Measured) -> dict[str, object]:
+    rate, facts = measured.cell.items_per_second, measured.facts
+    return {"workload": facts.workload, "framework": facts.name, "device": facts.device_model,
             "items_per_second": rate.value if rate else None, "low": rate.low if rate else None, "high": rate.high if rate else None,
-            "preset": one.facts.preset, "parity_passed": one.cell.parity_passed}  # fmt: skip
+            "preset": facts.preset, "parity_passed": measured.cell.parity_passed}  # fmt: skip
 
 
-def _beside(workload: str, gpus: Sequence[str], here: Sequence[Measured]) -> list[dict[str, object]]:
+def _beside(workload: str, gpus: Sequence[str], cells: Sequence[Measured]) -> list[dict[str, object]]:
     """A row for each framework and interface, with the newest number of each GPU; then a row for each measured cell."""
+    cells = [cell for cell in cells if cell.facts.workload == workload]
     newest: dict[tuple[str, str], Published] = {}
     for row in sorted(training_times(load_published(), workload, gpus, COUNTS), key=lambda row: row.date):
-        newest[_way(row), str(row.gpu)] = row
-    devices = list(dict.fromkeys(one.facts.device_model for one in here if one.facts.workload == workload))
+        newest[_framework_of(row), str(row.gpu)] = row
+    devices = list(dict.fromkeys(cell.facts.device_model for cell in cells))
     rows: list[dict[str, object]] = []
-    for way in sorted({way for way, _ in newest}):
-        found = {gpu: newest.get((way, gpu)) for gpu in gpus}
-        dates = ", ".join(sorted({row.date[:4] for row in found.values() if row}))
-        rates = {gpu: _rounded(items_per_second(row, workload)) if row else None for gpu, row in found.items()}
-        rows.append({"framework": way, "when": dates, **rates, **dict.fromkeys(devices)})
-    for one in here:
-        if one.facts.workload == workload and one.cell.items_per_second and one.cell.parity_passed:
-            rate = one.cell.items_per_second
-            low_high = f" ({rate.low:.0f} to {rate.high:.0f})" if rate.low is not None and rate.high is not None else ""
-            mine = {
-                device: f"{rate.value:.0f}{low_high}" if device == one.facts.device_model else None
-                for device in devices
-            }
-            version = f"{one.facts.name} {one.facts.framework_version or ''}"
-            rows.append({"framework": version, "when": one.facts.preset, **dict.fromkeys(gpus), **mine})
+    for framework in sorted({framework for framework, _ in newest}):
+        by_gpu = {gpu: newest.get((framework, gpu)) for gpu in gpus}
+        dates = ", ".join(sorted({row.date[:4] for row in by_gpu.values() if row}))
+        rates = {gpu: _rounded(items_per_second(row, workload)) if row else None for gpu, row in by_gpu.items()}
+        rows.append({"framework": framework, "when": dates, **rates, **dict.fromkeys(devices)})
+    for cell in cells:
+        rate, facts = cell.cell.items_per_second, cell.facts
+        if rate and cell.cell.parity_passed:
+            interval = f" ({rate.low:.0f} to {rate.high:.0f})" if rate.low is not None and rate.high is not None else ""
+            own = dict.fromkeys(devices) | {facts.device_model: f"{rate.value:.0f}{interval}"}
+            version = f"{facts.name} {facts.framework_version or ''}"
+            rows.append({"framework": version, "when": facts.preset, **dict.fromkeys(gpus), **own})
     return rows
 
 
-def _way(row: Published) -> str:
+def _framework_of(row: Published) -> str:
     """Framework, interface and language of a published number, how many GPUs where several, and its precision where that is not fp32."""
     several = f"x{row.gpu_count}" if (row.gpu_count or 1) > 1 else ""
     parts = [row.framework, row.api or "native", "" if row.language == "python" else row.language or "", several]

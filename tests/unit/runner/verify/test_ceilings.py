@@ -20,8 +20,10 @@ from runner.verify import ceilings
 from runner.verify.ceilings import PROBE, Ceilings, CeilingsError, best, measure, parse
 from tests.unit.runner.verify.test_causes import ceilings as some
 
+SOURCE = (PROJECT / "bench" / "ceilings.py").read_text()
+
 # A probe that knows no framework, so that it runs where none is installed.
-WITHOUT = PROBE.read_text().replace("own = framework_rates(name, device, precision)", "own = None")
+WITHOUT = SOURCE.replace("own = framework_rates(name, device, precision)", "own = None")
 
 
 @pytest.fixture(autouse=True)
@@ -29,28 +31,26 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
 
 
-def probe(tmp_path: Path) -> Ceilings:
-    """Measure in this interpreter, as the engine `host` would."""
+def probe(tmp_path: Path, script: str = "") -> Ceilings:
+    """Measure in this interpreter, as the engine `host` would; a script is run in the probe's place."""
     image = HostImage.model_construct(name="host", folder=PROJECT, installed_sha256="0" * 64)
-    prepared = Prepared(image, "sha256:0", (sys.executable, "-m", "bench"))
+    command = (sys.executable, "-m", "bench")
+    if script:
+        path = tmp_path / "probe.py"
+        path.write_text(f"import sys; assert sys.argv.pop(1) == {PROBE!r}\n{script}")
+        command = (sys.executable, str(path), "bench")
+    prepared = Prepared(image, "sha256:0", command)
     slot = Slot("cpu", (), tuple(sorted(os.sched_getaffinity(0))), None)
     return measure(HostEngine(), prepared, "torch", "fp32", slot, "test", tmp_path / "cache")
 
 
-def with_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    path = tmp_path / "probe.py"
-    path.write_text(script)
-    monkeypatch.setattr(ceilings, "PROBE", path)
-
-
 def test_the_probe_is_syntax_of_python_3_6() -> None:
-    ast.parse(PROBE.read_text(), feature_version=(3, 6))
+    ast.parse(SOURCE, feature_version=(3, 6))
 
 
-def test_the_rates_of_this_machine_are_those_of_a_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rates_of_this_machine_are_those_of_a_computer(tmp_path: Path) -> None:
     assert "own = None" in WITHOUT
-    with_script(tmp_path, monkeypatch, WITHOUT)
-    found = probe(tmp_path)
+    found = probe(tmp_path, WITHOUT)
     assert found.framework is None
     assert found.cpus == os.cpu_count()
     assert 1e8 < best(found.numpy.matmul_flops) < 1e15
@@ -80,10 +80,9 @@ def test_a_framework_that_is_not_there_is_told_in_its_own_words(tmp_path: Path) 
 def test_a_probe_that_goes_wrong_is_an_error_and_not_a_number(
     script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_script(tmp_path, monkeypatch, script)
     monkeypatch.setattr(ceilings, "_LIMIT_SECONDS", 10.0)
     with pytest.raises(CeilingsError, match=told):
-        probe(tmp_path)
+        probe(tmp_path, script)
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, 1e30, None, "fast"])
@@ -95,7 +94,6 @@ def test_rates_that_no_machine_has_are_refused(wrong: object) -> None:
 
 
 def test_a_probe_that_is_interrupted_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_script(tmp_path, monkeypatch, "import time; time.sleep(60)")
     started: list[LocalRunning] = []
 
     def interrupted(running: LocalRunning) -> Iterator[bytes]:
@@ -107,5 +105,5 @@ def test_a_probe_that_is_interrupted_is_ended(tmp_path: Path, monkeypatch: pytes
     events = LocalRunning.events
     monkeypatch.setattr(LocalRunning, "events", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        probe(tmp_path)
+        probe(tmp_path, "import time; time.sleep(60)")
     assert started[0].pid() is None, "the probe goes on"

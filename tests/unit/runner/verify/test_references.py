@@ -17,7 +17,7 @@ from runner.results.store import StoreError
 from runner.verify.references import saved
 from runner.verify.references.facts import Facts
 from runner.verify.references.measured import read_runs, reference_of
-from runner.verify.references.rules import IDENTITY, choose
+from runner.verify.references.rules import IDENTITY, reference_for
 from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
 from runner.verify.references.telemetry import Telemetry
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
@@ -192,7 +192,7 @@ OTHER = {
 
 @pytest.mark.parametrize("name", IDENTITY)
 def test_nothing_is_compared_across_computations_presets_or_parity_states(name: str) -> None:
-    choice = choose(facts(), [reference(**{name: OTHER[name]})])
+    choice = reference_for(facts(), [reference(**{name: OTHER[name]})])
     assert choice.cell is None
     assert choice.why
 
@@ -204,23 +204,23 @@ def test_a_reference_of_before_there_was_scaling_keeps_its_digest() -> None:
 
 
 def test_a_reference_of_another_preset_is_named_as_that() -> None:
-    assert "another preset: standard (not quick)" in choose(facts(), [reference(preset="standard")]).why
+    assert "another preset: standard (not quick)" in reference_for(facts(), [reference(preset="standard")]).why
 
 
 def test_the_same_gpu_fits_and_another_is_only_named() -> None:
     h200 = reference()
     h100 = reference("h100", device_model="NVIDIA H100", device_memory_bytes=80 * 10**9)
     k80 = reference("k80", device_model="Tesla K80", compute_capability="3.7", device_memory_bytes=12 * 10**9)
-    found = choose(facts(), [k80, h100, h200])
+    found = reference_for(facts(), [k80, h100, h200])
     assert found.reference == h200
     assert found.nearest is None
-    without = choose(facts(), [k80, h100])
+    without = reference_for(facts(), [k80, h100])
     assert without.cell is None
     assert without.nearest == "NVIDIA H100 (reference h100)"
 
 
 def test_a_part_of_a_gpu_is_another_device() -> None:
-    part = choose(facts(device_memory_bytes=18 * 10**9), [reference()])
+    part = reference_for(facts(device_memory_bytes=18 * 10**9), [reference()])
     assert part.cell is None
     assert part.nearest == "NVIDIA H200 (reference lab)"
 
@@ -229,26 +229,29 @@ def test_the_reference_that_differs_least_is_taken_and_of_equals_the_newest() ->
     old = reference("old", "2026-01-01T00:00:00+00:00")
     new = reference("new", "2026-06-01T00:00:00+00:00")
     other = reference("other", "2026-11-01T00:00:00+00:00", cuda_version="13.2")
-    assert choose(facts(), [old, new, other]).reference == new
-    assert choose(facts(), [other]).excuses[0].name == "cuda_version"
+    assert reference_for(facts(), [old, new, other]).reference == new
+    assert reference_for(facts(), [other]).excuses[0].name == "cuda_version"
 
 
 def test_a_smaller_machine_with_the_same_cpu_is_another_device() -> None:
     large = reference(device_kind="cpu", device_model="Some CPU", machine_cpus=64)
-    small = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=2), [large])
+    small = reference_for(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=2), [large])
     assert small.cell is None
-    untold = choose(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=None), [large])
+    untold = reference_for(facts(device_kind="cpu", device_model="Some CPU", machine_cpus=None), [large])
     assert untold.reference == large
 
 
 def test_a_reference_with_the_same_fault_is_not_preferred() -> None:
     sound = reference("sound", "2026-06-01T00:00:00+00:00")
     spoilt = reference("spoilt", "2026-01-01T00:00:00+00:00", settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1)
-    assert choose(facts(settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1), [spoilt, sound]).reference == sound
+    assert (
+        reference_for(facts(settings={"tf32_cudnn": False, "threads": 1}, cpu_count=1), [spoilt, sound]).reference
+        == sound
+    )
 
 
 def test_choices_excuse_a_gap_and_states_do_not() -> None:
-    found = choose(
+    found = reference_for(
         facts(driver_version="580.2", settings={"tf32_cudnn": True, "threads": 1}, cpu_count=1, device={"ecc": False}),
         [reference()],
     )
@@ -257,7 +260,7 @@ def test_choices_excuse_a_gap_and_states_do_not() -> None:
 
 
 def test_what_one_side_does_not_tell_is_no_difference() -> None:
-    found = choose(facts(cuda_version=None, cpu_count=None, settings={}, device={}), [reference()])
+    found = reference_for(facts(cuda_version=None, cpu_count=None, settings={}, device={}), [reference()])
     assert found.excuses == found.conditions == ()
 
 
@@ -265,8 +268,8 @@ def test_what_one_side_does_not_tell_is_no_difference() -> None:
 def test_the_order_of_the_references_does_not_matter(order: list[int], cuda: int) -> None:
     shelf = [reference(f"r{at}", f"2026-01-0{1 + at // 2}T00:00:00+00:00", cuda_version=f"12.{at}") for at in range(6)]
     asked = facts(cuda_version=f"12.{cuda}")
-    assert choose(asked, [shelf[at] for at in order]) == choose(asked, shelf)
-    assert choose(asked, shelf).excuses == ()
+    assert reference_for(asked, [shelf[at] for at in order]) == reference_for(asked, shelf)
+    assert reference_for(asked, shelf).excuses == ()
 
 
 def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> None:

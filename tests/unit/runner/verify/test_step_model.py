@@ -8,7 +8,7 @@ import pytest
 from bench.workloads import cnn_cifar10, gru_imdb
 from runner.verify.ceilings import Ceilings
 from runner.verify.references.published import load_published, training_times
-from runner.verify.step_model import DATASHEETS, WORK, band, expect, ideal_seconds
+from runner.verify.step_model import DATASHEETS, WORK, ideal_seconds, inefficiency, modelled_step
 
 
 def ceilings(product: float = 60e9, framework: bool = True) -> Ceilings:
@@ -30,7 +30,7 @@ def test_the_work_of_a_step_is_that_of_the_specified_layers() -> None:
 
 @pytest.mark.parametrize("workload", sorted(WORK))
 def test_the_band_holds_nine_tenths_of_the_published_trainings(workload: str) -> None:
-    error = band(workload)
+    error = inefficiency(workload)
     rows = training_times(load_published(), workload, list(DATASHEETS))
     assert error.rows == len(rows) > 50
     assert {"K80", "P100", "V100"} <= set(error.gpus)
@@ -46,25 +46,28 @@ def test_the_band_holds_nine_tenths_of_the_published_trainings(workload: str) ->
 
 
 def test_an_expectation_says_that_it_is_a_model_and_how_wrong_it_is() -> None:
-    found = expect("cnn-cifar10", "cpu", ceilings())
+    found = modelled_step("cnn-cifar10", "cpu", ceilings())
     assert found is not None
     assert found.low < found.middle < found.high
     assert "a model, not a measurement" in found.model
-    assert f"of {band('cnn-cifar10').rows} published trainings" in found.model
+    assert f"of {inefficiency('cnn-cifar10').rows} published trainings" in found.model
     assert "CPUs is not known" in found.model
-    assert found.says(found.high * 1.1) == "slower than the model's band"
-    assert found.says(found.middle) == "inside the model's band"
+    assert found.place_of(found.high * 1.1) == "slower than the model's band"
+    assert found.place_of(found.middle) == "inside the model's band"
 
 
 def test_twice_the_ceiling_nearly_halves_the_expectation() -> None:
-    slow, fast = expect("cnn-cifar10", "cpu", ceilings(60e9)), expect("cnn-cifar10", "cpu", ceilings(120e9))
+    slow, fast = (
+        modelled_step("cnn-cifar10", "cpu", ceilings(60e9)),
+        modelled_step("cnn-cifar10", "cpu", ceilings(120e9)),
+    )
     assert slow is not None
     assert fast is not None
     assert 1.8 < slow.middle / fast.middle <= 2
 
 
 def test_without_ceilings_or_for_an_unknown_workload_nothing_is_expected() -> None:
-    assert expect("cnn-cifar10", "cpu", None) is None
-    assert expect("ops", "cpu", ceilings()) is None
-    assert expect("cnn-cifar10", "cuda", ceilings(framework=False)) is None
-    assert expect("cnn-cifar10", "cpu", ceilings(framework=False)) is not None
+    assert modelled_step("cnn-cifar10", "cpu", None) is None
+    assert modelled_step("ops", "cpu", ceilings()) is None
+    assert modelled_step("cnn-cifar10", "cuda", ceilings(framework=False)) is None
+    assert modelled_step("cnn-cifar10", "cpu", ceilings(framework=False)) is not None

@@ -19,16 +19,16 @@ from runner.verify.verdict import (
     MARGINS,
     PASS,
     PRIOR_BETWEEN,
-    Kind,
+    CellVerdict,
     Ratio,
     excused,
     exit_code,
-    judge,
-    ratio,
+    ratio_to_reference,
     repeats_to_tell,
+    verdict_of,
 )
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[CellVerdict, ...] = (
     "ok",
     "slow",
     "fast",
@@ -51,12 +51,14 @@ def runs(
     ]  # fmt: skip
 
 
-def share(kind: Kind, true_ratio: float, between: float, repeats: Sequence[int] = (3, 5), times: int = 400) -> float:
+def share(
+    kind: CellVerdict, true_ratio: float, between: float, repeats: Sequence[int] = (3, 5), times: int = 400
+) -> float:
     """How often a verdict is given when the ratio is truly this."""
     random = np.random.default_rng(7)
     found = [
-        judge(
-            ratio(
+        verdict_of(
+            ratio_to_reference(
                 runs(random, repeats[0], 0.1 * true_ratio, between), runs(random, repeats[1], 0.1, between), "cpu"
             ),
             MARGIN,
@@ -78,12 +80,12 @@ def test_a_cell_at_the_margin_itself_is_called_slow_or_ok_in_one_of_20_at_most()
 
 def test_going_on_where_a_few_more_repeats_would_tell_errs_hardly_more_often() -> None:
     random = np.random.default_rng(5)
-    found: list[Kind] = []
+    found: list[CellVerdict] = []
     for _ in range(400):
         reference, measured = runs(random, 8), runs(random, 9, 0.1 * (1 + MARGIN))
-        first = ratio(measured[:3], reference, "cpu")
-        more = repeats_to_tell(first, MARGIN) if judge(first, MARGIN) == "unsure" else None
-        found.append(judge(ratio(measured[: min(more or 3, 9)], reference, "cpu"), MARGIN))
+        first = ratio_to_reference(measured[:3], reference, "cpu")
+        more = repeats_to_tell(first, MARGIN) if verdict_of(first, MARGIN) == "unsure" else None
+        found.append(verdict_of(ratio_to_reference(measured[: min(more or 3, 9)], reference, "cpu"), MARGIN))
     assert found.count("slow") / 400 <= 0.10
     assert sum(kind in PASS for kind in found) / 400 <= 0.10
     assert found.count("unsure") < 400 * 0.9  # it does go on
@@ -103,13 +105,13 @@ def test_windows_that_scatter_without_end_do_not_pass_on_one_repeat() -> None:
     random = np.random.default_rng(3)
     one = [0.1 * np.exp(random.normal(0, 0.5, 12))]
     other = [0.1 * np.exp(random.normal(0, 0.5, 12))]
-    assert judge(ratio(one, other, "cpu"), MARGIN) == "unsure"
+    assert verdict_of(ratio_to_reference(one, other, "cpu"), MARGIN) == "unsure"
 
 
 def test_one_repeat_counts_the_variation_that_it_cannot_show() -> None:
     quiet = [np.full(30, 0.1)]
-    alone = ratio(quiet, quiet, "cpu")
-    many = ratio(quiet * 9, quiet * 9, "cpu")
+    alone = ratio_to_reference(quiet, quiet, "cpu")
+    many = ratio_to_reference(quiet * 9, quiet * 9, "cpu")
     assert alone.value == many.value == 1.0
     assert alone.between == pytest.approx(PRIOR_BETWEEN["cpu"])
     assert alone.high > 1.03 > many.high > 1.0
@@ -121,13 +123,13 @@ def scattered(count: int, level: float, scatter: float) -> list[Array]:
 
 
 @pytest.mark.parametrize(("level", "kind"), [(1.03, "ok"), (1.04, "ok"), (1.12, "slow")])
-def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, kind: Kind) -> None:
-    def verdict(count: int) -> Kind:
-        return judge(ratio(scattered(count, level, 0.06), reference, "cpu"), MARGIN)
+def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, kind: CellVerdict) -> None:
+    def verdict(count: int) -> CellVerdict:
+        return verdict_of(ratio_to_reference(scattered(count, level, 0.06), reference, "cpu"), MARGIN)
 
     reference = scattered(20, 1.0, 0.06)
     assert verdict(2) == "unsure"
-    needed = repeats_to_tell(ratio(scattered(2, level, 0.06), reference, "cpu"), MARGIN)
+    needed = repeats_to_tell(ratio_to_reference(scattered(2, level, 0.06), reference, "cpu"), MARGIN)
     assert needed is not None
     even = needed + needed % 2
     assert verdict(even) == verdict(even + 2) == kind
@@ -136,9 +138,9 @@ def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, k
 
 def test_no_number_of_repeats_tells_beside_a_reference_that_scatters_or_at_the_margin_itself() -> None:
     wild = PRIOR_BETWEEN["cpu"] * 5
-    assert repeats_to_tell(ratio(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
+    assert repeats_to_tell(ratio_to_reference(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
     quiet = scattered(20, 1.0, 0.02)
-    assert repeats_to_tell(ratio(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
+    assert repeats_to_tell(ratio_to_reference(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
 
 
 @settings(max_examples=50, deadline=None)
@@ -148,12 +150,12 @@ def test_it_is_the_same_every_time_in_every_unit_and_turned_round(
 ) -> None:
     random = np.random.default_rng(seed)
     measured, reference = runs(random, above, level), runs(random, below, 1.0)
-    found = ratio(measured, reference, "cpu")
-    assert ratio(measured, reference, "cpu") == found
-    scaled = ratio([unit * m for m in measured], [unit * r for r in reference], "cpu")
+    found = ratio_to_reference(measured, reference, "cpu")
+    assert ratio_to_reference(measured, reference, "cpu") == found
+    scaled = ratio_to_reference([unit * m for m in measured], [unit * r for r in reference], "cpu")
     assert scaled.value == pytest.approx(found.value)
     assert scaled.low == pytest.approx(found.low, rel=1e-6)
-    turned = ratio(reference, measured, "cpu")
+    turned = ratio_to_reference(reference, measured, "cpu")
     assert turned.value == pytest.approx(1 / found.value)
     assert (turned.low, turned.high) == (
         pytest.approx(1 / found.high, rel=0.02),
@@ -166,11 +168,16 @@ def test_it_is_the_same_every_time_in_every_unit_and_turned_round(
 def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
     middle: float, reach: float, margin: float
 ) -> None:
-    def of(centre: float) -> Kind:
+    def of(centre: float) -> CellVerdict:
         ends = (math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
-        return judge(Ratio(*ends, 0.02, 6, 3, 3), margin)
+        return verdict_of(Ratio(*ends, 0.02, 6, 3, 3), margin)
 
-    opposite: dict[Kind, set[Kind]] = {"slow": {"fast"}, "fast": {"slow"}, "ok": {"ok"}, "not-slower": {"unsure"}}
+    opposite: dict[CellVerdict, set[CellVerdict]] = {
+        "slow": {"fast"},
+        "fast": {"slow"},
+        "ok": {"ok"},
+        "not-slower": {"unsure"},
+    }
     assert of(-middle) in opposite.get(of(middle), {"not-slower", "unsure"})
     if of(middle) == "ok":
         assert abs(middle) < math.log1p(margin)
@@ -179,9 +186,9 @@ def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
 
 
 def test_what_may_be_faster_by_more_than_the_margin_passes_and_what_may_be_slower_does_not() -> None:
-    assert judge(Ratio(0.93, 0.90, 0.96, 0.02, 6, 3, 3), MARGIN) == "not-slower"
-    assert judge(Ratio(1 / 0.93, 1 / 0.96, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
-    assert judge(Ratio(1.0, 0.90, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
+    assert verdict_of(Ratio(0.93, 0.90, 0.96, 0.02, 6, 3, 3), MARGIN) == "not-slower"
+    assert verdict_of(Ratio(1 / 0.93, 1 / 0.96, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
+    assert verdict_of(Ratio(1.0, 0.90, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
 
 
 def test_a_difference_of_choice_takes_a_gap_away_and_leaves_ok() -> None:
@@ -220,8 +227,8 @@ def test_simulated_from_recorded_windows_a_quiet_machine_passes_in_38_of_40_and_
         levels = level * np.exp(random.normal(0, PRIOR_BETWEEN["cpu"], count))
         return [one * random.choice(windows, len(windows)) for one in levels]
 
-    healthy = [judge(ratio(repeats(3), repeats(5), "cpu"), MARGIN) for _ in range(40)]
-    slowed = [judge(ratio(repeats(3, 1.15), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    healthy = [verdict_of(ratio_to_reference(repeats(3), repeats(5), "cpu"), MARGIN) for _ in range(40)]
+    slowed = [verdict_of(ratio_to_reference(repeats(3, 1.15), repeats(5), "cpu"), MARGIN) for _ in range(40)]
     assert healthy.count("slow") <= 2
     assert slowed.count("ok") <= 2
     if noise <= 0.025:  # the others were recorded beside other work, and say so

@@ -19,7 +19,7 @@ from runner.verify import output as verify_output
 from runner.verify import verify
 from runner.verify.references.measured import ceilings_path, reference_of
 from runner.verify.references.saved import Reference, SavedError
-from runner.verify.verify import Finding, Verification, as_json, assess, with_fleets
+from runner.verify.verify import CellFinding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.runner.verify.test_causes import ceilings
@@ -43,11 +43,11 @@ def slowed(monkeypatch: pytest.MonkeyPatch, ratio: float, place: tuple[str, str]
     monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * ratio)
 
 
-def found_of(found: Verification, framework: str, workload: str) -> Finding:
+def found_of(found: Verification, framework: str, workload: str) -> CellFinding:
     return next(f for f in found.findings if (f.facts.framework, f.facts.workload) == (framework, workload))
 
 
-def torch_cnn(found: Verification) -> Finding:
+def torch_cnn(found: Verification) -> CellFinding:
     return found_of(found, "torch", "cnn-cifar10")
 
 
