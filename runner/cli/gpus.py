@@ -1,38 +1,47 @@
-"""The command `runner gpus`: what NVML says of every GPU, for a person or for a script."""
+"""The command `runner gpus`."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from runner.cli.shared import PLAIN, TextOrJson, print_json
 from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu, Refused
+from runner.machine.nvml import NVLINK
+
+app = typer.Typer(**PLAIN)
 
 
-def show(as_json: bool) -> None:
-    """Print every GPU, those that cannot be used with the reason."""
-    found, refused, why = detect_gpus(detect_cpu().cpus)
-    if as_json:
-        told = {"gpus": [asdict(gpu) for gpu in found], "refused": [asdict(each) for each in refused], "why_none": why}
-        print(json.dumps(told, indent=2))
-        return
-    if why:
-        print(f"no GPU: {why}")
-        return
-    _print_table(found)
-    _print_notes(found, refused)
+@app.command()
+def gpus(output_format: TextOrJson = "text") -> None:
+    """Names each GPU that cannot be used, with the reason."""
+    usable, refused, why_none = detect_gpus(detect_cpu().cpus)
+    if output_format == "json":
+        return print_json(
+            {
+                "gpus": [asdict(gpu) for gpu in usable],
+                "refused": [asdict(gpu) for gpu in refused],
+                "why_none": why_none,
+            }
+        )
+    if why_none:
+        return print(f"no GPU: {why_none}")
+    _print_table(usable)
+    return _print_notes(usable, refused)
 
 
-def _print_table(found: tuple[Gpu, ...]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+def _print_table(gpus: tuple[Gpu, ...]) -> None:
     table = Table("GPU", "model")
-    table.add_column("UUID", overflow="fold")  # people copy it: two lines rather than a part of it
+    # People copy the UUID: two lines are better than a part of it.
+    table.add_column("UUID", overflow="fold")
     for title in ("capability", "memory", "PCIe", "NUMA", "near CPUs", "ECC", "limit", "in use by"):
         table.add_column(title)
-    for gpu in found:
+    for gpu in gpus:
         table.add_row(
             gpu.name,
             escape(gpu.model),
@@ -49,21 +58,19 @@ def _print_table(found: tuple[Gpu, ...]) -> None:
     Console().print(table)
 
 
-def _print_notes(found: tuple[Gpu, ...], refused: tuple[Refused, ...]) -> None:
-    """What stands in no column: the driver, what joins GPUs, and what is broken."""
-    from runner.machine.nvml import NVLINK
-
-    for each in refused:
-        print(f"not usable: {each.reason}")
-    for gpu in found[:1]:
+def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...]) -> None:
+    """What has no column: the driver, the links between GPUs, and what is broken."""
+    for gpu_refused in refused:
+        print(f"not usable: {gpu_refused.reason}")
+    for gpu in gpus[:1]:
         print(f"driver {gpu.driver}, which runs CUDA up to {gpu.cuda_driver or '?'}")
-    names = {gpu.board: str(gpu.index) for gpu in found}
+    names = {gpu.board: str(gpu.index) for gpu in gpus}
     for board, name in names.items():
-        near = next(gpu.near for gpu in found if gpu.board == board)
+        near = next(gpu.near for gpu in gpus if gpu.board == board)
         joined = [names[other] for other, nearness in near if nearness == NVLINK and other in names]
         if joined:
             print(f"GPU {name} is joined by NVLink to {', '.join(joined)}")
-    for gpu in found:
+    for gpu in gpus:
         if gpu.pcie_width and gpu.pcie_width_now and gpu.pcie_width_now < gpu.pcie_width:
             print(f"{gpu} uses {gpu.pcie_width_now} of its {gpu.pcie_width} PCIe lanes: look at its slot and riser")
 

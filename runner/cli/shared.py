@@ -1,32 +1,183 @@
-"""Options that several commands have. Only Typer is loaded here, as in runner/cli/main.py."""
+"""What several commands share: groups that load a command when it is called, options, and the reading of lists.
+
+Only Typer is loaded here, so that `runner --help` starts fast.
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
+from typer.core import TyperGroup
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script, on standard output.")]
+from runner.errors import UserError, first_problem
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+# Rich's help would double the start-up time.
+PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="Text for people, JSON for scripts.")]
+AnyFormat = Annotated[
+    Literal["text", "json", "markdown", "csv"], typer.Option("--format", help="How the answer is printed.")
+]
+Margin = Annotated[
+    float, typer.Option(help="The smallest change that matters, in percent of the step time.", min=0.1, max=50)
+]
 Out = Annotated[Path, typer.Option(help="Folder of the results.")]
 BaseImage = Annotated[
     str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
 ]
-Seed = Annotated[
-    int, typer.Option(help="Of the data, the parameters and the order of the cells.", min=0, max=2**31 - 1)
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        help="Seconds after which a cell is taken to hang; default: 900 (quick), 3600 (standard), 172800 (full).",
-        min=1,
-    ),
-]
 
 
-def write_report(folder: Path) -> Path:
-    """Write the report on a run into its folder."""
-    from reports.page.render import render
+class LazyCommands(Mapping[str, Any]):
+    """Click's commands by name. A command's module is imported when the command is looked up."""
 
-    render([folder], folder / "report.html")
-    return folder / "report.html"
+    def __init__(self, package: str, names: Mapping[str, str]) -> None:
+        self._package = package
+        self._names = names
+
+    def __getitem__(self, name: str) -> Any:
+        sentence = self._names[name]
+        module = import_module(f"{self._package}.{name.replace('-', '_')}")
+        command = typer.main.get_command(module.app)
+        command.help = "\n\n".join(filter(None, (sentence, command.help)))
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose help needs none of its commands' modules."""
+
+    package: ClassVar[str]
+    # Each command with the first sentence of its help.
+    names: ClassVar[Mapping[str, str]]
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands(self.package, self.names)  # type: ignore[assignment]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.names.items()))
+
+
+# What an option has beside its field in the model: another name, a variable of the environment, a check of the folder.
+_MORE: dict[str, dict[str, Any]] = {
+    "precisions": {"flag": "--precision"},
+    "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
+    "data": {"exists": True, "file_okay": False},
+}
+
+
+def takes_options(model: type[BaseModel], *names: str, **defaults: Any) -> Callable[..., Callable[..., None]]:
+    """Give a command the options that `model` declares, or those of them in `names`. It receives one `options`.
+
+    The help text, the type, the bounds and the default of an option are those of the field. `defaults` replaces a default.
+    """
+    fields = {name: model.model_fields[name] for name in names or model.model_fields}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def wrapper(**given: Any) -> None:
+            values = {name: _value(field, given.pop(name)) for name, field in fields.items()}
+            return command(options=_validated(model, values), **given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [_parameter(name, field, defaults.get(name, field.default)) for name, field in fields.items()]
+        parameters += [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own if parameter.name != "options"
+        ]
+        wrapper.__doc__ = command.__doc__
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _parameter(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
+    """A field of a model as a parameter that Typer makes an option of."""
+    more = dict(_MORE.get(name, {}))
+    flag = more.pop("flag", "--" + name.replace("_", "-"))
+    annotation: Any = field.annotation
+    if annotation == tuple[str, ...]:
+        annotation, default = list[str] | None, None
+    elif annotation == tuple[int, ...]:
+        annotation, default = str, ",".join(map(str, default))
+    elif annotation is bool and default:
+        flag = f"{flag}/{flag.replace('--', '--no-', 1)}"
+    for bound in field.metadata:
+        more |= {end: getattr(bound, limit) for end, limit in (("min", "ge"), ("max", "le")) if hasattr(bound, limit)}
+    option = typer.Option(flag, help=field.description, **more)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, option])
+
+
+def _value(field: FieldInfo, given: Any) -> Any:
+    """What the command line gave for a field, in the field's own type."""
+    if field.annotation == tuple[str, ...]:
+        return split_words(given) or field.default
+    return split_counts(given) if field.annotation == tuple[int, ...] else given
+
+
+def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
+    from pydantic import ValidationError
+
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise UserError(f"--{first_problem(error)}") from None
+
+
+def split_counts(text: str) -> tuple[int, ...]:
+    """Numbers of devices between commas, sorted and without doubles."""
+    if not all(word.strip().isdecimal() and 0 < int(word) < 10_000 for word in text.split(",")):
+        raise UserError(f"--devices: {text!r} is not a number of devices, or several between commas like 1,2,4")
+    return tuple(sorted({int(word) for word in text.split(",")}))
+
+
+def split_words(values: list[str] | None) -> tuple[str, ...]:
+    """The words of an option that may be repeated and may hold commas."""
+    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def note(line: str) -> None:
+    """Tell the user something on standard error. A script reads standard output."""
+    typer.echo(line, err=True)
+
+
+def stored_runs(out: Path) -> list[Path]:
+    """The folders of all runs under `out`, oldest first: a run's id begins with its time."""
+    folders = sorted(path.parent for path in out.glob("*/run.json"))
+    if not folders:
+        raise UserError(f"{out} holds no run; `runner matrix` makes one, --out names another folder")
+    return folders
+
+
+def chosen_runs(names: list[str] | None, out: Path) -> list[Path]:
+    """The folders of the named runs, without doubles; the newest run where none is named."""
+    from runner.results.store import run_folder
+
+    if not names:
+        return stored_runs(out)[-1:]
+    folders: dict[Path, Path] = {}
+    for name in names:
+        folder = run_folder(name, out)
+        folders.setdefault(folder.resolve(), folder)
+    return list(folders.values())

@@ -22,7 +22,7 @@ DOCTOR = ("-m", "runner", "doctor", "--image")
 
 
 def doctor(variables: dict[str, str], image: str) -> dict[str, Any]:
-    command = [sys.executable, *DOCTOR, image, "--json"]
+    command = [sys.executable, *DOCTOR, image, "--format", "json"]
     ended = subprocess.run(command, cwd=PROJECT, env=variables, capture_output=True, text=True)
     told: dict[str, Any] = json.loads(ended.stdout)
     assert ended.returncode == (1 if told["failed"] else 0), ended.stderr

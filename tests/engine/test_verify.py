@@ -29,7 +29,7 @@ def test_an_image_is_probed_measured_and_judged(base_image: str, tmp_path: Path)
         "--gpus",
         "none",
     ]
-    command += ["--frameworks", "torch", "--workloads", "gru-imdb", "--repeats", "1", "--json"]
+    command += ["--frameworks", "torch", "--workloads", "gru-imdb", "--repeats", "1", "--format", "json"]
     command += ["--out", str(tmp_path / "results"), "--references", str(tmp_path / "references")]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert (ended.returncode, bool(ended.stdout)) == (2, True), ended.stderr

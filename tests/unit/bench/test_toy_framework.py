@@ -47,7 +47,7 @@ def test_a_mode_that_it_does_not_declare_is_refused(project: Path) -> None:
 
 def test_it_is_planned_with_its_image(project: Path, tmp_path: Path) -> None:
     options = ["--gpus", "none", "--engine", "venv", "--images", "toy-*", "--out", str(tmp_path)]
-    ended = python(project, "runner", "matrix", "--dry-run", "--json", *options)
+    ended = python(project, "runner", "matrix", "--dry-run", "--format", "json", *options)
     assert ended.returncode == 0, ended.stderr
     planned = {(cell["image"], cell["framework"], cell["workload"]) for cell in json.loads(ended.stdout)["cells"]}
     assert planned == {("toy-1-cpu", "toy", "cnn-cifar10"), ("toy-1-cpu", "toy", "gru-imdb")}

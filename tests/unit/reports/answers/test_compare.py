@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs: Path) -> None:
-    result = ask(runs, "monday", "tuesday", "--json")
+    result = ask(runs, "monday", "tuesday", "--format", "json")
     found = json.loads(result.stdout)
     verdicts = {(row["framework"], row["workload"]): row["verdict"] for row in found["rows"]}
     assert verdicts == {
@@ -62,7 +62,7 @@ def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Pat
     assert ask(tmp_path, "a", "b").exit_code == 2
     for folder in folders:
         synthetic.forget(folder, *synthetic.UNSTEADY)
-    result = ask(tmp_path, "a", "b", "--json")
+    result = ask(tmp_path, "a", "b", "--format", "json")
     assert {row["verdict"] for row in json.loads(result.stdout)["rows"]} == {"real"}
     assert result.exit_code == 0
 
@@ -79,7 +79,7 @@ def test_a_cell_that_no_longer_runs_ends_with_1(tmp_path: Path) -> None:
 
 
 def test_two_images_of_different_frameworks_are_compared_by_workload(runs: Path) -> None:
-    found = json.loads(ask(runs, "torch-2.13.0-cpu", "jax-0.10.2-cpu", "--runs", "monday", "--json").stdout)
+    found = json.loads(ask(runs, "torch-2.13.0-cpu", "jax-0.10.2-cpu", "--runs", "monday", "--format", "json").stdout)
     assert found["by"] == "image"
     assert [(row["image"], row["workload"]) for row in found["rows"]] == [
         ("jax-0.10.2-cpu", "cnn-cifar10"),
@@ -98,7 +98,7 @@ def test_two_gpus_are_compared_by_a_part_of_their_names_or_their_uuid(tmp_path: 
     gpu_run(tmp_path / "a", "NVIDIA H100", "12.8", 1)
     gpu_run(tmp_path / "b", "NVIDIA H200", "12.8", 2)
     for words in (("h100", "h200"), ("GPU-H100", "GPU-H200")):
-        found = json.loads(ask(tmp_path, *words, "--runs", "a,b", "--json").stdout)
+        found = json.loads(ask(tmp_path, *words, "--runs", "a,b", "--format", "json").stdout)
         assert (found["by"], len(found["rows"])) == ("gpu", 5)
         assert {row["device"] for row in found["rows"]} == {"NVIDIA H200"}
     wrong = ask(tmp_path, "nvidia", "h200", "--runs", "a,b")
@@ -109,17 +109,17 @@ def test_two_gpus_are_compared_by_a_part_of_their_names_or_their_uuid(tmp_path: 
 def test_two_cuda_versions_are_compared_within_one_version_of_the_framework(tmp_path: Path) -> None:
     gpu_run(tmp_path / "a", "NVIDIA H200", "12.6", 1, image="torch-2.9.1-cu126", framework="torch")
     gpu_run(tmp_path / "b", "NVIDIA H200", "12.8", 2, image="torch-2.9.1-cu128", framework="torch")
-    found = json.loads(ask(tmp_path, "12.6", "12.8", "--runs", "a,b", "--json").stdout)
+    found = json.loads(ask(tmp_path, "12.6", "12.8", "--runs", "a,b", "--format", "json").stdout)
     assert found["by"] == "cuda"
     assert len(found["rows"]) == 5
     assert all("CUDA 12.6 → 12.8" in row["differences"] for row in found["rows"])
 
 
 def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(ask(runs, "monday", "tuesday", "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(ask(runs, "monday", "tuesday", "--format", "csv").stdout)))
     assert len(rows) == 5
     assert float(rows[0]["ratio"]) == pytest.approx(1.08, abs=0.03)
-    lines = ask(runs, "monday", "tuesday", "--markdown").stdout.splitlines()
+    lines = ask(runs, "monday", "tuesday", "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + 5
     assert lines[0].startswith("**tuesday against monday: 5 cells compared: 1 slower, 3 noise and 1 cannot be told.**")
     assert len({line.count(" | ") for line in lines if line.startswith("| ")}) == 1
@@ -128,14 +128,14 @@ def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
 def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
     for name, draw in (("a", 1), ("b", 2)):
         synthetic.make_run(tmp_path / name, repeats=2, draw=draw, changes={"image": HOSTILE, "framework": "=1+1"})
-    for how in ("--markdown", "--csv", "--json", None):
-        text = ask(tmp_path, "a", "b", *([how] if how else [])).stdout
+    for how in ("markdown", "csv", "json", "text"):
+        text = ask(tmp_path, "a", "b", "--format", how).stdout
         assert "\x1b" not in text
         assert "\u202e" not in text
-    found = ask(tmp_path, "a", "b", "--markdown").stdout
+    found = ask(tmp_path, "a", "b", "--format", "markdown").stdout
     assert "<script>" not in found.replace("\\<script\\>", "")
     assert "torch\\|\\<script\\>" in found
-    rows = list(csv.DictReader(io.StringIO(ask(tmp_path, "a", "b", "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(ask(tmp_path, "a", "b", "--format", "csv").stdout)))
     assert {row["framework"] for row in rows} >= {"'=1+1"}
 
 
@@ -143,8 +143,8 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("x", "y"), "nothing that both 'x' and 'y' name; these runs hold run: "),
-        (("monday", "tuesday", "--by", "gpus"), "there is no 'gpus'; there are run, image, gpu and cuda"),
-        (("monday", "tuesday", "--csv", "--json"), "give one of them"),
+        (("monday", "tuesday", "--by", "gpus"), "'gpus' is not one of 'run', 'image', 'gpu', 'cuda'"),
+        (("monday", "tuesday", "--format", "yaml"), "'yaml' is not one of 'text', 'json', 'markdown', 'csv'"),
         (("monday", "monday"), "both sides are 'monday'"),
         (("monday", "tuesday", "--by", "image"), "these runs hold image: "),
     ],

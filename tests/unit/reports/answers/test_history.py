@@ -36,7 +36,7 @@ def test_a_number_that_moved_is_told_with_the_change_before_it(tmp_path: Path) -
     for day in (0, 1):
         night(tmp_path, day, "550.54")
     night(tmp_path, 2, "570.10", SLOW)
-    result = ask(tmp_path, "--json")
+    result = ask(tmp_path, "--format", "json")
     found = json.loads(result.stdout)
     (moved,) = [row for row in found["rows"] if row["verdict"] == "real"]
     assert (moved["framework"], moved["workload"]) == ("torch", "cnn-cifar10")
@@ -78,8 +78,8 @@ def test_one_run_has_no_history_and_ends_with_2(tmp_path: Path) -> None:
 def test_the_formats_hold_the_rows(tmp_path: Path) -> None:
     night(tmp_path, 0, "550.54")
     night(tmp_path, 1, "570.10", SLOW)
-    assert ask(tmp_path, "--csv").stdout.count("\n") == 1 + 5
-    text = ask(tmp_path, "--markdown").stdout
+    assert ask(tmp_path, "--format", "csv").stdout.count("\n") == 1 + 5
+    text = ask(tmp_path, "--format", "markdown").stdout
     assert text.startswith("**5 comparisons over 2 runs: 1 moved")
     assert "driver 550.54 → 570.10" in text
     assert sum(line.startswith("| ") for line in text.splitlines()) == 2 + 1

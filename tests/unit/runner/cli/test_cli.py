@@ -102,7 +102,7 @@ def processes_of(run_id: str) -> list[int]:
 def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
 ) -> None:
-    ended = run("--repeats", "2", "--json")
+    ended = run("--repeats", "2", "--format", "json")
     assert ended.returncode == 0
     told = json.loads(ended.stdout)
     folder = folder_of(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
-from runner.cli import main as cli
+from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from tests.fixtures.commands import runner
 from tests.fixtures.synthetic import make_run
@@ -26,7 +26,7 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
     assert "torch-2.13.0-cpu" in shown.stdout
     assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
     assert "GB" in shown.stdout
-    told = json.loads(runner(*arguments, "--json").stdout)
+    told = json.loads(runner(*arguments, "--format", "json").stdout)
     computed = [
         (image.name, framework, workload.name)
         for image in load_catalog().values()
@@ -44,7 +44,7 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--preset", "quik"], "there is no 'quik'"),
+        (["--preset", "quik"], "'quik' is not one of 'quick', 'standard', 'full'"),
         (["--workloads", "cnn-cifar"], "did you mean 'cnn-cifar10'?"),
         (["--images", "torch-9-*"], "no image is called 'torch-9-*'"),
         (["--frameworks", "pytorch"], "did you mean 'torch'?"),
@@ -68,14 +68,14 @@ def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, o
 
 def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
     assert "torch-2.13.0-cpu" in runner("images", "list", env=os.environ | {"COLUMNS": "200"}).stdout
-    rows = json.loads(runner("images", "list", "--json").stdout)
+    rows = json.loads(runner("images", "list", "--format", "json").stdout)
     assert {row["name"] for row in rows} >= {"torch-2.13.0-cpu", "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"}
 
 
 def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     make_run(tmp_path / "a", repeats=2)
     make_run(tmp_path / "b", repeats=2)
-    out = cli.chosen_runs([str(tmp_path / "a"), "b", "a", "./a/"], tmp_path)
+    out = chosen_runs([str(tmp_path / "a"), "b", "a", "./a/"], tmp_path)
     assert [folder.resolve().name for folder in out] == ["a", "b"]
 
 

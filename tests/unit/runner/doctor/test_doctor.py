@@ -206,7 +206,7 @@ def command(nvml_library: Path, tmp_path: Path) -> Command:
 
 
 def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(command: Command) -> None:
-    ended = command(Fleet((FakeGpu(persistence=0),)), "--json")
+    ended = command(Fleet((FakeGpu(persistence=0),)), "--format", "json")
     assert ended.returncode == 1, ended.stderr
     told = json.loads(ended.stdout)
     assert told["failed"] == ["engine"]

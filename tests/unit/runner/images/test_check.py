@@ -193,7 +193,7 @@ def test_the_command_ends_with_1_and_names_what_is_wrong(monkeypatch: pytest.Mon
 
 
 def test_show_tells_what_an_image_installs() -> None:
-    shown = CliRunner().invoke(app, ["images", "show", NAME, "--json"])
+    shown = CliRunner().invoke(app, ["images", "show", NAME, "--format", "json"])
     (fact,) = json.loads(shown.output)
     assert fact["installs"]["nvidia-cudnn-cu12"] == fact["cudnn"] == "9.10.2.21"
     assert "cuda: 12.8.90" in CliRunner().invoke(app, ["images", "show", NAME]).output
@@ -241,20 +241,20 @@ def test_ci_builds_the_images_that_a_change_concerns(changed: list[str], expecte
 
 
 def test_a_commit_that_is_not_there_is_told() -> None:
-    ended = CliRunner().invoke(app, ["images", "matrix", "--changed-since", "no-such-commit"])
+    ended = CliRunner().invoke(app, ["images", "ci-matrix", "--changed-since", "no-such-commit"])
     assert ended.exit_code == 2
     assert "name a commit that is fetched" in ended.output
 
 
 def test_an_option_of_git_is_no_commit(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(app, ["images", "matrix", f"--changed-since=--output={tmp_path / 'written'}"])
+    ended = CliRunner().invoke(app, ["images", "ci-matrix", f"--changed-since=--output={tmp_path / 'written'}"])
     assert (ended.exit_code, list(tmp_path.iterdir())) == (2, [])
 
 
 def test_a_day_that_is_none_is_told_with_its_option() -> None:
     ended = CliRunner().invoke(app, ["images", "lock", "torch-2.13.0-cpu", "--date", "yesterday"])
     assert ended.exit_code == 2
-    assert "--date: 'yesterday' is no day; write it like" in ended.output
+    assert "--date: 'yesterday' is not a day; write it like" in ended.output
 
 
 def test_the_bill_of_materials_names_every_pin_once_and_is_the_same_bytes_again() -> None:

@@ -66,7 +66,7 @@ def test_the_commands_about_images_are_there_with_their_options(name: str) -> No
 
     group = get_command(cli_images.app)
     text = "\n".join(step.get("run", "") for step in steps(name)).replace("\\\n", " ")
-    called = re.findall(r"runner images (\w+)(.*)", text)
+    called = re.findall(r"runner images ([\w-]+)(.*)", text)
     assert called or name == "verify.yml"
     for command, rest in called:
         found = group.commands[command]  # type: ignore[attr-defined]

@@ -127,7 +127,9 @@ def test_runner_gpus_shows_a_table_and_what_joins_them(nvml_library: Path, tmp_p
 
 
 def test_runner_gpus_tells_a_script_the_same(nvml_library: Path, tmp_path: Path) -> None:
-    told: dict[str, Any] = json.loads(runner_gpus(nvml_library, eight_gpus(1).write(tmp_path / "fleet"), "--json"))
+    told: dict[str, Any] = json.loads(
+        runner_gpus(nvml_library, eight_gpus(1).write(tmp_path / "fleet"), "--format", "json")
+    )
     assert [gpu["uuid"] for gpu in told["gpus"]][:3] == [uuid_of(0), uuid_of(1), uuid_of(2)]
     assert told["gpus"][-1]["processes"][0]["pid"] == 1
     assert (told["refused"], told["why_none"]) == ([], None)

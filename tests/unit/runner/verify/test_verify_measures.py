@@ -27,7 +27,7 @@ def toys(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path) -> None:
     (tmp_path / "started").touch()
-    here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--json")
+    here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--format", "json")
     first = toys(tmp_path, "verify", *here)
     assert first.returncode == 2, first.stderr
     assert "ceilings are not known" in first.stderr  # this interpreter has no torch: the probe says so, and cells go on
@@ -45,17 +45,17 @@ def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path
 def test_a_cell_that_is_unsure_is_repeated_until_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "started").touch()
     here = ("--gpus", "none", "--frameworks", "torch", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"))
-    first = json.loads(toys(tmp_path, "verify", *here, "--json").stdout)["findings"][0]
+    first = json.loads(toys(tmp_path, "verify", *here, "--format", "json").stdout)["findings"][0]
     saved = toys(tmp_path, "reference", "save", first["run_id"], "--name", "toys", "--out", str(tmp_path / "results"))
     assert saved.returncode == 0, saved.stderr
 
     # nearer than what the windows of three repeats can tell, though the repeats are the same
-    few = toys(tmp_path, "verify", *here, "--margin", "3.6", "--most-repeats", "5", "--json")
+    few = toys(tmp_path, "verify", *here, "--margin", "3.6", "--most-repeats", "5", "--format", "json")
     unsure = json.loads(few.stdout)["findings"][0]
     assert (few.returncode, unsure["kind"], unsure["measured"]["repeats"]) == (2, "unsure", 3)
     assert "--repeats 6 would tell" in unsure["reason"]
 
-    enough = toys(tmp_path, "verify", *here, "--margin", "3.6", "--json")
+    enough = toys(tmp_path, "verify", *here, "--margin", "3.6", "--format", "json")
     sure = json.loads(enough.stdout)["findings"][0]
     assert (enough.returncode, sure["kind"], sure["measured"]["repeats"]) == (0, "ok", 6), enough.stderr
     assert "going on to 6 repeats" in enough.stderr

@@ -1,0 +1,27 @@
+"""The command `runner doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runner.cli.shared import PLAIN, BaseImage, TextOrJson
+from runner.doctor import doctor as checks
+
+app = typer.Typer(**PLAIN)
+
+
+@app.command()
+def doctor(
+    base_image: BaseImage = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image to start a container of; default: an image of ours on this machine.")
+    ] = None,
+    output_format: TextOrJson = "text",
+) -> None:
+    """Starts a container with every GPU.
+
+    Exit code 0: nothing failed; 1: something failed; 2: the checks could not be made.
+    """
+    raise typer.Exit(checks.run(output_format == "json", base_image, image))

@@ -1,0 +1,61 @@
+"""The command `runner images build`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.catalog.images import Image
+from runner.cli.images import chosen
+from runner.cli.shared import PLAIN, BaseImage, note
+from runner.engines.base import Settings
+from runner.engines.docker.engine import DockerEngine, connect
+from runner.errors import UserError
+from runner.images import build as builder
+from runner.images import files, registry
+from runner.images.recipe import recipe
+
+app = typer.Typer(**PLAIN)
+
+
+@app.command()
+def build(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Image names or patterns; default: all tested CPU images.")
+    ] = None,
+    base_image: BaseImage = None,
+    jobs: Annotated[int, typer.Option(help="Number of images to build at once.", min=1)] = 1,
+    push: Annotated[
+        str | None, typer.Option(metavar="REGISTRY", help="Push the built images to this registry.")
+    ] = None,
+    cache_from: Annotated[
+        str | None, typer.Option(metavar="REGISTRY", help="Use the images of this registry as the builder's cache.")
+    ] = None,
+    sbom: Annotated[Path | None, typer.Option(help="Folder for a bill of materials of each image (SPDX JSON).")] = None,
+) -> None:
+    """Prints the digest of each image; with --push, registry/name@digest."""
+
+    def build_one(image: Image) -> None:
+        client = connect()
+        digest = builder.build(image, base_image, note, client, cache_from=cache_from)
+        if push:
+            digest = registry.push(client, recipe(image, base_image), push)
+        if sbom:
+            sbom.mkdir(parents=True, exist_ok=True)
+            (sbom / f"{image.name}.spdx.json").write_text(files.sbom(image), encoding="utf-8")
+        typer.echo(f"{image.name} {digest}")
+
+    images = [image for image in chosen(names or ["*-cpu"]) if names or image.untested is None]
+    if reason := DockerEngine(Settings(base_image)).unavailable():
+        raise UserError(reason)
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(build_one, image) for image in images]
+    errors = [error for future in futures if (error := future.exception())]
+    for error in errors:
+        if not isinstance(error, UserError):
+            raise error
+        note(f"runner: {error}")
+    raise typer.Exit(2 if errors else 0)

@@ -1,0 +1,30 @@
+"""The command `runner images push`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runner.cli.images import Names, chosen
+from runner.cli.shared import PLAIN, BaseImage
+from runner.engines.docker.engine import connect
+from runner.errors import UserError
+from runner.images import build as builder
+from runner.images import registry as registries
+from runner.images.recipe import recipe
+
+app = typer.Typer(**PLAIN)
+
+
+@app.command()
+def push(
+    registry: Annotated[str, typer.Argument(help="Such as ghcr.io/owner.")], names: Names, base_image: BaseImage = None
+) -> None:
+    """Prints registry/name@digest of each image."""
+    client = connect()
+    for image in chosen(names):
+        image_recipe = recipe(image, base_image)
+        if builder.built(client, image_recipe) is None:
+            raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
+        typer.echo(f"{image.name} {registries.push(client, image_recipe, registry)}")

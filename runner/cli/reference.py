@@ -1,0 +1,113 @@
+"""The commands `runner reference ...`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
+from runner.results.store import run_folder, write_bytes
+from runner.run.begin import runner_version
+from runner.verify.references import show
+from runner.verify.references.measured import reference_of
+from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
+
+app = typer.Typer(no_args_is_help=True, **PLAIN)
+
+References = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="DLBENCH_REFERENCES", help="Folder of your references; default: dlbench/references in your data folder."
+    ),
+]
+Name = Annotated[str, typer.Argument(help="A reference by name or file.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace another reference of this name.")]
+
+
+def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
+    """The user's references. Raises SavedError for a folder that is none."""
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    if folder and folder.exists() and not folder.is_dir():
+        raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
+    if folder and not folder.exists() and not to_write:
+        note(f"--references: {folder} is not there, so there is no reference to compare with")
+    return Shelf([folder or home / "dlbench" / "references"])
+
+
+@app.command("save")
+def save_reference(
+    run: Annotated[str, typer.Argument(help="A run, by id or folder.")],
+    name: Annotated[str, typer.Option(help="The name of the reference.")],
+    replace: Replace = False,
+    references: References = None,
+    out: Out = Path("results"),
+) -> None:
+    """Keep a run's cells, with their samples, as a reference."""
+    reference = reference_of(run_folder(run, out), name, runner_version())
+    path = shelf(references, to_write=True).put(reference, replace)
+    typer.echo(f"{path} {len(reference.cells)} cells sha256:{reference.sha256}")
+
+
+@app.command("list")
+def list_references(references: References = None, output_format: TextOrJson = "text") -> None:
+    """Show every reference, and the published numbers."""
+    show.print_list(shelf(references), output_format == "json")
+
+
+@app.command("show")
+def show_reference(
+    name: Annotated[str, typer.Argument(help="A reference by name or file, or: published.")],
+    workload: Annotated[str | None, typer.Option(help="This workload only.")] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(help="published: GPUs between commas; default: K80,P100,V100.")
+    ] = None,
+    run: Annotated[list[str] | None, typer.Option(help="published: put these runs beside them.")] = None,
+    references: References = None,
+    out: Out = Path("results"),
+    output_format: TextOrJson = "text",
+) -> None:
+    """Show a reference's cells; or the published numbers, with your machine beside K80, P100 and V100."""
+    as_json = output_format == "json"
+    if name == "published":
+        folders = chosen_runs(run, out) if run else []
+        show.print_published(workload, split_words(gpu) or show.GPUS, folders, as_json)
+    else:
+        show.print_reference(shelf(references).find(name), workload, as_json)
+
+
+@app.command("diff")
+def diff_references(
+    first: Name,
+    second: Annotated[str, typer.Argument(help="The reference to compare it with, by name or file.")],
+    references: References = None,
+    output_format: TextOrJson = "text",
+) -> None:
+    """Compare two references, cell by cell, with the verdict that the first would get."""
+    both = shelf(references)
+    show.print_diff(both.find(first), both.find(second), output_format == "json")
+
+
+@app.command("export")
+def export_reference(
+    name: Name,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    references: References = None,
+) -> None:
+    """Write a reference as one Parquet file with its manifest and hashes inside."""
+    reference = shelf(references).find(name)
+    write_bytes(output, to_bytes(reference))
+    typer.echo(f"{output} sha256:{reference.sha256}")
+
+
+@app.command("import")
+def import_reference(
+    file: Annotated[Path, typer.Argument(help="A file that `runner reference export` wrote.", dir_okay=False)],
+    replace: Replace = False,
+    references: References = None,
+) -> None:
+    """Add a reference of somebody else. Every hash is checked."""
+    reference = read(file)
+    typer.echo(f"{shelf(references, to_write=True).put(reference, replace)} sha256:{reference.sha256}")

@@ -1,0 +1,26 @@
+"""The command `runner rosetta`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reports.page import rosetta as stone
+from runner.cli.shared import PLAIN
+
+app = typer.Typer(**PLAIN)
+
+
+@app.command()
+def rosetta(
+    workload: Annotated[str, typer.Argument(help="Such as cnn-cifar10.")],
+    frameworks: Annotated[list[str], typer.Argument(help="Two or more frameworks, such as torch chainer.")],
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page instead.")] = None,
+) -> None:
+    """Each framework's file is printed with its explanation."""
+    if html is None:
+        return stone.terminal(workload, frameworks)
+    html.write_text(stone.page(workload, frameworks), encoding="utf-8")
+    return typer.echo(str(html))
