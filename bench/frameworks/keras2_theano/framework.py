@@ -7,8 +7,6 @@ from bench.frameworks.theano import framework as backend
 NAME = "keras2_theano"
 
 device = backend.device
-synchronize = backend.synchronize
-device_peak_bytes = backend.device_peak_bytes
 is_out_of_memory = backend.is_out_of_memory
 
 

@@ -9,8 +9,6 @@ NAME = "lasagne"
 
 device = shared.device
 settings = shared.settings
-synchronize = shared.synchronize
-device_peak_bytes = shared.device_peak_bytes
 is_out_of_memory = shared.is_out_of_memory
 
 

@@ -25,16 +25,6 @@ class ExactAdam(mxnet.optimizer.Optimizer):
         step = self._index_update_count[index]
         correct1, root2 = 1.0 - self.beta1**step, math.sqrt(1.0 - self.beta2**step)
         m, v = state
-        mxnet.nd.adam_update(
-            weight,
-            grad,
-            m,
-            v,
-            out=weight,
-            lr=self._get_lr(index) * root2 / correct1,
-            wd=0.0,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            epsilon=self.epsilon * root2,
-            rescale_grad=self.rescale_grad,
-        )
+        rate, epsilon = self._get_lr(index) * root2 / correct1, self.epsilon * root2
+        options = {"wd": 0.0, "beta1": self.beta1, "beta2": self.beta2, "rescale_grad": self.rescale_grad}
+        mxnet.nd.adam_update(weight, grad, m, v, out=weight, lr=rate, epsilon=epsilon, **options)

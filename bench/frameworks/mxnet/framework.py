@@ -82,10 +82,5 @@ def synchronize():
     mxnet.nd.waitall()
 
 
-def device_peak_bytes():
-    # MXNet 1.9 has the memory in use, not its peak.
-    return None
-
-
 def is_out_of_memory(error):
     return "out of memory" in str(error).lower()

@@ -1,13 +1,5 @@
 """MXNet Gluon: MXNet's switches under this interface's name."""
 
-from bench.frameworks.mxnet import framework as shared
+from bench.frameworks.mxnet.framework import *  # noqa: F403
 
 NAME = "mxnet_gluon"
-
-configure = shared.configure
-versions = shared.versions
-device = shared.device
-settings = shared.settings
-synchronize = shared.synchronize
-device_peak_bytes = shared.device_peak_bytes
-is_out_of_memory = shared.is_out_of_memory

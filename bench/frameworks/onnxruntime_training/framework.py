@@ -1,4 +1,7 @@
-"""ONNX Runtime's switches, versions and device, for every workload."""
+"""ONNX Runtime's switches, versions and device, for every workload.
+
+The session synchronises the device at the end of every run: there is no synchronize() here.
+"""
 
 import onnxruntime
 
@@ -66,14 +69,6 @@ def settings():
         "cudnn_exhaustive_search": _setup.device == "cuda",
         "layout": "NCHW",
     }
-
-
-def synchronize():
-    """Nothing to do: the session synchronises the device at the end of every run."""
-
-
-def device_peak_bytes():
-    return None
 
 
 def is_out_of_memory(error):

@@ -47,17 +47,9 @@ class Training(Trained):
         describes the operator: the parity check proves that it computes the specification.
         """
         rate = graph.constant(np.float32(0.001))
-        _, m, v, new = graph.add(
-            "AdamOptimizer",
-            *(rate, name + "/step", name, name + "_grad", name + "/m", name + "/v"),
-            outputs=4,
-            domain="com.microsoft",
-            alpha=0.9,
-            beta=0.999,
-            epsilon=1e-8,
-            do_bias_correction=1,
-            weight_decay_mode=0,
-        )
+        inputs = (rate, name + "/step", name, name + "_grad", name + "/m", name + "/v")
+        adam = {"alpha": 0.9, "beta": 0.999, "epsilon": 1e-8, "do_bias_correction": 1, "weight_decay_mode": 0}
+        _, m, v, new = graph.add("AdamOptimizer", *inputs, outputs=4, domain="com.microsoft", **adam)
         return {name + "/m": m, name + "/v": v, name: new}
 
     def inputs(self, x, y):

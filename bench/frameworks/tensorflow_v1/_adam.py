@@ -10,16 +10,9 @@ class Adam(tf.train.AdamOptimizer):
     """
 
     def _apply_dense(self, gradient, variable):
-        beta1_power, beta2_power = self._get_beta_accumulators()
-        return tf.raw_ops.ApplyAdam(
-            var=variable._ref(),
-            m=self.get_slot(variable, "m")._ref(),
-            v=self.get_slot(variable, "v")._ref(),
-            beta1_power=beta1_power,
-            beta2_power=beta2_power,
-            lr=self._lr_t,
-            beta1=self._beta1_t,
-            beta2=self._beta2_t,
-            epsilon=self._epsilon_t * tf.sqrt(1 - beta2_power),
-            grad=gradient,
-        ).op
+        m, v = (self.get_slot(variable, name)._ref() for name in "mv")
+        power1, power2 = self._get_beta_accumulators()
+        betas = {"beta1": self._beta1_t, "beta2": self._beta2_t, "beta1_power": power1, "beta2_power": power2}
+        epsilon = self._epsilon_t * tf.sqrt(1 - power2)
+        state = {"var": variable._ref(), "m": m, "v": v, "grad": gradient}
+        return tf.raw_ops.ApplyAdam(lr=self._lr_t, epsilon=epsilon, **dict(state, **betas)).op

@@ -69,24 +69,23 @@ def on_gpu():
 
 def versions():
     numbers = {"framework": tf.__version__, "tensorflow": tf.__version__}
-    # Only TensorFlow 2 has this function.
-    if hasattr(tf.sysconfig, "get_build_info"):
-        build = dict(tf.sysconfig.get_build_info())
-        if build.get("is_cuda_build"):
-            built = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
-            built.update(cuda.package_versions(), **cuda.driver_version())
-            numbers.update((name, version) for name, version in built.items() if version)
-    elif tf.test.is_built_with_cuda():
-        from tensorflow.python.platform import build_info
-
-        built = {
-            "cuda": getattr(build_info, "cuda_version_number", None),
-            "cudnn": getattr(build_info, "cudnn_version_number", None),
-        }
-        built.update(cuda.driver_version())
-        numbers.update((name, version) for name, version in built.items() if version)
+    if tf.test.is_built_with_cuda():
+        numbers.update((name, version) for name, version in _cuda_versions().items() if version)
     numbers["compiler"] = str(tf.COMPILER_VERSION)
     return numbers
+
+
+def _cuda_versions():
+    """CUDA's and cuDNN's versions, each None if TensorFlow does not have it, and the driver's."""
+    # Only TensorFlow 2 has this function.
+    if hasattr(tf.sysconfig, "get_build_info"):
+        build = tf.sysconfig.get_build_info()
+        built = {"cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
+        return dict(built, **dict(cuda.package_versions(), **cuda.driver_version()))
+    from tensorflow.python.platform import build_info
+
+    names = {"cuda": "cuda_version_number", "cudnn": "cudnn_version_number"}
+    return dict({name: getattr(build_info, own, None) for name, own in names.items()}, **cuda.driver_version())
 
 
 def device(setup):

@@ -58,10 +58,8 @@ class Training(Trained):
         from tensorflow.python.ops import cudnn_rnn_grad  # noqa: F401
 
         packed = tf.concat([tf.reshape(self.variables["gru." + name], [-1]) for name in "wubc"], axis=0)
-        start = tf.zeros([1, 64, 100])
-        output = tf.raw_ops.CudnnRNN(
-            input=x, input_h=start, input_c=tf.zeros([0]), params=packed, rnn_mode="gru", is_training=True
-        )
+        states = {"input_h": tf.zeros([1, 64, 100]), "input_c": tf.zeros([0])}
+        output = tf.raw_ops.CudnnRNN(input=x, params=packed, rnn_mode="gru", is_training=True, **states)
         return output.output_h[0]
 
     def inputs(self, x, y):

@@ -67,14 +67,8 @@ def cudnn(mode, x, packed):
 
     _, batch, units = x.shape.as_list()
     start = tf.zeros((1, batch, units), x.dtype)
-    output = tf.raw_ops.CudnnRNN(
-        input=x,
-        input_h=start,
-        input_c=start if mode == "lstm" else tf.zeros([0], x.dtype),
-        params=packed,
-        rnn_mode=mode,
-        is_training=True,
-    )
+    states = {"input_h": start, "input_c": start if mode == "lstm" else tf.zeros([0], x.dtype)}
+    output = tf.raw_ops.CudnnRNN(input=x, params=packed, rnn_mode=mode, is_training=True, **states)
     return output.output_h[0]
 
 

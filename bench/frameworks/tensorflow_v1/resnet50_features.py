@@ -12,6 +12,9 @@ from bench.frameworks.tensorflow_v1 import framework
 from bench.frameworks.tensorflow_v1._loop import to_own
 from bench.workloads.resnet50_features import EPSILON, PARAMETERS, SHAPE, blocks
 
+# The parameters of a normalisation.
+ENDS = ("weight", "bias", "running_mean", "running_var")
+
 
 class Inference(contract.Inference):
     def __init__(self, setup):
@@ -48,13 +51,9 @@ class Inference(contract.Inference):
         strides = [1, 1, stride, stride] if self.first else [1, stride, stride, 1]
         w = self.variables[convolution + ".weight"]
         x = tf.nn.conv2d(x, w, strides, self.padding(pad), data_format=self.order)
-        scale, offset, mean, variance = (
-            self.variables["%s.%s" % (norm, end)] for end in ("weight", "bias", "running_mean", "running_var")
-        )
+        own = [self.variables["%s.%s" % (norm, end)] for end in ENDS]
         # Evaluation uses the running statistics.
-        return tf.nn.fused_batch_norm(
-            x, scale, offset, mean, variance, EPSILON, data_format=self.order, is_training=False
-        )[0]
+        return tf.nn.fused_batch_norm(x, *own, EPSILON, data_format=self.order, is_training=False)[0]
 
     def padding(self, size):
         """Padding is explicit: with stride 2 "SAME" pads one row less before than after, or none."""

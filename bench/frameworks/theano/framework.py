@@ -1,4 +1,7 @@
-"""Theano's switches, versions and device, for Lasagne and for Keras 2 on Theano."""
+"""Theano's switches, versions and device, for Lasagne and for Keras 2 on Theano.
+
+A compiled function returns when it has computed its results: there is no synchronize() here.
+"""
 
 import os
 import shutil
@@ -61,14 +64,6 @@ def settings():
         "blas": theano.config.blas.ldflags or "NumPy's",
         "layout": "NCHW",
     }
-
-
-def synchronize():
-    """Nothing to do: a compiled function returns when it has computed its results."""
-
-
-def device_peak_bytes():
-    return None
 
 
 def is_out_of_memory(error):

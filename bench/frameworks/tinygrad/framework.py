@@ -71,10 +71,5 @@ def synchronize():
     Device[Device.DEFAULT].synchronize()
 
 
-def device_peak_bytes():
-    # tinygrad counts the memory in use, not its peak.
-    return None
-
-
 def is_out_of_memory(error):
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
