@@ -1,23 +1,17 @@
-"""What this checkout's bench says of its frameworks and workloads, read from its files: nothing of it is imported."""
+"""What this checkout's bench says of its frameworks and workloads, read from its files (bench.rules)."""
 
 from __future__ import annotations
 
 import functools
-import json
-import re
-from pathlib import Path
 from typing import Any
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+from bench import rules
 
 
 @functools.cache
 def _declared() -> dict[str, dict[str, Any]]:
     """Framework -> its framework.json, for those that this checkout declares."""
-    found = sorted((BENCH / "frameworks").glob("*/framework.json"))
-    return {path.parent.name: json.loads(path.read_text("utf-8")) for path in found}
+    return {name: rules.framework_declaration(name) for name in rules.framework_names()}
 
 
 def titles() -> dict[str, str]:
@@ -30,10 +24,11 @@ def untested(framework: str) -> str:
     return str(_declared().get(framework, {}).get("untested", ""))
 
 
+def workloads() -> tuple[str, ...]:
+    """The workloads that this checkout has."""
+    return tuple(rules.workload_names())
+
+
 def specification(workload: str) -> dict[str, Any]:
-    """A workload's JSON; empty for one that this checkout does not know. A stored name may hold anything."""
-    path = BENCH / "workloads" / f"{workload}.json"
-    if not _NAME.match(workload) or len(workload) > 100 or not path.is_file():
-        return {}
-    found = json.loads(path.read_text("utf-8"))
-    return found if isinstance(found, dict) else {}
+    """A workload's JSON; empty for one that this checkout does not have. A stored name may hold anything."""
+    return dict(rules.workload_declaration(workload)) if workload in workloads() else {}

@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import rules
 from reports.data import specifications
-from reports.data.specifications import BENCH, titles
+from reports.data.specifications import titles, workloads
 from reports.text import visible
 from runner.errors import UserError
 
-# A file that holds one import of an adapter from another framework's folder, and nothing to read.
-_SHARED = re.compile(r"^from bench\.frameworks\.(\w+)\.(\w+) import (Training|Inference)$", re.MULTILINE)
-_SUFFIXES = (".py", ".R", ".jl")
 _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
+
+PROJECT = Path(rules.BENCH).parent
 
 
 class RosettaError(UserError):
@@ -52,34 +52,23 @@ class Source:
         return _highlighted(self.text, self.language)
 
 
-def workloads() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (BENCH / "workloads").glob("*.json")))
-
-
 def frameworks(workload: str) -> tuple[str, ...]:
-    """The frameworks that have a file for the workload."""
-    declared = sorted(path.parent for path in (BENCH / "frameworks").glob("*/framework.json"))
-    return tuple(folder.name for folder in declared if _file(folder, workload))
+    """The frameworks that compute the workload."""
+    return tuple(name for name in titles() if _path(name, workload))
 
 
 def source(workload: str, framework: str) -> Source:
-    """The file of a workload in a framework; where it only passes on another folder's, that one. Raises RosettaError."""
+    """The file that computes a workload in a framework, which may lie in a folder that several share. Raises RosettaError."""
     if workload not in workloads():
         raise RosettaError(f"there is no workload {workload!r}{_meant(workload, workloads())}")
     if framework not in frameworks(workload):
         raise RosettaError(f"no framework {framework!r} has {workload}{_meant(framework, frameworks(workload))}")
-    folder = BENCH / "frameworks" / framework
-    path = _file(folder, workload)
+    path = _path(framework, workload)
     assert path is not None  # frameworks() has looked
-    text = path.read_text(encoding="utf-8")
-    shared = _SHARED.search(text)
-    if shared and "\nclass " not in text:
-        path = BENCH / "frameworks" / shared[1] / f"{shared[2]}.py"
-        text = path.read_text(encoding="utf-8")
     untested = specifications.untested(framework)
     title = f"{titles()[framework]} (untested: {untested})" if untested else titles()[framework]
     language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
-    return Source(framework, title, path.relative_to(BENCH.parent).as_posix(), text, language)
+    return Source(framework, title, path.relative_to(PROJECT).as_posix(), path.read_text(encoding="utf-8"), language)
 
 
 def sources(workload: str, wanted: Iterable[str]) -> list[Source]:
@@ -90,10 +79,10 @@ def sources(workload: str, wanted: Iterable[str]) -> list[Source]:
     return [source(workload, name) for name in sorted(set(wanted)) if name in there]
 
 
-def _file(folder: Path, workload: str) -> Path | None:
-    computed = str(specifications.specification(workload).get("computes") or workload)
-    found = (folder / (computed.replace("-", "_") + suffix) for suffix in _SUFFIXES)
-    return next((path for path in found if path.is_file()), None)
+def _path(framework: str, workload: str) -> Path | None:
+    module = rules.module_of(workload, specifications.specification(workload))
+    path = rules.adapter_path(framework, module)
+    return Path(path) if path else None
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the planner and the reader need of a framework: the JSON beside its adapters."""
+"""A framework as the planner and the reader need it: the JSON beside its adapters, validated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bench import rules
 from runner.catalog.workloads import BENCH
 from runner.errors import UserError
 
@@ -23,11 +24,15 @@ class Framework(BaseModel):
     name: str
     title: str = Field(min_length=1)  # as people call it
     modes: dict[str, str]  # how it can compile -> what that is; "default" is its own habit
+    # the folder whose adapters it computes with, where its own folder has none for a workload
+    adapters: str | None = None
+    # the folder of the library that computes for it, whose profile.py and ceilings.py are its own
+    backend: str | None = None
     # the entrypoint of another language: a program, and a script of this folder
     entrypoint: tuple[str, str] | None = None
     # how it trains on several devices: a process each, those of MPI, or one process that sees all; None: it uses one
     parallel: Literal["processes", "mpi", "one-process"] | None = None
-    # in which mixed precisions it trains -> "cpu", "cuda" or a workload with which it does not all the same, and why
+    # the mixed precisions in which it trains -> the exceptions: "cpu", "cuda" or a workload -> the reason
     amp: dict[Literal["amp-fp16", "amp-bf16"], dict[str, str]] = Field(default_factory=dict)
     untested: str | None = None  # why it never ran
 
@@ -39,20 +44,32 @@ class Framework(BaseModel):
 
 
 def with_profiler(folder: Path = BENCH / "frameworks") -> frozenset[str]:
-    """The frameworks that can profile a step: those with a profile.py."""
-    return frozenset(path.parent.name for path in folder.glob("*/profile.py"))
+    """The frameworks that can profile a step."""
+    return frozenset(
+        name for name in rules.framework_names(str(folder)) if rules.adapter_path(name, "profile", str(folder))
+    )
 
 
 def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]:
     """Every framework by name. Raises FrameworkError."""
     frameworks: dict[str, Framework] = {}
-    for path in sorted(folder.glob("*/framework.json")):
+    for name in rules.framework_names(str(folder)):
+        path = folder / name / "framework.json"
         try:
-            text = path.read_text(encoding="utf-8").lstrip()
-            found = Framework.model_validate_json(f'{{"name": "{path.parent.name}", ' + text.removeprefix("{"))
+            framework = Framework.model_validate({**rules.framework_declaration(name, str(folder)), "name": name})
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise FrameworkError(f"{path}: {field}: {first['msg']}; mend it as its neighbours have it") from None
-        frameworks[found.name] = found
+            raise FrameworkError(
+                f"{path}: {field}: {first['msg']}; fix it: the other frameworks show the form"
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise FrameworkError(
+                f"{path}: not a JSON object: {error}; fix it: the other frameworks show the form"
+            ) from None
+        for key in ("adapters", "backend"):
+            shared = getattr(framework, key)
+            if shared and not (folder / shared).is_dir():
+                raise FrameworkError(f"{path}: {key}: there is no folder {shared!r} beside it; name one that is there")
+        frameworks[name] = framework
     return frameworks

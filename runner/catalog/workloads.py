@@ -1,12 +1,14 @@
-"""What the planner needs of a workload: the JSON beside its specification, and which framework computes it."""
+"""A workload as the planner needs it: the JSON beside its specification, validated; and which framework computes it."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bench import rules
 from runner.catalog.images import PROJECT
 from runner.errors import UserError
 
@@ -30,18 +32,17 @@ class Preset(_Frozen):
     train_items: int = Field(ge=0)
     test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
-    batch: int | None = Field(default=None, gt=0)  # where it is not the workload's; it is part of what a cell is
-    most_mop: float | None = Field(
-        default=None, gt=0
-    )  # operators: points above so many million operations are not measured
-    most_bytes: int | None = Field(default=None, gt=0)  # operators: nor points of more traffic; None: no limit
-    most_sizes: int | None = Field(
-        default=None, ge=2
-    )  # operators: the smallest, the largest and so many in all; None: all
+    # where it is not the workload's; it is part of what a cell is
+    batch: int | None = Field(default=None, gt=0)
+    # operators: points above so many million operations, or of more bytes of traffic, are not measured; None: no limit
+    most_mop: float | None = Field(default=None, gt=0)
+    most_bytes: int | None = Field(default=None, gt=0)
+    # operators: so many sizes, the smallest and the largest among them; None: all
+    most_sizes: int | None = Field(default=None, ge=2)
 
 
 class Metric(_Frozen):
-    """What tells that a network has learned, and the range a whole run is expected in."""
+    """The measure of what a network has learned, and the range in which a whole run is expected."""
 
     name: str
     unit: str
@@ -63,18 +64,17 @@ class Workload(_Frozen):
     chance: float | None  # of the metric, for a network that has learned nothing
     metric: Metric | None  # none where nothing is learned
     precisions: tuple[str, ...] = Field(min_length=1)
-    device_memory_gb: float | None = Field(
-        None, gt=0
-    )  # what the most wasteful framework takes of a GPU; None: next to nothing
+    # of a GPU, what the most wasteful framework takes; None: next to nothing
+    device_memory_gb: float | None = Field(None, gt=0)
     presets: dict[Literal["quick", "standard", "full"], Preset]
 
     @property
     def module(self) -> str:
         """The stem of the files that compute it."""
-        return (self.computes or self.name).replace("-", "_")
+        return str(rules.module_of(self.name, {"computes": self.computes}))
 
     def preset(self, name: str) -> Preset:
-        return next(each for known, each in self.presets.items() if known == name)
+        return next(preset for known, preset in self.presets.items() if known == name)
 
     def batch_of(self, preset: str) -> int:
         """The items of a step at a preset."""
@@ -84,21 +84,30 @@ class Workload(_Frozen):
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
     """Every workload by name. Raises WorkloadError."""
     workloads: dict[str, Workload] = {}
-    for path in sorted(folder.glob("*.json")):
+    for name in rules.workload_names(str(folder)):
+        path = folder / f"{name}.json"
         try:
-            workload = Workload.model_validate_json(path.read_bytes())
+            workload = Workload.model_validate(rules.workload_declaration(name, str(folder)))
         except ValidationError as error:
-            found = error.errors()[0]
-            field = ".".join(str(part) for part in found["loc"]) or "the file"
-            raise WorkloadError(f"{path}: {field}: {found['msg']}; mend it as its neighbours have it") from None
-        if workload.name != path.stem:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise WorkloadError(f"{path}: {field}: {first['msg']}; fix it: the other workloads show the form") from None
+        except ValueError as error:
+            raise WorkloadError(f"{path}: not JSON: {error}; fix it: the other workloads show the form") from None
+        if workload.name != name:
             raise WorkloadError(f"{path}: name: {workload.name!r} is not the file's name; make them the same")
-        workloads[workload.name] = workload
+        workloads[name] = workload
     return workloads
 
 
+@functools.cache
 def adapters(folder: Path = BENCH / "frameworks") -> frozenset[tuple[str, str]]:
-    """(framework, module) of every file that computes a workload. Any suffix counts: an adapter may be R or Julia."""
+    """(framework, module) of every workload that a framework computes, in whatever language."""
+    names = rules.workload_names()
+    modules = {rules.module_of(name, rules.workload_declaration(name)) for name in names}
     return frozenset(
-        (path.parent.name, path.stem) for path in folder.glob("*/*") if path.is_file() and path.name[0] not in "_."
+        (framework, module)
+        for framework in rules.framework_names(str(folder))
+        for module in modules
+        if rules.adapter_path(framework, module, str(folder))
     )

@@ -62,7 +62,7 @@ class Told(list[dict[str, Any]]):
 
 def cell(workload: str) -> tuple[Cell, Told]:
     told = Told()
-    return Cell(SimpleNamespace(workload=workload, preset="quick", framework="toy", device="cpu"), told), told
+    return Cell(SimpleNamespace(workload=workload, preset="quick", framework="torch", device="cpu"), told), told
 
 
 def test_the_steps_after_the_measured_ones_are_profiled(monkeypatch: pytest.MonkeyPatch) -> None:

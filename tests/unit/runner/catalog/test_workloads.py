@@ -46,4 +46,5 @@ def test_an_adapter_may_be_in_any_language(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
+        (path.parent / "framework.json").write_text("{}")
     assert adapters(tmp_path) == {("torch", "cnn_cifar10"), ("knet", "cnn_cifar10")}

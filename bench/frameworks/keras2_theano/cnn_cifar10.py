@@ -1,5 +1,0 @@
-"""Keras 2's own file, on Theano."""
-
-from bench.frameworks.keras2.cnn_cifar10 import Training
-
-__all__ = ["Training"]

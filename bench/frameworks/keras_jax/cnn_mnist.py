@@ -1,5 +1,0 @@
-"""Keras' own file, on JAX."""
-
-from bench.frameworks.keras.cnn_mnist import Training
-
-__all__ = ["Training"]

@@ -1,5 +1,0 @@
-"""Keras' own file, on JAX."""
-
-from bench.frameworks.keras.resnet50_imagenet import Training
-
-__all__ = ["Training"]

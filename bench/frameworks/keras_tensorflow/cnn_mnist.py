@@ -1,5 +1,0 @@
-"""Keras' own file, on TensorFlow."""
-
-from bench.frameworks.keras.cnn_mnist import Training
-
-__all__ = ["Training"]

@@ -1,5 +1,0 @@
-"""Keras has no profiler of its own: its backend's sees what it computes."""
-
-from bench.frameworks.torch.profile import operations
-
-__all__ = ["operations"]
