@@ -17,7 +17,7 @@ _NAMED = 3
 def print_plan(prospect: Prospect, as_json: bool) -> None:
     """What --dry-run shows: the cells, what is left out and why, what must be fetched, how long it will take."""
     jobs, fetch = prospect.jobs, prospect.fetch_bytes()
-    seconds, expected = prospect.expected_seconds(jobs), prospect.expectation.seconds
+    seconds, expected = prospect.expected_seconds(jobs), prospect.durations.seconds
     if as_json:
         found = {
             "engine": prospect.engine.name,

@@ -18,9 +18,8 @@ from runner.engines import choose
 from runner.engines.base import Engine, Settings
 from runner.machine import detect
 from runner.machine.devices import Machine
-from runner.plan import duration
-from runner.plan.disk import Room
-from runner.plan.duration import Expectation
+from runner.plan.disk import DiskSpace
+from runner.plan.durations import Durations, earlier_seconds
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
@@ -38,9 +37,8 @@ class Prospect:
     engine: Engine
     why_engine: str
     images: dict[str, Image]
-    workloads: dict[str, workloads.Workload]
     plan: Plan
-    expectation: Expectation
+    durations: Durations
 
     @property
     def jobs(self) -> list[Job]:
@@ -60,7 +58,7 @@ class Prospect:
         total = 0.0
         for kind in ("cuda", "cpu"):
             of_kind = [job for job in jobs if job.cell.device_kind == kind]
-            spans = dispatch.simulate(of_kind, dispatch.places(self.machine, kind), self.expectation.seconds)
+            spans = dispatch.simulate(of_kind, dispatch.places(self.machine, kind), self.durations.seconds)
             total += max((span.end for span in spans), default=0.0)
         return total
 
@@ -78,15 +76,16 @@ def look_ahead(options: Options) -> Prospect:
     if machine.refused and engine.sweep():  # cells that a killed runner left were using a GPU
         machine = detect.detect(options.gpus, options.share)
     chosen = select_images(engine.images(bool(machine.gpus)), options.images or ["*"])
-    declared = frameworks.load_frameworks()
-    modes = {name: tuple(each.modes) for name, each in declared.items()}
-    parallel = {name for name, each in declared.items() if each.parallel}
-    unfit = Room(engine).unfit
-    amp = {name: each.amp for name, each in declared.items()}
-    plan = make_plan(options, chosen, specifications, workloads.adapters(), modes, machine, unfit, parallel, amp)
-    expectation = Expectation(specifications, duration.seen(options.out))
-    by_name = {image.name: image for image in chosen}
-    return Prospect(options, machine, engine, why, by_name, specifications, plan, expectation)
+    plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, DiskSpace(engine).unfit)
+    return Prospect(
+        options=options,
+        machine=machine,
+        engine=engine,
+        why_engine=why,
+        images={image.name: image for image in chosen},
+        plan=plan,
+        durations=Durations(specifications, earlier_seconds(options.out)),
+    )
 
 
 def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunStore]:

@@ -44,7 +44,7 @@ def execute(prospect: Prospect, run: RunStore, write_report: Callable[[Path], Pa
         cool_down = prospect.options.cool_down and boards
         sampler = telemetry.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
         observer = stack.enter_context(progress.observer(prospect, jobs))
-        cells = CellRunner(site, prospect.machine, observer, prospect.expectation.seconds, sampler)
+        cells = CellRunner(site, prospect.machine, observer, prospect.durations.seconds, sampler)
         interrupted = _run(cells, prospect, jobs)
         _store_lost(run, cells.lost)
     return summary.conclude(prospect, run, interrupted, write_report)

@@ -9,7 +9,7 @@ import pytest
 from reports.page import rosetta
 from runner.catalog.frameworks import Framework, load_frameworks
 from runner.catalog.images import PROJECT, Image, load_catalog
-from runner.catalog.workloads import BENCH, adapters, load_workloads
+from runner.catalog.workloads import BENCH, load_workloads
 from runner.machine.devices import Cpu, Machine
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
@@ -22,9 +22,7 @@ CPU = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "there is none")
 
 
 def planned(image: Image, named: tuple[str, ...]) -> Plan:
-    modes = {name: framework.modes for name, framework in FRAMEWORKS.items()}
-    request = Request(precisions=("fp32",), images=named)
-    return plan(request, [image], load_workloads(), adapters(), modes, CPU, lambda image: None)
+    return plan(Request(images=named), [image], load_workloads(), FRAMEWORKS, CPU, lambda image: None)
 
 
 def test_the_julia_frameworks_are_untested_and_so_is_the_only_image_of_each() -> None:

@@ -19,11 +19,9 @@ from runner.plan.plan import PlanError, plan
 from runner.plan.request import Request
 from runner.run.dispatch import blocks, places, simulate
 from tests.fixtures.plans import (
-    ADAPTERS,
     CPU,
     H200,
     MODES,
-    NO_GPU,
     WORKLOADS,
     gpu_image,
     image,
@@ -91,6 +89,13 @@ def test_a_workload_without_an_adapter_is_left_out(folder: Path) -> None:
     assert reasons(found) == {f"its framework has no adapter for {name} yet" for name in WORKLOADS}
 
 
+def test_the_frameworks_compute_what_the_adapters_are_for() -> None:
+    workloads = {workload.module for workload in load_workloads().values()}
+    frameworks = load_frameworks().values()
+    computed = {(framework.name, module) for framework in frameworks for module in framework.modules & workloads}
+    assert computed == adapters()
+
+
 def test_what_the_engine_cannot_run_is_left_out_with_the_engines_reason(folder: Path) -> None:
     found = planned([image(folder)], unfit="no Python 3.6 was found", precisions=("fp32",))
     assert not found.cells
@@ -101,8 +106,7 @@ def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -
     large = {name: each.model_copy(update={"device_memory_gb": 100.0}) for name, each in WORKLOADS.items()}
 
     def found(**changes: Any) -> set[str]:
-        request = Request(precisions=("fp32",))
-        return reasons(plan(request, [gpu_image(folder)], large, ADAPTERS, MODES, with_gpu(**changes), lambda _: None))
+        return reasons(planned([gpu_image(folder)], with_gpu(**changes), workloads=large))
 
     user = (Process(7, "python", "someone", None),)
     assert found() == set()
@@ -152,13 +156,9 @@ def test_the_cells_id_is_its_content(folder: Path) -> None:
 
 
 def test_a_preset_s_own_batch_is_the_cell_s_and_makes_it_another(folder: Path) -> None:
-    known = {"densenet121-chestxray": load_workloads()["densenet121-chestxray"]}
-    adapters = {("torch", "densenet121_chestxray")}
+    workloads = {"densenet121-chestxray": load_workloads()["densenet121-chestxray"]}
     (quick,), (full,) = (
-        plan(
-            Request(preset=preset, precisions=()), [image(folder)], known, adapters, MODES, NO_GPU, lambda _: None
-        ).cells
-        for preset in ("quick", "full")
+        planned([image(folder)], workloads=workloads, preset=preset).cells for preset in ("quick", "full")
     )
     assert (quick.batch, full.batch) == (8, 64)
     assert replace(quick, batch=64).id != quick.id
@@ -189,7 +189,7 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
     modes: tuple[str, ...],
 ) -> None:
     images = list(load_catalog().values())
-    declared = {name: tuple(each.modes) for name, each in load_frameworks().items()}
+    declared = load_frameworks()
     machine = Machine(
         CPU,
         tuple(
@@ -205,7 +205,7 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
         modes=modes,
         images=("*",) * named,
     )
-    found = plan(request, images, WORKLOADS, adapters(), declared, machine, lambda _: None)
+    found = plan(request, images, WORKLOADS, declared, machine, lambda _: None)
 
     def key(each: Any) -> tuple[str, ...]:
         return each.image, each.framework, each.workload, each.precision, each.mode, each.device_kind, each.device_model
@@ -221,7 +221,7 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
         for workload in WORKLOADS.values()
         if workloads is None or workload.name in workloads
         for _ in precisions or workload.precisions
-        for _ in (declared[framework] if modes == ("all",) else modes)
+        for _ in (declared[framework].modes if modes == ("all",) else modes)
     )
     assert len(told) == expected
     assert all(skip.reason for skip in found.skips)

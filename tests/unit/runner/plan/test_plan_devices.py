@@ -9,17 +9,16 @@ import pytest
 
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog, read_pins
-from runner.catalog.workloads import adapters, load_workloads
+from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine, Refused
-from runner.plan.plan import Cell, Plan, plan
-from runner.plan.request import Request
+from runner.plan.plan import Plan
 from tests.fixtures.plans import (
     CPU,
     H200,
-    MODES,
     WORKLOADS,
     gpu_image,
     image,
+    make_cell,
     planned,
     reasons,
 )
@@ -69,9 +68,9 @@ def test_every_image_of_a_framework_over_mpi_has_one_and_trains_on_two_devices(n
     one = replace(H200, model="NVIDIA A40", compute_capability="8.6")
     machine = Machine(CPU, (one, replace(one, index=1, uuid="GPU-2", board="GPU-2")), None)
     workloads = {name: each for name, each in load_workloads().items() if each.task == "train"}
-    asked = Request(devices=(2,), precisions=("fp32",), preset="standard")
-    several = {framework for framework, found in load_frameworks().items() if found.parallel}
-    found = plan(asked, [image], workloads, adapters(), {"chainer": ("default",)}, machine, lambda _: None, several)
+    found = planned(
+        [image], machine, workloads=workloads, frameworks=load_frameworks(), devices=(2,), preset="standard"
+    )
     assert {cell.workload for cell in found.cells} >= {"cnn-cifar10", "gru-imdb", "cnn-mnist", "resnet50-imagenet"}
     assert {(cell.devices, cell.device_kind) for cell in found.cells} == {(2, image.accelerator)}
 
@@ -95,27 +94,23 @@ def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
     odd = planned([image(folder)], machine, devices=(3,), workloads=("cnn-cifar10",), precisions=("fp32",))
     assert reasons(odd) == {"3 devices cannot share cnn-cifar10's batch of 64 evenly, and parity is proved on it"}
     features = {"resnet50-features": load_workloads()["resnet50-features"]}
-    known = {("torch", "resnet50_features")}
-    asked = Request(devices=(2,), precisions=("fp32",))
-    alone = plan(asked, [image(folder)], features, known, MODES, machine, lambda _: None, {"torch"})
+    alone = planned([image(folder)], machine, workloads=features, devices=(2,))
     assert "only training" in next(iter(reasons(alone)))
 
 
 def test_an_all_reduce_of_several_devices_shares_no_batch_and_scales_nothing(folder: Path) -> None:
     machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
     single = {"ops": load_workloads()["ops"]}
-    asked = Request(devices=(1, 3), precisions=("fp32",))
-    found = plan(asked, [image(folder)], single, {("torch", "ops")}, MODES, machine, lambda _: None, {"torch"})
+    found = planned([image(folder)], machine, workloads=single, devices=(1, 3))
     assert {(cell.devices, cell.scaling) for cell in found.cells} == {(1, ""), (3, "")}
 
 
 def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(folder: Path) -> None:
     machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
-    perceptron, known = {"mlp-mnist": load_workloads()["mlp-mnist"]}, {("torch", "mlp_mnist")}
+    perceptron = {"mlp-mnist": load_workloads()["mlp-mnist"]}
 
     def found(scaling: str) -> Plan:
-        asked = Request(devices=(2,), precisions=("fp32",), scaling=scaling)
-        return plan(asked, [image(folder)], perceptron, known, MODES, machine, lambda _: None, {"torch"})
+        return planned([image(folder)], machine, workloads=perceptron, devices=(2,), scaling=scaling)
 
     assert [cell.scaling for cell in found("strong").cells] == ["strong"]
     assert not found("weak").cells
@@ -125,20 +120,21 @@ def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(
 def test_devices_that_cannot_share_a_preset_s_own_batch_are_left_out(folder: Path) -> None:
     """16 share the workload's 32, on which parity is proved, and not the 8 of preset quick."""
     machine = Machine(replace(CPU, cpus=tuple(range(32))), (), "there is no NVIDIA driver on this machine")
-    workload, known = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}, {("torch", "resnet50_imagenet")}
+    workloads = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}
 
     def found(preset: str) -> Plan:
-        asked = Request(preset=preset, devices=(16,), precisions=("fp32",), scaling="strong")
-        return plan(asked, [image(folder)], workload, known, MODES, machine, lambda _: None, {"torch"})
+        return planned([image(folder)], machine, workloads=workloads, preset=preset, devices=(16,), scaling="strong")
 
     assert [cell.batch for cell in found("standard").cells] == [32]
     assert "16 devices cannot share the batch of 8 evenly" in next(iter(reasons(found("quick"))))
 
 
 def test_a_cell_of_one_device_has_the_id_that_it_had_before_there_was_scaling() -> None:
-    cell = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+    cell = make_cell()
     assert cell.id == "185a41cffb023abb"
     assert replace(cell, devices=2, scaling="weak").id != replace(cell, devices=2, scaling="strong").id
+    one_gpu = {"device_kind": "cuda", "device_model": "NVIDIA H200", "device_uuid": "GPU-1"}
+    assert make_cell(image="i", **one_gpu, devices=2, scaling="weak").id == "5ad85176429b5827"
 
 
 def test_mig_instances_do_not_work_together(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from runner.catalog.images import Image
 from runner.catalog.workloads import load_workloads
@@ -11,8 +10,7 @@ from runner.machine.devices import Machine
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
 from tests.fixtures.plans import (
-    ADAPTERS,
-    MODES,
+    FRAMEWORKS,
     NO_GPU,
     WORKLOADS,
     gpu_image,
@@ -36,11 +34,13 @@ def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> N
 
 
 def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_half_type(folder: Path) -> None:
-    amp = {"torch": {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}}
+    amp: dict[str, dict[str, str]] = {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}
 
-    def of(machine: Machine, made: Image, **asked: Any) -> Plan:
-        request = Request(precisions=("amp-fp16", "amp-bf16"), workloads=("cnn-cifar10",), **asked)
-        return plan(request, [made], WORKLOADS, ADAPTERS, MODES, machine, lambda _: None, {"torch"}, amp)
+    def of(machine: Machine, made: Image, devices: tuple[int, ...] = (1,)) -> Plan:
+        frameworks = FRAMEWORKS | {"torch": FRAMEWORKS["torch"].model_copy(update={"amp": amp})}
+        names = {"precisions": ("amp-fp16", "amp-bf16"), "workloads": ("cnn-cifar10",)}
+        request = Request.model_validate(names | {"devices": devices})
+        return plan(request, [made], WORKLOADS, frameworks, machine, lambda _: None)
 
     halves = ("fp32", "fp16", "bf16")
     on_cpu = of(NO_GPU, image(folder, precisions=halves))
@@ -56,7 +56,7 @@ def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_ha
     assert reasons(other) == {"jax does not compute amp-fp16 here", "jax does not compute amp-bf16 here"}
     several = of(NO_GPU, image(folder, precisions=halves), devices=(2,))
     assert "amp-bf16 is measured on one device: loss scaling was not proved on several" in reasons(several)
-    amp["torch"]["amp-bf16"] = {"cnn-cifar10": "it sums in the half type"}
+    amp["amp-bf16"] = {"cnn-cifar10": "it sums in the half type"}
     summed = of(with_gpu(), gpu_image(folder, precisions=halves))
     assert {cell.precision for cell in summed.cells} == {"amp-fp16"}
     assert reasons(summed) == {"torch does not compute amp-bf16 on cnn-cifar10: it sums in the half type"}
@@ -69,10 +69,9 @@ def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> 
 
 def test_fp8_is_left_out_before_ada_and_where_the_image_has_none(folder: Path) -> None:
     single = {"ops": load_workloads()["ops"]}
-    asked = Request(precisions=("fp8",))
     images = [gpu_image(folder, precisions=("fp32", "fp8"))]
     on_ampere, on_ada = (
-        plan(asked, images, single, {("torch", "ops")}, MODES, with_gpu(**changes), lambda _: None)
+        planned(images, with_gpu(**changes), workloads=single, precisions=("fp8",))
         for changes in ({"model": "A100", "compute_capability": "8.0"}, {"compute_capability": "8.9"})
     )
     assert not on_ampere.cells

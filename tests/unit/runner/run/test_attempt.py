@@ -18,16 +18,16 @@ from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
 from runner.engines.process.process import LocalRunning, start_process
 from runner.machine import telemetry
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.plan.plan import Cell
 from runner.results import store
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
 from runner.run.schedule import CellRunner, Outcome
+from tests.fixtures.plans import make_cell
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
 
 RECORDED = (Path(__file__).parents[2] / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_text()
-CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+CELL = make_cell(image="torch-2.13.0-cpu")
 SLOT = Slot("cpu", (), (), None)
 PATIENT = Limits(60, 60)
 REPLAY = "import sys; sys.stdout.write(open(sys.argv[1]).read())"

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from runner.plan.plan import Cell
 from runner.run.dispatch import Dispatcher, Job, Place, Span, blocks, closeness, simulate
+from tests.fixtures.plans import make_cell
 
-CELL = Cell("torch-1-cu128", "torch", "gru-imdb", "fp32", "quick", "default", "cuda", "NVIDIA L4", 1, 64, 1, "0" * 64)
+CELL = make_cell(image="torch-1-cu128", device_kind="cuda", device_model="NVIDIA L4")
 
 # Wall seconds of the cells of real quick runs on two CPU cores, in containers and environments, rounded: 18 frameworks, both workloads.
 REAL_SECONDS = (

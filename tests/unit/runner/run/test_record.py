@@ -19,10 +19,11 @@ from runner.plan.plan import Cell
 from runner.results.store import RunStore
 from runner.run import record
 from runner.run.record import Recorder, judge
+from tests.fixtures.plans import make_cell
 
 RECORDED = (Path(__file__).parents[2] / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
 EVENTS = [json.loads(line) for line in RECORDED.splitlines()]
-CELL = Cell("torch-2.13.0-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "AMD EPYC", 1, 64, 1, "0" * 64)
+CELL = make_cell(image="torch-2.13.0-cpu", device_model="AMD EPYC")
 DONE = Exit(0, False, "")
 
 Verdict = tuple[str, str | None, str | None]

@@ -12,6 +12,7 @@ from runner.engines.base import Exit
 from runner.plan.plan import Cell
 from runner.results.store import SCHEMA_VERSION, RunStore, read
 from runner.run.record import Recorder, judge
+from tests.fixtures.plans import make_cell
 
 STREAMS = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 
@@ -20,7 +21,7 @@ def cell_of(path: Path) -> Cell:
     """The cell of a stream, from its file's name: <image>.<workload>.jsonl."""
     image, workload = path.stem.rsplit(".", 1)
     framework = image.split("-")[0]
-    return Cell(image, framework, workload, "fp32", "quick", "default", "cpu", "AMD EPYC", 1, 64, 1, "0" * 64)
+    return make_cell(image=image, framework=framework, workload=workload, device_model="AMD EPYC")
 
 
 def replay(path: Path, run: RunStore) -> tuple[str, str | None, str | None]:

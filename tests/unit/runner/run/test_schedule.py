@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.plan.plan import Cell
 from runner.run.attempt import arguments
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
+from tests.fixtures.plans import make_cell
 
-CELL = Cell("torch-1-cpu", "torch", "gru-imdb", "fp32", "quick", "default", "cpu", "CPU", 1, 64, 1, "0" * 64)
+CELL = make_cell()
 CPU = Cpu("CPU", tuple(range(16)), 8 << 30, (0, 1))
 GPU = Gpu(0, "GPU-0", "NVIDIA L4", "8.9", 24 << 30, "570.1", tuple(range(8)))
 
