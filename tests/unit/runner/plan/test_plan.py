@@ -106,7 +106,7 @@ def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -
     large = {name: each.model_copy(update={"device_memory_gb": 100.0}) for name, each in WORKLOADS.items()}
 
     def found(**changes: Any) -> set[str]:
-        return reasons(planned([gpu_image(folder)], with_gpu(**changes), workloads=large))
+        return reasons(planned([gpu_image(folder)], with_gpu(**changes), specified=large))
 
     user = (Process(7, "python", "someone", None),)
     assert found() == set()
@@ -158,7 +158,7 @@ def test_the_cells_id_is_its_content(folder: Path) -> None:
 def test_a_preset_s_own_batch_is_the_cell_s_and_makes_it_another(folder: Path) -> None:
     workloads = {"densenet121-chestxray": load_workloads()["densenet121-chestxray"]}
     (quick,), (full,) = (
-        planned([image(folder)], workloads=workloads, preset=preset).cells for preset in ("quick", "full")
+        planned([image(folder)], specified=workloads, preset=preset).cells for preset in ("quick", "full")
     )
     assert (quick.batch, full.batch) == (8, 64)
     assert replace(quick, batch=64).id != quick.id

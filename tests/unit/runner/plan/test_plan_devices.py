@@ -68,9 +68,7 @@ def test_every_image_of_a_framework_over_mpi_has_one_and_trains_on_two_devices(n
     one = replace(H200, model="NVIDIA A40", compute_capability="8.6")
     machine = Machine(CPU, (one, replace(one, index=1, uuid="GPU-2", board="GPU-2")), None)
     workloads = {name: each for name, each in load_workloads().items() if each.task == "train"}
-    found = planned(
-        [image], machine, workloads=workloads, frameworks=load_frameworks(), devices=(2,), preset="standard"
-    )
+    found = planned([image], machine, specified=workloads, declared=load_frameworks(), devices=(2,), preset="standard")
     assert {cell.workload for cell in found.cells} >= {"cnn-cifar10", "gru-imdb", "cnn-mnist", "resnet50-imagenet"}
     assert {(cell.devices, cell.device_kind) for cell in found.cells} == {(2, image.accelerator)}
 
@@ -94,14 +92,14 @@ def test_what_cannot_be_shared_among_devices_is_left_out(folder: Path) -> None:
     odd = planned([image(folder)], machine, devices=(3,), workloads=("cnn-cifar10",), precisions=("fp32",))
     assert reasons(odd) == {"3 devices cannot share cnn-cifar10's batch of 64 evenly, and parity is proved on it"}
     features = {"resnet50-features": load_workloads()["resnet50-features"]}
-    alone = planned([image(folder)], machine, workloads=features, devices=(2,))
+    alone = planned([image(folder)], machine, specified=features, devices=(2,))
     assert "only training" in next(iter(reasons(alone)))
 
 
 def test_an_all_reduce_of_several_devices_shares_no_batch_and_scales_nothing(folder: Path) -> None:
     machine = Machine(replace(CPU, cpus=tuple(range(8))), (), "there is no NVIDIA driver on this machine")
     single = {"ops": load_workloads()["ops"]}
-    found = planned([image(folder)], machine, workloads=single, devices=(1, 3))
+    found = planned([image(folder)], machine, specified=single, devices=(1, 3))
     assert {(cell.devices, cell.scaling) for cell in found.cells} == {(1, ""), (3, "")}
 
 
@@ -110,7 +108,7 @@ def test_a_batch_of_several_devices_is_no_larger_than_what_there_is_to_train_on(
     perceptron = {"mlp-mnist": load_workloads()["mlp-mnist"]}
 
     def found(scaling: str) -> Plan:
-        return planned([image(folder)], machine, workloads=perceptron, devices=(2,), scaling=scaling)
+        return planned([image(folder)], machine, specified=perceptron, devices=(2,), scaling=scaling)
 
     assert [cell.scaling for cell in found("strong").cells] == ["strong"]
     assert not found("weak").cells
@@ -123,7 +121,7 @@ def test_devices_that_cannot_share_a_preset_s_own_batch_are_left_out(folder: Pat
     workloads = {"resnet50-imagenet": load_workloads()["resnet50-imagenet"]}
 
     def found(preset: str) -> Plan:
-        return planned([image(folder)], machine, workloads=workloads, preset=preset, devices=(16,), scaling="strong")
+        return planned([image(folder)], machine, specified=workloads, preset=preset, devices=(16,), scaling="strong")
 
     assert [cell.batch for cell in found("standard").cells] == [32]
     assert "16 devices cannot share the batch of 8 evenly" in next(iter(reasons(found("quick"))))

@@ -71,7 +71,7 @@ def test_fp8_is_left_out_before_ada_and_where_the_image_has_none(folder: Path) -
     single = {"ops": load_workloads()["ops"]}
     images = [gpu_image(folder, precisions=("fp32", "fp8"))]
     on_ampere, on_ada = (
-        planned(images, with_gpu(**changes), workloads=single, precisions=("fp8",))
+        planned(images, with_gpu(**changes), specified=single, precisions=("fp8",))
         for changes in ({"model": "A100", "compute_capability": "8.0"}, {"compute_capability": "8.9"})
     )
     assert not on_ampere.cells
