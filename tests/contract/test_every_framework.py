@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 
+from bench import identity
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
+
+BENCH = PROJECT / "bench"
 
 LEAST_COMPARED = {"train": 14, "infer": 1, "operators": 30}
 FEW_TENSORS = {"mlp-mnist": 11}  # two layers: four gradients, four parameters, logits, loss and prediction
@@ -117,7 +120,9 @@ def checked(image_name: str, workload: str, options: list[str], tmp_path: Path) 
     if reason := engine.unfit(image):
         pytest.skip(f"no environment for {image_name}: {reason}")
     command = [*engine.prepare(image, print).command[:1], "-m", "bench", "check", workload, *options]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(tmp_path)}
+    # what is loaded is written down, by each process: R's Python is one of them
+    path = os.pathsep.join([str(Path(__file__).with_name("loaded")), str(PROJECT)])
+    environment = {**os.environ, "PYTHONPATH": path, "DLBENCH_CACHE": str(tmp_path), "DLBENCH_LOADED": str(tmp_path)}
     environment["PATH"] = f"{Path(command[0]).parent}{os.pathsep}{environment['PATH']}"
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert ended.stdout.count("\n") == 1, f"the adapter printed into the stream, or died: {ended.stderr[-2000:]}"
@@ -125,4 +130,13 @@ def checked(image_name: str, workload: str, options: list[str], tmp_path: Path) 
     assert verdict["failed"] == []
     assert verdict["compared"] >= FEW_TENSORS.get(workload, LEAST_COMPARED[load_workloads()[workload].task])
     assert ended.returncode == 0
+    assert loaded(tmp_path) <= set(identity.code_files(options[options.index("--framework") + 1], workload))
     return verdict
+
+
+def loaded(folder: Path) -> set[str]:
+    """The bench's files that the processes loaded, relative to it. Fails where none wrote what it loaded."""
+    paths = {Path(line) for file in folder.glob("*.txt") for line in file.read_text().splitlines()}
+    ours = {path.relative_to(BENCH).as_posix() for path in paths if path.is_relative_to(BENCH)}
+    assert "identity.py" in ours or "parity.py" in ours
+    return ours
