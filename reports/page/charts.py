@@ -11,7 +11,18 @@ from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import BEFORE_TRAINING, Curve, Group, MeasuredCell, MeasuredWorkload
 from reports.data.specifications import titles
-from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, plot_layout, text, thinned, tick
+from reports.page.figure import (
+    MOST_POINTS,
+    Figure,
+    cell_axis,
+    json_numbers,
+    level,
+    plot_layout,
+    scatter,
+    text,
+    thinned,
+    tick,
+)
 from reports.text import between, duration, number
 from runner.results.statistics import Estimate
 
@@ -61,30 +72,15 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
     for row, cell in enumerate(cells):
         times = 1e3 * np.concatenate([repeat.steady_step_seconds for repeat in cell.repeats])
         shown = np.sort(times)[thinned(len(times), most)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": json_numbers(shown),
-                "y": [row + 0.3] * len(shown),
-                "marker": {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}},
-                "hoverinfo": "skip",
-                "meta": {"framework": cell.framework},
-            }
-        )
+        tick_mark = {"symbol": "line-ns-open", "size": 10, "opacity": 0.45, "line": {"width": 1}}
+        ticks = scatter("markers", json_numbers(shown), [row + 0.3] * len(shown), marker=tick_mark)
+        traces.append({**ticks, "hoverinfo": "skip", "meta": {"framework": cell.framework}})
         if cell.step is not None:
             traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
         # A cell that hardly held still may have an interval many times its median: it may leave the axis, not own it.
         reach = max(reach, min(max(float(np.quantile(times, 0.97)), 1e3 * _upper(cell)), 3 * float(np.median(times))))
     labels = [tick(cell.label) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
-    yaxis = {
-        "tickvals": list(range(len(cells))),
-        "ticktext": labels,
-        "range": [len(cells) - 0.4, -0.4],
-        "title": {"text": ""},
-        "showgrid": False,
-    }
-    layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=yaxis)
+    layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=cell_axis(labels, 0.4))
     layout["xaxis"]["range"] = [0, 1.08 * reach]
     return {"data": traces, "layout": layout}
 
@@ -97,28 +93,15 @@ def _upper(cell: MeasuredCell) -> float:
 def _median_mark(cell: MeasuredCell, step: Estimate, row: int, symbol: str) -> Figure:
     bars: Figure = {}
     if step.low is not None and step.high is not None:
-        upper, lower = 1e3 * (step.high - step.value), 1e3 * (step.value - step.low)
-        bars = {
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [upper],
-                "arrayminus": [lower],
-                "thickness": 2,
-                "width": 7,
-            }
-        }
+        bars = _error_bars([1e3 * (step.high - step.value)], [1e3 * (step.value - step.low)], thickness=2, width=7)
     hover = f"<b>{text(cell.label)}</b><br>{duration(step.value)} a step<br>95 % interval {between(step, 1e3)} ms"
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [1e3 * step.value],
-        "y": [row],
-        "marker": {"symbol": symbol, "size": 10, "line": {"width": 1}},
-        "hovertemplate": hover + "<extra></extra>",
-        "meta": {"framework": cell.framework, "ring": True},
-        **bars,
-    }
+    median = scatter("markers", [1e3 * step.value], [row], hovertemplate=hover + "<extra></extra>")
+    median["marker"] = {"symbol": symbol, "size": 10, "line": {"width": 1}}
+    return {**median, "meta": {"framework": cell.framework, "ring": True}, **({"error_x": bars} if bars else {})}
+
+
+def _error_bars(above: Sequence[float | None], below: Sequence[float | None], **drawn: int) -> Figure:
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **drawn}
 
 
 def beyond_axis(group: Group) -> int:
@@ -160,19 +143,12 @@ def _learning_figure(
         # Two points say where it began and ended; a firm line between them would say how it went.
         line = {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]}
         line = {"width": 1, "dash": "dot"} if len(curve.values) < 3 else line
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if few else "lines",
-                "x": json_numbers(curve.seconds[part], 5),
-                "y": json_numbers(curve.values[part], 5),
-                "line": line,
-                "marker": {"symbol": marks[cell.framework], "size": 8},
-                "name": text(cell.label),
-                "hovertemplate": f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>",
-                "meta": {"framework": cell.framework, "steps": json_numbers(curve.steps[part], 9)},
-            }
-        )
+        x, y = json_numbers(curve.seconds[part], 5), json_numbers(curve.values[part], 5)
+        trace = scatter("lines+markers" if few else "lines", x, y, line=line, name=text(cell.label))
+        trace["marker"] = {"symbol": marks[cell.framework], "size": 8}
+        trace["hovertemplate"] = f"<b>{text(cell.label)}</b><br>%{{y:.4g}} at %{{x:.4g}}<extra></extra>"
+        trace["meta"] = {"framework": cell.framework, "steps": json_numbers(curve.steps[part], 9)}
+        traces.append(trace)
     layout = plot_layout(270, "training seconds", "", meta={"steps": "training steps", "seconds": "training seconds"})
     layout["yaxis"]["rangemode"] = "tozero"
     layout["xaxis"]["rangemode"] = "tozero"
@@ -183,15 +159,8 @@ def _learning_figure(
 
 
 def _note(words: str, value: float) -> Figure:
-    return {
-        "text": words,
-        "xref": "paper",
-        "x": 1,
-        "xanchor": "right",
-        "y": value,
-        "yanchor": "bottom",
-        "showarrow": False,
-    }
+    place = {"xref": "paper", "x": 1, "xanchor": "right", "y": value, "yanchor": "bottom"}
+    return {"text": words, **place, "showarrow": False}
 
 
 def phases(group: Group) -> Figure | None:
@@ -212,13 +181,7 @@ def phases(group: Group) -> Figure | None:
         for number, name in enumerate(BEFORE_TRAINING, start=1)
         if any(name in cell.phases for cell in cells)
     ]
-    yaxis = {
-        "tickvals": list(range(len(cells))),
-        "ticktext": [tick(cell.label) for cell in cells],
-        "range": [len(cells) - 0.5, -0.5],
-        "title": {"text": ""},
-        "showgrid": False,
-    }
+    yaxis = cell_axis([tick(cell.label) for cell in cells], 0.5)
     layout = plot_layout(70 + 40 * len(cells), "seconds", "", yaxis=yaxis)
     layout.update(barmode="stack", bargap=0.45)
     return {"data": traces, "layout": layout}
@@ -236,64 +199,44 @@ def described(group: Group) -> str:
 
 def scaling(shown: Scaling) -> Figure | None:
     """Items a second by devices, both axes logarithmic: measured points, the ideal line, and dashed what is only predicted."""
-    counts = [point.devices for point in shown.points]
     rates = [point.rate for point in shown.points]
-    meta = {"framework": shown.framework}
-    unit = f"{text(shown.workload.items)} a second"
-    traces: list[Figure] = []
     predicted = shown.model.predictions if shown.model else ()
-    if predicted:
-        x = [each.devices for each in predicted]
-        value, low, high = (
-            [shown.predicted_rate(each.devices, seconds) for each, seconds in zip(predicted, times, strict=True)]
-            for times in ([e.seconds for e in predicted], [e.high for e in predicted], [e.low for e in predicted])
-        )
-        edge = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
-        traces.append({**edge, "y": json_numbers(low)})
-        traces.append({**edge, "y": json_numbers(high), "fill": "tonexty", "opacity": 0.5})
-        hover = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
-        line = {"width": 2, "dash": "dash"}
-        traces.append(
-            {"type": "scatter", "mode": "lines", "name": "predicted", "x": x, "y": json_numbers(value), "line": line}
-            | {"hovertemplate": hover, "meta": meta}
-        )
-    far = max([*counts, *(each.devices for each in predicted)])
-    ideal = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "ideal",
-        "x": [1, far],
-        "y": json_numbers([rates[0].value, far * rates[0].value]),
-    }
-    traces.append({**ideal, "line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}})
-    above = [(rate.high or rate.value) - rate.value for rate in rates]
-    below = [rate.value - (rate.low or rate.value) for rate in rates]
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": json_numbers(above),
-        "arrayminus": json_numbers(below),
-        "width": 6,
-    }
-    traces.append(
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "measured",
-            "x": counts,
-            "y": json_numbers([rate.value for rate in rates]),
-            "error_y": bars,
-            "marker": {
-                "symbol": symbols([cell for point in shown.points for cell in point.cells])[shown.framework],
-                "size": 9,
-            },
-            "hovertemplate": "%{x} devices: %{y:.4g} " + unit + "<extra></extra>",
-            "meta": meta,
-        }
+    farthest = max([*(point.devices for point in shown.points), *(prediction.devices for prediction in predicted)])
+    unit = f"{text(shown.workload.items)} a second"
+    ideal = scatter("lines", [1, farthest], json_numbers([rates[0].value, farthest * rates[0].value]), name="ideal")
+    ideal |= {"line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip", "meta": {}}
+    measured = scatter(
+        "lines+markers", [point.devices for point in shown.points], json_numbers([rate.value for rate in rates])
     )
-    ticks = [2**power for power in range(11) if 2**power <= far]
-    reach = [math.log10(0.8), math.log10(1.25 * far)]
-    layout = plot_layout(
-        300, "devices", unit, xaxis={"type": "log", "tickvals": ticks, "range": reach}, yaxis={"type": "log"}
+    above = json_numbers([(rate.high or rate.value) - rate.value for rate in rates])
+    below = json_numbers([rate.value - (rate.low or rate.value) for rate in rates])
+    symbol = symbols([cell for point in shown.points for cell in point.cells])[shown.framework]
+    measured |= {"name": "measured", "error_y": _error_bars(above, below, width=6)}
+    measured |= {"marker": {"symbol": symbol, "size": 9}, "meta": {"framework": shown.framework}}
+    measured["hovertemplate"] = "%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
+    ticks = [2**power for power in range(11) if 2**power <= farthest]
+    xaxis = {"type": "log", "tickvals": ticks, "range": [math.log10(0.8), math.log10(1.25 * farthest)]}
+    layout = plot_layout(300, "devices", unit, xaxis=xaxis, yaxis={"type": "log"})
+    return {"data": [*_predicted(shown, unit), ideal, measured], "layout": layout}
+
+
+def _predicted(shown: Scaling, unit: str) -> list[Figure]:
+    """The model's line within its shaded interval; nothing where there is no model."""
+    if shown.model is None:
+        return []
+    predictions = shown.model.predictions
+    counts = [prediction.devices for prediction in predictions]
+
+    def rates(seconds: Iterable[float]) -> list[float | None]:
+        return json_numbers([shown.predicted_rate(count, each) for count, each in zip(counts, seconds, strict=True)])
+
+    meta = {"framework": shown.framework}
+    edge = {"line": {"width": 0}, "hoverinfo": "skip", "meta": meta}
+    low = scatter("lines", counts, rates(prediction.high for prediction in predictions), **edge)
+    high = scatter("lines", counts, rates(prediction.low for prediction in predictions), **edge)
+    line = scatter(
+        "lines", counts, rates(prediction.seconds for prediction in predictions), name="predicted", meta=meta
     )
-    return {"data": traces, "layout": layout}
+    line["line"] = {"width": 2, "dash": "dash"}
+    line["hovertemplate"] = "predicted, not measured<br>%{x} devices: %{y:.4g} " + unit + "<extra></extra>"
+    return [low, {**high, "fill": "tonexty", "opacity": 0.5}, line]

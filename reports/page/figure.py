@@ -45,6 +45,17 @@ def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
+def scatter(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, **more}
+
+
+def cell_axis(labels: Sequence[str], margin: float) -> Figure:
+    """A vertical axis with a row for each cell, the first on top."""
+    rows = range(len(labels))
+    ends = [len(labels) - margin, -margin]
+    return {"tickvals": list(rows), "ticktext": labels, "range": ends, "title": {"text": ""}, "showgrid": False}
+
+
 def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
     axis = {"automargin": True, "zeroline": False, "title": {"standoff": 8}}
     layout: Figure = {
@@ -65,15 +76,8 @@ def plot_layout(height: int, x: str, y: str, **more: Any) -> Figure:
 
 
 def level(value: float) -> Figure:
-    return {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": {"width": 1, "dash": "dot"},
-    }
+    place = {"xref": "paper", "x0": 0, "x1": 1, "y0": value, "y1": value}
+    return {"type": "line", **place, "line": {"width": 1, "dash": "dot"}}
 
 
 def number_of(value: float) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from reports.data.ceilings import Ceiling
+from reports.data.model import MeasuredCell
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak
 from reports.page.charts import symbols
-from reports.page.figure import Figure, json_numbers, plot_layout, text
+from reports.page.figure import Figure, json_numbers, plot_layout, scatter, text
 
 
 def operator(curve: RateCurve) -> Figure | None:
@@ -19,23 +20,12 @@ def operator(curve: RateCurve) -> Figure | None:
         across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
         pairs = zip(across, rates, strict=True)
         kept = [(x, curve.value(rate), rate.size) for x, rate in pairs if x > 0 and not curve.refused(rate)]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": text(cell.label),
-                "x": json_numbers([x for x, _, _ in kept]),
-                "y": json_numbers([value for _, value, _ in kept]),
-                "text": [text(size) for _, _, size in kept],
-                "marker": {"symbol": marks[cell.framework], "size": 8},
-                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {curve.unit}<extra></extra>",
-                "meta": {"framework": cell.framework},
-            }
-        )
+        x, y, sizes = (list(column) for column in zip(*kept, strict=True)) if kept else ([], [], [])
+        traces.append(_points("lines+markers", cell, marks, x, y, sizes, curve.unit))
     if not any(trace["x"] for trace in traces):
         return None
-    x = "bytes a run" if curve.by_traffic else "million operations a run"
-    layout = plot_layout(280, x, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
+    title = "bytes a run" if curve.by_traffic else "million operations a run"
+    layout = plot_layout(280, title, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
     return {"data": traces, "layout": layout}
 
 
@@ -61,22 +51,26 @@ def roofline(curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Figure
         return None
     for cell in {cell.anchor: cell for _, cell, _ in points}.values():
         own = [(curve, rate) for curve, owner, rate in points if owner.anchor == cell.anchor]
-        names = [text(f"{curve.operation} {curve.direction} {rate.size}") for curve, rate in own]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": text(cell.label),
-                "x": json_numbers([_intensity(rate.mop, rate.bytes) for _, rate in own]),
-                "y": json_numbers([rate.gflops for _, rate in own]),
-                "text": names,
-                "marker": {"symbol": marks[cell.framework], "size": 8},
-                "hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} GFLOP/s<extra></extra>",
-                "meta": {"framework": cell.framework},
-            }
-        )
+        names = [f"{curve.operation} {curve.direction} {rate.size}" for curve, rate in own]
+        x = [_intensity(rate.mop, rate.bytes) for _, rate in own]
+        traces.append(_points("markers", cell, marks, x, [rate.gflops for _, rate in own], names, "GFLOP/s"))
     axes = {"xaxis": {"type": "log"}, "yaxis": {"type": "log"}}
     return {"data": traces, "layout": plot_layout(320, "operations a byte", "GFLOP/s", **axes)}
+
+
+def _points(
+    mode: str,
+    cell: MeasuredCell,
+    marks: Mapping[str, str],
+    x: Sequence[float],
+    y: Sequence[float],
+    names: Sequence[str],
+    unit: str,
+) -> Figure:
+    """A cell's points, each with its name."""
+    points = scatter(mode, json_numbers(x), json_numbers(y), name=text(cell.label), text=[text(name) for name in names])
+    points |= {"marker": {"symbol": marks[cell.framework], "size": 8}, "meta": {"framework": cell.framework}}
+    return points | {"hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {unit}<extra></extra>"}
 
 
 def _intensity(mop: float, traffic: float) -> float:
@@ -97,13 +91,6 @@ def _roof(name: str, work: float | None, traffic: float | None, dash: str, acros
     knee = [work / traffic] if work and traffic and low < work / traffic < high else []
     x = [low, *knee, high] if work or traffic else []
     y = [min(bound for bound in (work, traffic and traffic * at) if bound) / 1e9 for at in x]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": text(name),
-        "x": json_numbers(x),
-        "y": json_numbers(y),
-        "line": {"width": 2, "dash": dash},
-        "hovertemplate": f"{text(name)}<br>%{{y:.4g}} GFLOP/s<extra></extra>",
-        "meta": {},
-    }
+    hover = f"{text(name)}<br>%{{y:.4g}} GFLOP/s<extra></extra>"
+    line = scatter("lines", json_numbers(x), json_numbers(y), name=text(name), hovertemplate=hover)
+    return {**line, "line": {"width": 2, "dash": dash}, "meta": {}}

@@ -7,7 +7,7 @@ import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat, Signal
 from reports.data.telemetry import HELD_BACK, MOST_DEVICES
-from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, number_of, plot_layout, text, thinned
+from reports.page.figure import MOST_POINTS, Figure, json_numbers, level, number_of, plot_layout, scatter, text, thinned
 from runner.results.statistics import Array
 
 _WINDOWS, _ROW, _BETWEEN, _MARGINS = 165, 52, 14, 48  # heights in pixels
@@ -28,18 +28,10 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int = MOST_POINTS) -> Fig
         at = np.flatnonzero(stages == stage)
         at = at[thinned(len(at), most)]
         if len(at):
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": stage,
-                    "x": json_numbers(middle[at]),
-                    "y": json_numbers(times[at], 5),
-                    "marker": {"symbol": shape, "size": 5, "opacity": 0.75},
-                    "hovertemplate": f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>",
-                    "meta": {"framework": cell.framework},
-                }
-            )
+            trace = scatter("markers", json_numbers(middle[at]), json_numbers(times[at], 5), name=stage)
+            trace |= {"marker": {"symbol": shape, "size": 5, "opacity": 0.75}, "meta": {"framework": cell.framework}}
+            trace["hovertemplate"] = f"{stage}: %{{y:.4g}} ms at %{{x:.4g}} s<extra></extra>"
+            traces.append(trace)
     steady = repeat.steady_step_seconds
     levels = [float(np.median(steady))] if len(steady) else []
     if repeat.shift is not None:
@@ -71,14 +63,8 @@ def _stacked(units: list[str]) -> Figure:
     counted = f"y{len(units) + 2}"
     bare = {"title": {"text": ""}, "showticklabels": False, "zeroline": False, "showgrid": False}
     layout[counted.replace("y", "yaxis")] = {**bare, "domain": axis["domain"], "anchor": "x2"}
-    layout["xaxis2"] = {
-        **layout["xaxis"],
-        "domain": _FREQUENCIES,
-        "anchor": counted,
-        "nticks": 3,
-        "tickangle": 0,
-        "title": {"text": ""},
-    }
+    placed = {"domain": _FREQUENCIES, "anchor": counted, "nticks": 3, "tickangle": 0, "title": {"text": ""}}
+    layout["xaxis2"] = {**layout["xaxis"], **placed}
     return layout
 
 
@@ -88,19 +74,10 @@ def _frequencies(cell: MeasuredCell, times: Array, axis: str) -> list[Figure]:
     if len(inside) < 2 or float(np.ptp(inside)) == 0.0:
         return []
     counts, edges = np.histogram(inside, bins=min(24, max(5, int(np.sqrt(len(inside))))))
-    return [
-        {
-            "type": "bar",
-            "xaxis": "x2",
-            "yaxis": axis,
-            "x": json_numbers((edges[1:] + edges[:-1]) / 2),
-            "y": counts.tolist(),
-            "width": float(f"{edges[1] - edges[0]:.4g}"),
-            "opacity": 0.75,
-            "hovertemplate": "%{y} windows near %{x:.4g} ms<extra></extra>",
-            "meta": {"framework": cell.framework},
-        }
-    ]
+    bars: Figure = {"type": "bar", "xaxis": "x2", "yaxis": axis, "opacity": 0.75, "y": counts.tolist()}
+    bars |= {"x": json_numbers((edges[1:] + edges[:-1]) / 2), "width": float(f"{edges[1] - edges[0]:.4g}")}
+    bars["hovertemplate"] = "%{y} windows near %{x:.4g} ms<extra></extra>"
+    return [{**bars, "meta": {"framework": cell.framework}}]
 
 
 def _lines(cell: MeasuredCell, repeat: Repeat) -> list[Figure]:
@@ -113,17 +90,12 @@ def _lines(cell: MeasuredCell, repeat: Repeat) -> list[Figure]:
 
 def _line(cell: MeasuredCell, signal: Signal, axis: str) -> Figure:
     name = text(f"{signal.device} {signal.name}" if signal.device != "cpu" else signal.name)
-    trace: Figure = {
-        "type": "scatter",
-        "mode": "lines",
-        "yaxis": axis,
-        "name": name,
-        "x": json_numbers(signal.seconds, 4),
-        "y": json_numbers(signal.values, 4),
+    trace = scatter("lines", json_numbers(signal.seconds, 4), json_numbers(signal.values, 4), yaxis=axis, name=name)
+    trace |= {
         "line": {"width": 1.5},
         "hovertemplate": f"{name}: %{{y:.4g}} {text(signal.unit)} at %{{x:.4g}} s<extra></extra>",
-        "meta": {"tint": "--muted"} if signal.device == "cpu" else {"framework": cell.framework},
     }
+    trace["meta"] = {"tint": "--muted"} if signal.device == "cpu" else {"framework": cell.framework}
     if signal.name == HELD_BACK:
         crosses = {"symbol": "x-thin-open", "size": 6, "line": {"width": 1.5}}
         return {**trace, "mode": "markers", "marker": crosses, "meta": {"tint": "--bad"}}
