@@ -46,7 +46,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
     # Cut before the work, with room for what is dropped: a value may have megabytes.
     text = text[: longest * 4]
     if not _PLAIN.match(text):
-        text = _DOUBTFUL.sub(lambda found: _visible_character(found[0]), _ANSI.sub("", text))
+        text = _DOUBTFUL.sub(lambda match: _visible_character(match[0]), _ANSI.sub("", text))
     if whole > longest * 4 or len(text) > longest:
         text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
     return text

@@ -48,11 +48,11 @@ Same = dict[tuple[Any, ...], list[MeasuredCell]]
 
 def _gathered(cells: Iterable[MeasuredCell], of: Any) -> Same:
     """Ranked cells by what `of` says of them."""
-    found: Same = {}
+    alike: Same = {}
     for cell in cells:
         if not cell.unranked:
-            found.setdefault(of(cell), []).append(cell)
-    return found
+            alike.setdefault(of(cell), []).append(cell)
+    return alike
 
 
 def versions(group: Group) -> Across | None:
@@ -61,16 +61,16 @@ def versions(group: Group) -> Across | None:
     for cells in _gathered(group.cells, lambda cell: (cell.framework, cell.mode, cell.engine)).values():
         rungs = _gathered(cells, _versions)
         sides = {rung: Side(tuple(same)) for rung, same in rungs.items() if len({cell.image for cell in same}) == 1}
-        pairs += [(one, other, sides[one], sides[other]) for one, other in _rungs(sorted(sides, key=_ordered))]
+        pairs += [(old, new, sides[old], sides[new]) for old, new in _rungs(sorted(sides, key=_ordered))]
     judged = contrasts([(before, after) for _, _, before, after in pairs])
-    effects = (_effect(one, other, row) for (one, other, _, _), row in zip(pairs, judged, strict=True))
+    effects = (_effect(old, new, row) for (old, new, _, _), row in zip(pairs, judged, strict=True))
     return Across(group.key.device, tuple(effects)) if pairs else None
 
 
 def ladders(tables: Tables) -> dict[str, Across]:
     """Anchor of a group -> the effects of versions in it, for those groups that have any."""
-    found = ((group.anchor, versions(group)) for group in tables.groups)
-    return {anchor: across for anchor, across in found if across is not None}
+    effects = ((group.anchor, versions(group)) for group in tables.groups)
+    return {anchor: across for anchor, across in effects if across is not None}
 
 
 def _versions(cell: MeasuredCell) -> Versions:
@@ -85,23 +85,23 @@ def _ordered(rung: Versions) -> list[list[tuple[int, str]]]:
 def _rungs(rungs: Sequence[Versions]) -> Iterable[tuple[Versions, Versions]]:
     """Pairs to set against each other: those that differ in one factor, neighbours in it; and neighbours on the ladder that
     no such pair joins."""
-    found = []
+    pairs = []
     for at, _ in enumerate(FACTORS):
         alike: dict[tuple[str, ...], list[Versions]] = {}
         for rung in rungs:
             alike.setdefault((*rung[:at], *rung[at + 1 :]), []).append(rung)
-        found += [pair for same in alike.values() for pair in pairwise(same)]
-    joined = {rung for pair in found for rung in pair}
-    return found + [pair for pair in pairwise(rungs) if pair not in found and not joined.issuperset(pair)]
+        pairs += [pair for same in alike.values() for pair in pairwise(same)]
+    joined = {rung for pair in pairs for rung in pair}
+    return pairs + [pair for pair in pairwise(rungs) if pair not in pairs and not joined.issuperset(pair)]
 
 
-def _effect(one: Versions, other: Versions, row: Contrast) -> Effect:
+def _effect(old: Versions, new: Versions, row: Contrast) -> Effect:
     name = framework_name(row.cell.framework)
     names = {"framework": name}
-    differ = [at for at in range(len(FACTORS)) if one[at] != other[at]]
-    words = [f"{names.get(FACTORS[at], FACTORS[at])} {one[at] or 'none'} → {other[at] or 'none'}" for at in differ]
+    differ = [at for at in range(len(FACTORS)) if old[at] != new[at]]
+    words = [f"{names.get(FACTORS[at], FACTORS[at])} {old[at] or 'none'} → {new[at] or 'none'}" for at in differ]
     fixed = [
-        f"{names.get(FACTORS[at], FACTORS[at])} {one[at]}" for at in range(len(FACTORS)) if at not in differ and one[at]
+        f"{names.get(FACTORS[at], FACTORS[at])} {old[at]}" for at in range(len(FACTORS)) if at not in differ and old[at]
     ]
     said = listing(words) + (f", with {listing(fixed)}" if fixed else "")
     return Effect(said, row, apart=len(differ) == 1)

@@ -114,7 +114,7 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """0: nothing is slower; 1: something is, or no longer runs; 2: that could not be told of every row."""
-        if any(row.slower for row in self.rows) or any(one.lost for one in self.unpaired):
+        if any(row.slower for row in self.rows) or any(cell.lost for cell in self.unpaired):
             return 1
         return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
 
@@ -124,7 +124,7 @@ class Comparison:
         count = {word: sum(row.verdict == word for row in self.rows) for word in ("noise", "cannot tell")}
         slower = sum(row.slower for row in self.rows)
         faster = len(self.rows) - sum(count.values()) - slower
-        lost = sum(one.lost for one in self.unpaired)
+        lost = sum(cell.lost for cell in self.unpaired)
         parts = [
             (slower, "slower"),
             (faster, "faster"),
@@ -136,7 +136,7 @@ class Comparison:
         return f"{plural(len(self.rows), 'cell')} compared" + (f": {said}." if said else ".")
 
 
-def compare(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
+def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
     """Set what `b` names against what `a` names. Raises CompareError where one is not there or nothing matches.
 
     Without `by`, the first of run, image, gpu and cuda that knows both words is meant.
@@ -162,9 +162,9 @@ def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind
     for kind in kinds:
         if all(any(_means(kind, cell, word) for cell in cells) for word in (a, b)):
             return kind
-    there = {kind.name: sorted({word for cell in cells for word in kind.words(cell)}) for kind in kinds}
-    known = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in there.items())
-    raise CompareError(f"nothing that both {a!r} and {b!r} name; these runs hold {known}")
+    names = {kind.name: sorted({word for cell in cells for word in kind.words(cell)}) for kind in kinds}
+    choices = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in names.items())
+    raise CompareError(f"nothing that both {a!r} and {b!r} name; these runs hold {choices}")
 
 
 def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
@@ -183,21 +183,21 @@ def _cells(kind: Kind, cells: Iterable[MeasuredCell], word: str) -> list[Measure
 
 
 def _matched(kind: Kind, left: Sequence[MeasuredCell], right: Sequence[MeasuredCell]) -> tuple[Matched, Matched]:
-    one, other = _by(kind.match, left), _by(kind.match, right)
-    if kind.loose is None or one.keys() & other.keys():
-        return one, other
+    of_left, of_right = _by(kind.match, left), _by(kind.match, right)
+    if kind.loose is None or of_left.keys() & of_right.keys():
+        return of_left, of_right
     return _by(kind.loose, _named_after(left)), _by(kind.loose, _named_after(right))
 
 
 def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell]) -> Matched:
-    found: Matched = {}
+    matched: Matched = {}
     for cell in cells:
-        same = found.setdefault(match(cell), [])
-        if any((one.image, one.framework) != (cell.image, cell.framework) for one in same):
-            known = sorted({f"{one.image} ({one.framework})" for one in (*same, cell)})
-            raise CompareError(f"one side means several: {listing(known)}; compare two images by name instead")
+        same = matched.setdefault(match(cell), [])
+        if any((other.image, other.framework) != (cell.image, cell.framework) for other in same):
+            images = sorted({f"{other.image} ({other.framework})" for other in (*same, cell)})
+            raise CompareError(f"one side means several: {listing(images)}; compare two images by name instead")
         same.append(cell)
-    return found
+    return matched
 
 
 def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
@@ -236,42 +236,42 @@ def table(comparison: Comparison) -> export.Table:
     return export.table(columns, comparison.rows)
 
 
-def records(found: Comparison) -> list[dict[str, Any]]:
+def records(comparison: Comparison) -> list[dict[str, Any]]:
     """The comparison for machines: a flat record a row, numbers as numbers, seconds."""
-    return [export.contrast(row) for row in found.rows]
+    return [export.contrast(row) for row in comparison.rows]
 
 
-def document(found: Comparison) -> dict[str, Any]:
+def document(comparison: Comparison) -> dict[str, Any]:
     """The whole comparison as JSON."""
     return {
-        "by": found.kind,
-        "a": found.a,
-        "b": found.b,
-        "margin": found.margin,
+        "by": comparison.kind,
+        "a": comparison.a,
+        "b": comparison.b,
+        "margin": comparison.margin,
         "level": 1 - ALPHA,
         "correction": "Holm",
-        "exit_code": found.exit_code,
-        "summary": found.summary,
-        "rows": records(found),
+        "exit_code": comparison.exit_code,
+        "summary": comparison.summary,
+        "rows": records(comparison),
         "unpaired": [
             {column.head: column.of(cell) for column in export.CELL} | {"reason": cell.reason, "lost": cell.lost}
-            for cell in found.unpaired
+            for cell in comparison.unpaired
         ],
     }
 
 
-def remarks(found: Comparison) -> list[str]:
+def remarks(comparison: Comparison) -> list[str]:
     """What stands under the table: the count of verdicts, and every cell that has no partner, with the reason."""
     missed = [
-        f"not compared: {visible(one.name, 80)}, {visible(one.cell.key.workload, 80)}: {visible(one.reason, 200)}"
-        for one in found.unpaired
+        f"not compared: {visible(cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
+        for cell in comparison.unpaired
     ]
-    return [f"{visible(found.b, 80)} against {visible(found.a, 80)}: {found.summary}", *missed]
+    return [f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}", *missed]
 
 
-def markdown(found: Comparison) -> str:
+def markdown(comparison: Comparison) -> str:
     """The comparison for a pull request."""
-    said, *missed = (export.escaped(line, 400) for line in remarks(found))
+    said, *missed = (export.escaped(line, 400) for line in remarks(comparison))
     lines = [f"**{said}**", ""]
-    lines += [export.markdown(table(found)), "", METHOD, ""] if found.rows else []
+    lines += [export.markdown(table(comparison)), "", METHOD, ""] if comparison.rows else []
     return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"

@@ -52,8 +52,8 @@ class Side:
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
-        found = (repeat for cell in self.cells for repeat in cell.repeats)
-        return tuple(repeat for repeat in found if len(repeat.steady_step_seconds))
+        repeats = (repeat for cell in self.cells for repeat in cell.repeats)
+        return tuple(repeat for repeat in repeats if len(repeat.steady_step_seconds))
 
     @cached_property
     def step(self) -> Estimate | None:
@@ -63,7 +63,7 @@ class Side:
     def levels(self) -> list[float]:
         """Seconds a step at every level the side was at: the median, and both sides of each change of level."""
         shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
-        return [self.step.value if self.step else 0.0, *(at for one in shifts for at in (one.before, one.after))]
+        return [self.step.value if self.step else 0.0, *(at for shift in shifts for at in (shift.before, shift.after))]
 
     @property
     def unsteady(self) -> bool:
@@ -131,11 +131,9 @@ class Contrast:
 
 def differences(before: Side, after: Side) -> tuple[Difference, ...]:
     """Every recorded fact that differs between the sides, in a fixed order. A fact that one side lacks does not count."""
-    found = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
+    facts = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
     return tuple(
-        Difference(name, ", ".join(one), ", ".join(other))
-        for name, one, other in found
-        if one and other and one != other
+        Difference(name, ", ".join(old), ", ".join(new)) for name, old, new in facts if old and new and old != new
     )
 
 

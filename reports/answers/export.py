@@ -146,8 +146,8 @@ def contrast(row: Contrast) -> dict[str, Any]:
         "devices": cell.key.devices,
         "scaling": cell.key.scaling,
         "batch": cell.key.batch,
-        "a_runs": " ".join(dict.fromkeys(one.run_id for one in row.before.cells)),
-        "b_runs": " ".join(dict.fromkeys(one.run_id for one in row.after.cells)),
+        "a_runs": " ".join(dict.fromkeys(other.run_id for other in row.before.cells)),
+        "b_runs": " ".join(dict.fromkeys(other.run_id for other in row.after.cells)),
         "a_seconds": before and before.value,
         "b_seconds": after and after.value,
         "ratio": ratio and ratio.value,
@@ -156,5 +156,5 @@ def contrast(row: Contrast) -> dict[str, Any]:
         "p_holm": row.p,
         "verdict": row.verdict,
         "reason": row.reason,
-        "differences": "; ".join(str(one) for one in row.differences),
+        "differences": "; ".join(str(other) for other in row.differences),
     }

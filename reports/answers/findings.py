@@ -96,11 +96,10 @@ def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
     for workload in tables.ranked:
         for group in workload.groups:
             ladder = ladders.get(group.anchor)
-            effects = [
-                one for one in (ladder.effects if ladder else ()) if one.apart and one.contrast.verdict == "real"
-            ]
             where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
-            said += [f"{where}: {_change(effect)}" for effect in effects]
+            effects = ladder.effects if ladder else ()
+            real = (effect for effect in effects if effect.apart and effect.contrast.verdict == "real")
+            said += [f"{where}: {_change(effect)}" for effect in real]
         for table in (*across.precisions(workload), *across.devices(workload)):
             said += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
     return tuple(said)
@@ -112,11 +111,11 @@ def _together(table: Across) -> Iterator[str]:
     for effect in table.effects:
         kinds.setdefault(effect.of, []).append(effect.contrast)
     for of, rows in kinds.items():
-        found = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
+        ratios = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
         parts = []
         for direction, shares in (
-            ("less time", sorted(1 - ratio for ratio in found if ratio < 1)),
-            ("longer", sorted(ratio - 1 for ratio in found if ratio > 1)),
+            ("less time", sorted(1 - ratio for ratio in ratios if ratio < 1)),
+            ("longer", sorted(ratio - 1 for ratio in ratios if ratio > 1)),
         ):
             if shares:
                 ends = dict.fromkeys(percent(share) for share in (shares[0], shares[-1]))
@@ -131,9 +130,10 @@ def _change(effect: Effect) -> str:
     return f"{effect.of}: {framework_name(row.cell.framework)}'s step {words} (ratio, 95 % interval: {between(row.ratio)})."
 
 
-def shared(found: tuple[Finding, ...]) -> tuple[str, ...]:
+def shared(answers: tuple[Finding, ...]) -> tuple[str, ...]:
     """The caveats that every answer has: said once, under all of them."""
-    return tuple(words for words in found[0].caveats if all(words in one.caveats for one in found)) if found else ()
+    first = answers[0].caveats if answers else ()
+    return tuple(words for words in first if all(words in answer.caveats for answer in answers))
 
 
 def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...]) -> Finding:

@@ -107,17 +107,17 @@ def table(rows: Sequence[Contrast]) -> export.Table:
     return export.table(COLUMNS, rows)
 
 
-def records(found: History) -> list[dict[str, Any]]:
+def records(history: History) -> list[dict[str, Any]]:
     """A flat record for each row."""
-    return [export.contrast(row) for row in found.rows]
+    return [export.contrast(row) for row in history.rows]
 
 
-def document(found: History) -> Mapping[str, Any]:
+def document(history: History) -> Mapping[str, Any]:
     """The whole history as JSON."""
-    return {"runs": found.runs, "summary": found.summary, "rows": records(found), "measured_once": found.once}
+    return {"runs": history.runs, "summary": history.summary, "rows": records(history), "measured_once": history.once}
 
 
-def markdown(found: History, rows: Sequence[Contrast]) -> str:
+def markdown(history: History, rows: Sequence[Contrast]) -> str:
     """The summary and the given rows for a page."""
-    parts = [f"**{export.escaped(found.summary)}**", *([export.markdown(table(rows)), METHOD] if rows else [])]
+    parts = [f"**{export.escaped(history.summary)}**", *([export.markdown(table(rows)), METHOD] if rows else [])]
     return "\n\n".join(parts) + "\n"

@@ -73,21 +73,21 @@ def fit(counts: Sequence[int] | Array, seconds: Array, strong: bool) -> Array:
     for size in range(1, len(TERMS) + 1):
         for chosen in itertools.combinations(range(len(TERMS)), size):
             part = weighted[:, :, chosen]
-            found = np.zeros((len(seconds), len(TERMS)))
-            found[:, chosen] = np.linalg.pinv(part).sum(axis=2)
-            errors = ((np.einsum("snt,st->sn", weighted, found) - 1) ** 2).sum(axis=1)
-            better = (found >= 0).all(axis=1) & (errors < least * (1 - 1e-9))
-            best[better], least[better] = found[better], errors[better]
+            solution = np.zeros((len(seconds), len(TERMS)))
+            solution[:, chosen] = np.linalg.pinv(part).sum(axis=2)
+            errors = ((np.einsum("snt,st->sn", weighted, solution) - 1) ** 2).sum(axis=1)
+            better = (solution >= 0).all(axis=1) & (errors < least * (1 - 1e-9))
+            best[better], least[better] = solution[better], errors[better]
     return best
 
 
-def model(points: Mapping[int, Sequence[Array]], strong: bool, wanted: Sequence[int]) -> Model:
+def model(points: Mapping[int, Sequence[Array]], strong: bool, predicted: Sequence[int]) -> Model:
     """The model of measured step times: device count -> the windows of each repeat. Predicts the `wanted` counts. Raises ModelError."""
     counts = tuple(sorted(points))
     if len(counts) < FEWEST_COUNTS:
-        there = ", ".join(map(str, counts))
+        measured = ", ".join(map(str, counts))
         raise ModelError(
-            f"{len(counts)} device counts ({there}): a model of three terms takes {FEWEST_COUNTS} or more, such as --devices 1,2,4"
+            f"{len(counts)} device counts ({measured}): a model of three terms takes {FEWEST_COUNTS} or more, such as --devices 1,2,4"
         )
     rng = np.random.default_rng(SEED)
     draws = np.stack([_draws(points[count], rng) for count in counts], axis=1)
@@ -102,7 +102,7 @@ def model(points: Mapping[int, Sequence[Array]], strong: bool, wanted: Sequence[
         dict(zip(TERMS, map(float, terms), strict=True)),
         residual,
         counts,
-        tuple(_predicted(count, terms, sets, strong, counts[-1]) for count in wanted),
+        tuple(_predicted(count, terms, sets, strong, counts[-1]) for count in predicted),
     )
 
 
@@ -116,11 +116,11 @@ def _predicted(count: int, terms: Array, sets: Array, strong: bool, largest: int
 def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
     """Medians as other runs might have had them: of other repeats where there are several, else of other windows."""
     pooled = np.concatenate(list(repeats))
-    found = median_estimate(repeats)
-    if found is not None and found.error is not None and (found.error or found.inside):
+    step = median_estimate(repeats)
+    if step is not None and step.error is not None and (step.error or step.inside):
         # One degree of freedom draws factors that are no number any more; 1e21 is as far from a step time as they need be.
-        factors = np.exp(np.clip(error_draws(found, rng, DRAWS), -50.0, 50.0))
-        return np.asarray(found.value * factors)
+        factors = np.exp(np.clip(error_draws(step, rng, DRAWS), -50.0, 50.0))
+        return np.asarray(step.value * factors)
     if len(pooled) < fewest_windows():
         raise ModelError(
             f"a point has {len(pooled)} windows: fewer than the {fewest_windows()} that say how sure it is"

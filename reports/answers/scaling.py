@@ -59,24 +59,25 @@ class Scaling:
 
     def predicted_rate(self, devices: int, seconds: float) -> float:
         """Items a second at a predicted step time."""
-        one = self.points[0].cells[0].items_per_step or 0.0
-        return one * (devices if self.kind == "weak" else 1) / seconds
+        items = self.points[0].cells[0].items_per_step or 0.0
+        return items * (devices if self.kind == "weak" else 1) / seconds
 
     @property
     def far(self) -> tuple[tuple[int, Estimate, Estimate], ...]:
         """(devices, items a second, efficiency) predicted for FARTHEST."""
-        found = []
-        for each in self.model.predictions if self.model else ():
-            if each.devices in FARTHEST:
-                value, low, high = (self.predicted_rate(each.devices, s) for s in (each.seconds, each.high, each.low))
+        far = []
+        for prediction in self.model.predictions if self.model else ():
+            if prediction.devices in FARTHEST:
+                devices, steps = prediction.devices, (prediction.seconds, prediction.high, prediction.low)
+                value, low, high = (self.predicted_rate(devices, seconds) for seconds in steps)
                 rate = Estimate(value, low, high, 0, 0, "predicted")
-                found.append((each.devices, rate, _times(rate, 1 / (each.devices * self.points[0].rate.value))))
-        return tuple(found)
+                far.append((devices, rate, _times(rate, 1 / (devices * self.points[0].rate.value))))
+        return tuple(far)
 
 
 def scalings(tables: Tables) -> tuple[Scaling, ...]:
     """Every cell that was measured on one device and on several, weak before strong."""
-    found: list[Scaling] = []
+    shown: list[Scaling] = []
     for workload in tables.ranked:
         families: dict[tuple[object, ...], list[MeasuredCell]] = {}
         for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
@@ -85,31 +86,31 @@ def scalings(tables: Tables) -> tuple[Scaling, ...]:
         for cells in families.values():
             for kind in ("weak", "strong"):
                 several = [cell for cell in cells if cell.key.devices > 1 and (cell.key.scaling or "weak") == kind]
-                one = [cell for cell in cells if cell.key.devices == 1]
-                if one and several:
-                    found.append(_scaling(f"scaling-{len(found) + 1}", workload, kind, one, several))
-    return tuple(found)
+                single = [cell for cell in cells if cell.key.devices == 1]
+                if single and several:
+                    shown.append(_scaling(f"scaling-{len(shown) + 1}", workload, kind, single, several))
+    return tuple(shown)
 
 
 def _scaling(
-    anchor: str, workload: MeasuredWorkload, kind: str, one: list[MeasuredCell], several: list[MeasuredCell]
+    anchor: str, workload: MeasuredWorkload, kind: str, single: list[MeasuredCell], several: list[MeasuredCell]
 ) -> Scaling:
-    by_count: dict[int, list[MeasuredCell]] = {1: one}
+    by_count: dict[int, list[MeasuredCell]] = {1: single}
     for cell in sorted(several, key=lambda cell: cell.key.devices):
         by_count.setdefault(cell.key.devices, []).append(cell)
-    points = tuple(_point(count, tuple(cells), tuple(one), workload) for count, cells in by_count.items())
-    first = one[0]
+    points = tuple(_point(count, tuple(cells), tuple(single), workload) for count, cells in by_count.items())
+    first = single[0]
     fitted, refused = None, ""
     try:
         if first.key.device_kind == "cpu":
             raise ModelError("devices of a CPU share it, so more of them would add nothing")
         most = first.key.batch if kind == "strong" else FARTHEST[-1]
-        wanted = [2**power for power in range(11) if 2**power <= most]
+        predicted = [2**power for power in range(11) if 2**power <= most]
         windows = {
             count: [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
             for count, cells in by_count.items()
         }
-        fitted = model(windows, kind == "strong", wanted)
+        fitted = model(windows, kind == "strong", predicted)
     except ModelError as error:
         refused = str(error)
     name = cell_name(first.image, first.framework, first.mode)
@@ -118,24 +119,24 @@ def _scaling(
 
 
 def _point(
-    count: int, cells: tuple[MeasuredCell, ...], one: tuple[MeasuredCell, ...], workload: MeasuredWorkload
+    count: int, cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], workload: MeasuredWorkload
 ) -> Point:
-    windows, alone = _windows(cells), _windows(one)
+    windows, alone = _windows(cells), _windows(single)
     step = statistics.median_estimate(windows)
     ratio = statistics.ratio_estimate(alone, windows)
-    items, items_alone = cells[0].items_per_step, one[0].items_per_step
+    items, items_alone = cells[0].items_per_step, single[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:
         raise ValueError("a ranked cell has a step time and items")
     step = statistics.widened(step, [shift for cell in cells for _, shift in cell.shifts])
-    if any(cell.shifts for cell in (*one, *cells)):
-        ratio = statistics.spanning(ratio, levels(one), levels(cells))
+    if any(cell.shifts for cell in (*single, *cells)):
+        ratio = statistics.spanning(ratio, levels(single), levels(cells))
     low, high = (None if end is None else items / end for end in (step.high, step.low))
     rate = replace(step, value=items / step.value, low=low, high=high)
     speed_up = _times(ratio, items / items_alone)
     if count == 1:
         speed_up = Estimate(1.0, 1.0, 1.0, ratio.windows, ratio.repeats, "itself")
-    metric, seen = _learned(cells)
-    return Point(count, cells, rate, speed_up, metric, seen, _flag(cells, one, workload) if count > 1 else "")
+    metric, trained = _learned(cells)
+    return Point(count, cells, rate, speed_up, metric, trained, _flag(cells, single, workload) if count > 1 else "")
 
 
 def _windows(cells: Iterable[MeasuredCell]) -> list[statistics.Array]:
@@ -148,10 +149,10 @@ def _learned(cells: tuple[MeasuredCell, ...]) -> tuple[float | None, float | Non
     return min(scored) if scored else (None, None)
 
 
-def _flag(cells: tuple[MeasuredCell, ...], one: tuple[MeasuredCell, ...], workload: MeasuredWorkload) -> str:
+def _flag(cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], workload: MeasuredWorkload) -> str:
     metric, items = _learned(cells)
-    bottom = min((cell.score.low for cell in one if cell.score), default=None)
-    _, alone = _learned(one)
+    bottom = min((cell.score.low for cell in single if cell.score), default=None)
+    _, alone = _learned(single)
     if not workload.learns:
         return ""
     if metric is None or bottom is None or not items or not alone:

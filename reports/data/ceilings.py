@@ -19,7 +19,7 @@ _STREAMS = ("add", "mul", "div")
 
 
 @dataclass(frozen=True)
-class Reached:
+class Roof:
     """One roof, and the windows it comes from: those of this operation at this size in the cell's table `operations`."""
 
     value: float  # floating-point operations a second, or bytes a second
@@ -34,8 +34,8 @@ class Ceiling:
     """What a device reached in one run at one precision; None where no point of the run tells it."""
 
     run_id: str
-    work: Reached | None
-    traffic: Reached | None
+    work: Roof | None
+    traffic: Roof | None
 
     def share(self, curve: RateCurve, rate: Rate) -> float | None:
         """Of what was reached in what the curve is measured in; None where it is not the memory's, or nothing is known."""
@@ -49,15 +49,15 @@ class Ceiling:
 def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
     """Run id -> what its device reached, from the curves of one group of comparable cells. Of several devices, nothing."""
     runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
-    found = {}
+    reached = {}
     for run in runs:
-        products = (each for each in _points(curves, run, _PRODUCTS) if each[1].mop)
-        streams = (each for each in _points(curves, run, _STREAMS) if _streams(each[0], each[1]))
+        products = (point for point in _points(curves, run, _PRODUCTS) if point[1].mop)
+        streams = (point for point in _points(curves, run, _STREAMS) if _streams(point[0], point[1]))
         work = _best(products, lambda rate: rate.gflops * 1e9)
         traffic = _best(streams, lambda rate: rate.gigabytes * 1e9)
         if work or traffic:
-            found[run] = Ceiling(run, work, traffic)
-    return found
+            reached[run] = Ceiling(run, work, traffic)
+    return reached
 
 
 _Point = tuple[RateCurve, Rate, MeasuredCell]
@@ -75,9 +75,9 @@ def _streams(curve: RateCurve, rate: Rate) -> bool:
     return curve.direction not in ("copy", "reduce") and beyond_cache(rate, curve.device_kind)
 
 
-def _best(points: Iterable[_Point], value: Callable[[Rate], float]) -> Reached | None:
-    best = max(points, key=lambda each: value(each[1]), default=None)
+def _best(points: Iterable[_Point], value: Callable[[Rate], float]) -> Roof | None:
+    best = max(points, key=lambda point: value(point[1]), default=None)
     if best is None:
         return None
     curve, rate, cell = best
-    return Reached(value(rate), cell, curve.operation, curve.direction, rate)
+    return Roof(value(rate), cell, curve.operation, curve.direction, rate)

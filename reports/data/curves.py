@@ -18,7 +18,7 @@ FEWEST = 3  # points: a curve of its two ends does not say when
 
 
 @dataclass(frozen=True)
-class Reached:
+class LevelTime:
     """A cell's training seconds and steps until the level, the middle of its repeats; null: some repeat never was there."""
 
     cell: MeasuredCell
@@ -34,7 +34,7 @@ class TimeTo:
     split: str
     level: float
     why: str
-    rows: tuple[Reached, ...]
+    rows: tuple[LevelTime, ...]
 
 
 def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
@@ -44,9 +44,9 @@ def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
     """
     key = group.key
     if workload.band and key.preset == "full" and key.data_source == workload.band_data:
-        found = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
-        if found is not None:
-            return found
+        timed = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
+        if timed is not None:
+            return timed
     ends = [_end(curve) for entry in group.ranked for curve in _curves(entry.cell, "loss", "train")]
     finite = [end for end in ends if math.isfinite(end)]
     if not finite:
@@ -72,17 +72,17 @@ def of_class(curve: Curve) -> str:
 
 def by_class(group: Group) -> ByClass | None:
     """What the test metric of each class came to, the middle of a cell's repeats; null where none was told."""
-    found: dict[str, dict[str, list[float]]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
             for curve in repeat.curves:
                 if (name := of_class(curve)) and curve.split == "test":
-                    found.setdefault(name, {}).setdefault(cell.anchor, []).append(float(curve.values[-1]))
-    if not found:
+                    values.setdefault(name, {}).setdefault(cell.anchor, []).append(float(curve.values[-1]))
+    if not values:
         return None
-    names = tuple(sorted(found)[:CLASSES])
-    told = [cell for cell in group.cells if any(cell.anchor in found[name] for name in names)]
-    rows = tuple((cell, tuple(_middle(found[name].get(cell.anchor, [])) for name in names)) for cell in told)
+    names = tuple(sorted(values)[:CLASSES])
+    cells = [cell for cell in group.cells if any(cell.anchor in values[name] for name in names)]
+    rows = tuple((cell, tuple(_middle(values[name].get(cell.anchor, [])) for name in names)) for cell in cells)
     return ByClass(names, rows)
 
 
@@ -92,8 +92,8 @@ def _middle(values: list[float]) -> float | None:
 
 
 def _curves(cell: MeasuredCell, name: str, split: str) -> list[Curve]:
-    found = (curve for repeat in cell.repeats for curve in repeat.curves)
-    return [curve for curve in found if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]
+    curves = (curve for repeat in cell.repeats for curve in repeat.curves)
+    return [curve for curve in curves if (curve.name, curve.split) == (name, split) and len(curve.values) >= FEWEST]
 
 
 def _timed(group: Group, name: str, split: str, level: float, why: str) -> TimeTo | None:
@@ -102,9 +102,9 @@ def _timed(group: Group, name: str, split: str, level: float, why: str) -> TimeT
         curves = _curves(entry.cell, name, split)
         if curves:
             times = [first(curve, level, falling=name == "loss") for curve in curves]
-            known = [time for time in times if time is not None]
-            middle = np.median(np.array(known), axis=0) if len(known) == len(times) else (None, None)
-            rows.append(Reached(entry.cell, *(None if value is None else float(value) for value in middle)))
+            reached = [time for time in times if time is not None]
+            middle = np.median(np.array(reached), axis=0) if len(reached) == len(times) else (None, None)
+            rows.append(LevelTime(entry.cell, *(None if value is None else float(value) for value in middle)))
     return TimeTo(name, split, level, why, tuple(rows)) if len(rows) > 1 else None
 
 
@@ -116,27 +116,28 @@ def smoothed(values: Array) -> Array:
     """The running median of the last five values at each point, fewer at the beginning; what is not finite stays so."""
     padded = np.concatenate([np.full(SMOOTH - 1, np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTH)
-    known = np.isfinite(windows).any(axis=1)
+    finite = np.isfinite(windows).any(axis=1)
     out = np.full(len(values), np.nan)
-    out[known] = np.nanmedian(windows[known], axis=1)
+    out[finite] = np.nanmedian(windows[finite], axis=1)
     return out
 
 
 def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] | None:
     """(training seconds, steps) at the first point where the curve, a training loss smoothed, is at the level or past it."""
     values = smoothed(curve.values) if curve.split == "train" else curve.values
-    there = np.flatnonzero(values <= level if falling else values >= level)
-    return (float(curve.seconds[there[0]]), float(curve.steps[there[0]])) if len(there) else None
+    places = np.flatnonzero(values <= level if falling else values >= level)
+    return (float(curve.seconds[places[0]]), float(curve.steps[places[0]])) if len(places) else None
 
 
 def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
     """The share of the steady windows' time that went by in waiting for data, where it was told."""
     shares = []
     for repeat in repeats:
-        told = next(
-            (curve for curve in repeat.curves if curve.name == rules.WAITING_FOR_DATA and curve.split == "train"), None
+        waits = (
+            curve.values for curve in repeat.curves if (curve.name, curve.split) == (rules.WAITING_FOR_DATA, "train")
         )
+        values = next(waits, None)
         steady = np.array([stage == "steady" for stage in repeat.windows.stage])
-        if told is not None and len(told.values) == len(steady):
-            shares.append(float(np.average(told.values[steady], weights=repeat.windows.seconds[steady])))
+        if values is not None and len(values) == len(steady):
+            shares.append(float(np.average(values[steady], weights=repeat.windows.seconds[steady])))
     return {WAITING: float(np.median(shares))} if shares else {}

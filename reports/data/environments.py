@@ -38,8 +38,8 @@ class Environment:
     def threads(self) -> str:
         """The threads that the framework says it uses."""
         settings = self.cells[0].environment.get("settings")
-        found = settings.get("threads", settings.get("threads_asked")) if isinstance(settings, dict) else None
-        return "–" if found is None else str(found)
+        threads = settings.get("threads", settings.get("threads_asked")) if isinstance(settings, dict) else None
+        return "–" if threads is None else str(threads)
 
 
 def environments(tables: Tables) -> tuple[Environment, ...]:

@@ -52,7 +52,7 @@ def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
     """How much longer the cell's step takes than the best one's; an unsteady one counts over its whole interval."""
     if cell is best:
         return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
-    above, below = ([repeat.steady_step_seconds for repeat in one.repeats] for one in (cell, best))
+    above, below = ([repeat.steady_step_seconds for repeat in measured.repeats] for measured in (cell, best))
     ratio = statistics.ratio_estimate(above, below, level=level)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
@@ -63,11 +63,11 @@ def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
 
 def levels(cells: Iterable[MeasuredCell]) -> list[float]:
     """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
-    found = []
+    levels_ = []
     for cell in cells:
-        found += [cell.step.value] if cell.step else []
-        found += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
-    return found
+        levels_ += [cell.step.value] if cell.step else []
+        levels_ += [level for _, shift in cell.shifts for level in (shift.before, shift.after)]
+    return levels_
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:

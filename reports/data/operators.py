@@ -59,24 +59,24 @@ class RateCurve:
     @property
     def sizes(self) -> tuple[str, ...]:
         """Every size that a cell has, from small to large."""
-        found = {rate.size: (rate.mop, rate.bytes) for _, rates in self.cells for rate in rates}
-        return tuple(sorted(found, key=lambda size: found[size]))
+        sizes = {rate.size: (rate.mop, rate.bytes) for _, rates in self.cells for rate in rates}
+        return tuple(sorted(sizes, key=lambda size: sizes[size]))
 
     def rows(self) -> list[tuple[str, list[Rate | None], float]]:
         """For each size: its rate in each cell, and the best value."""
         columns = [{rate.size: rate for rate in rates} for _, rates in self.cells]
         rows = []
         for size in self.sizes:
-            found = [column.get(size) for column in columns]
-            believed = (self.value(rate) for rate in found if rate and not self.refused(rate))
-            rows.append((size, found, max(believed, default=0.0)))
+            rates = [column.get(size) for column in columns]
+            believed = (self.value(rate) for rate in rates if rate and not self.refused(rate))
+            rows.append((size, rates, max(believed, default=0.0)))
         return rows
 
 
 def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
     """(run id, cell id) -> the rates of its operations. `frame` is the store's table `operations`, of any number of runs."""
     frame = frame[(frame["runs"] > 0) & (frame["seconds"] > 0)]
-    found: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
+    grouped: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
     for (run, cell, operation, direction, size), part in frame.groupby(_POINT, sort=False):
         part = part.sort_values(["repeat", "index"], kind="stable")
         seconds: Array = (part["seconds"] / part["runs"]).to_numpy(dtype="float64")
@@ -85,12 +85,12 @@ def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
         median = float(pd.Series(seconds).median())
         counted = float(first["mop"]), float(first["bytes"])
         rate = Rate(str(size), *counted, median, len(part), shift, int(first["buffers"]))
-        found.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
-    return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in found.items()}
+        grouped.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
+    return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in grouped.items()}
 
 
-def _grown(found: Iterable[Rate]) -> list[Rate]:
-    return sorted(found, key=lambda rate: (rate.mop, rate.bytes))
+def _grown(rates: Iterable[Rate]) -> list[Rate]:
+    return sorted(rates, key=lambda rate: (rate.mop, rate.bytes))
 
 
 def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateCurve, ...]:
@@ -101,11 +101,11 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
         if cell.status == "ok" and cell.parity_passed
     }
     peak = peak_of(group.key)
-    keys = list(dict.fromkeys(key for _, found in measured.values() for key in found))
+    keys = list(dict.fromkeys(key for _, rates in measured.values() for key in rates))
     return tuple(
         RateCurve(
             *key,
-            tuple((cell, found[key]) for cell, found in measured.values() if key in found),
+            tuple((cell, rates[key]) for cell, rates in measured.values() if key in rates),
             peak,
             group.key.device_kind,
             group.key.devices,

@@ -62,8 +62,8 @@ def peak_of(key: Key) -> Peak | None:
     name = key.device_model.removeprefix("NVIDIA ")
     for row in _rows():
         if re.fullmatch(row["model"], name):
-            told = row.get(key.precision.removeprefix("amp-"))  # mixed precision multiplies in its half type
-            return Peak(float(told) * 1e12 if told else None, float(row["gb_per_second"]) * 1e9)
+            teraflops = row.get(key.precision.removeprefix("amp-"))  # mixed precision multiplies in its half type
+            return Peak(float(teraflops) * 1e12 if teraflops else None, float(row["gb_per_second"]) * 1e9)
     return None
 
 

@@ -15,11 +15,11 @@ SHOWN = 15  # operations in a table; the rest are in the store
 def profiles(frame: pd.DataFrame) -> dict[tuple[str, str], Profile]:
     """(run id, cell id) -> the profile of its first repeat that has one. `frame` is the store's table `profile`."""
     frame = frame[(frame["steps"] > 0) & (frame["seconds"] > 0)]
-    found: dict[tuple[str, str], Profile] = {}
+    stored: dict[tuple[str, str], Profile] = {}
     for (run, cell, _), part in frame.groupby(["run_id", "cell_id", "repeat"], sort=True):
-        if (str(run), str(cell)) not in found:
-            found[str(run), str(cell)] = _profile(part)
-    return found
+        if (str(run), str(cell)) not in stored:
+            stored[str(run), str(cell)] = _profile(part)
+    return stored
 
 
 def _profile(part: pd.DataFrame) -> Profile:
@@ -44,11 +44,11 @@ class Shown:
 
 def shown(group: Group, stored: Mapping[tuple[str, str], Profile]) -> tuple[Shown, ...]:
     """The profiles of a group's cells that ended well and have one."""
-    found = []
+    profiles_ = []
     for cell in group.cells:
         profile = stored.get((cell.run_id, cell.cell_id))
         if profile and cell.status == "ok":
-            ordered = sorted(profile.operations, key=lambda each: each.share, reverse=True)
-            others = sum(each.share for each in ordered[SHOWN:])
-            found.append(Shown(cell, profile, tuple(ordered[:SHOWN]), others))
-    return tuple(found)
+            ordered = sorted(profile.operations, key=lambda operation: operation.share, reverse=True)
+            others = sum(operation.share for operation in ordered[SHOWN:])
+            profiles_.append(Shown(cell, profile, tuple(ordered[:SHOWN]), others))
+    return tuple(profiles_)

@@ -150,15 +150,15 @@ def _cell(
         _repeat(row, (run_id, cell_id, row["repeat"]), (cell_id, row["repeat"]) in reused, parts)
         for row in sorted(rows, key=lambda row: int(row["repeat"]))
     )
-    row: Row = next((one.row for one in repeats if one.status == "ok"), rows[0] if rows else planned or {})
-    wanted = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
-    status, reason = _status(repeats, wanted)
+    row: Row = next((repeat.row for repeat in repeats if repeat.status == "ok"), rows[0] if rows else planned or {})
+    planned_repeats = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
+    status, reason = _status(repeats, planned_repeats)
     measured = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
     step = statistics.median_estimate([repeat.steady_step_seconds for repeat in measured])
     if step is not None:
         step = statistics.widened(step, [repeat.shift for repeat in measured if repeat.shift is not None])
-    passed = [one["parity_passed"] for one in rows if one["parity_passed"] is not None]
-    short = any(one["short"] for one in rows)
+    parities = [stored["parity_passed"] for stored in rows if stored["parity_passed"] is not None]
+    short = any(stored["short"] for stored in rows)
     return MeasuredCell(
         anchor="",
         label=str(row.get("image")),
@@ -172,7 +172,7 @@ def _cell(
         key=_key(row),
         status=status,
         reason=reason,
-        planned=wanted,
+        planned=planned_repeats,
         repeats=repeats,
         step=step,
         items_per_step=_items_per_step(measured),
@@ -181,7 +181,7 @@ def _cell(
         costs={**_costs(rows), **curves.waiting(measured)},
         throttled=_throttled(rows),
         score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
-        parity_passed=bool(all(passed)) if passed else None,
+        parity_passed=bool(all(parities)) if parities else None,
         parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
         short=short,
         total_seconds=None if short or status != "ok" else _total(repeats),
@@ -202,16 +202,19 @@ def _key(row: Row) -> Key:
     )
 
 
-def _status(repeats: Sequence[Repeat], wanted: int) -> tuple[str, str]:
+def _status(repeats: Sequence[Repeat], planned: int) -> tuple[str, str]:
     """The worst status among the repeats that were asked for, and the sentence for it."""
     bad = [repeat for repeat in repeats if repeat.status != "ok"]
     if bad:
         first = bad[0].row
         reason = f"{first['error_kind'] or 'failed'}: {first['reason'] or 'no reason was given'}"
-        share = f"{len(bad)} of {wanted} repeats: " if wanted > 1 else ""
+        share = f"{len(bad)} of {planned} repeats: " if planned > 1 else ""
         return "failed", share + reason
-    if len(repeats) < wanted:
-        return "missing", f"{len(repeats)} of {wanted} repeats ended before the run was stopped; --resume runs the rest"
+    if len(repeats) < planned:
+        return (
+            "missing",
+            f"{len(repeats)} of {planned} repeats ended before the run was stopped; --resume runs the rest",
+        )
     return "ok", ""
 
 
@@ -264,10 +267,12 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
             quantity, tensor = str(row["quantity"]), str(row["tensor"])
             tensors.setdefault(quantity, set()).add(tensor)
             bound = math.nan if row["bound"] is None else float(row["bound"])
-            found = ParityRow(quantity, tensor, row["error"], bound, bool(row["passed"]), str(row["variant"] or ""), 0)
+            current = ParityRow(
+                quantity, tensor, row["error"], bound, bool(row["passed"]), str(row["variant"] or ""), 0
+            )
             kept = worst.get(quantity)
-            if kept is None or (found.passed, -found.share) < (kept.passed, -kept.share):
-                worst[quantity] = found
+            if kept is None or (current.passed, -current.share) < (kept.passed, -kept.share):
+                worst[quantity] = current
     return tuple(replace(row, tensors=len(tensors[name])) for name, row in worst.items())
 
 
@@ -275,10 +280,10 @@ def _environment(row: Row) -> Mapping[str, Any]:
     """The stored environment event; empty where the cell ended before it told one."""
     text = row.get("environment_json")
     try:
-        found = json.loads(text) if text else {}
+        event = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {"unreadable environment event": str(text)}
-    return found if isinstance(found, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def _command(row: Row, manifest: Mapping[str, Any]) -> str:
@@ -314,10 +319,10 @@ def _labelled(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
         name = cell_name(cell.image, cell.framework, cell.mode)
         parts = [name, cell.engine if len(engines) > 1 else "", cell.uuid]
         labels.append(" · ".join(part for part in parts if part))
-    seen = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
+    counts = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
     out = []
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
-        if seen[cell.key, label] > 1:
+        if counts[cell.key, label] > 1:
             label = f"{label} · {cell.run_id}"
         out.append(replace(cell, anchor=f"cell-{index}", label=label))
     return out
@@ -327,4 +332,4 @@ def _skipped(rows: Iterable[Row]) -> tuple[Skipped, ...]:
     reasons: dict[str, list[Row]] = {}
     for row in rows:
         reasons.setdefault(str(row["reason"] or "no reason was given"), []).append(row)
-    return tuple(Skipped(reason, tuple(found)) for reason, found in reasons.items())
+    return tuple(Skipped(reason, tuple(left_out)) for reason, left_out in reasons.items())

@@ -41,22 +41,22 @@ def values_each(repeats: int) -> int:
 
 def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
     """The lines of one repeat's telemetry, at most `most` values each: of GPUs as they were asked, of the cell its busy CPUs and memory."""
-    found: list[Signal] = []
+    lines: list[Signal] = []
     if frame is None:
         return ()
     for device, part in frame.groupby("device", sort=True):
         part = part.sort_values("seconds", kind="stable")
         seconds = _column(part, "seconds")
         if device == "cpu":
-            found += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, _column(part, "cpu_seconds")), most)
-            found += _line("cpu", "memory of the cell", "GiB", seconds, _column(part, "memory_bytes") / 2.0**30, most)
+            lines += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, _column(part, "cpu_seconds")), most)
+            lines += _line("cpu", "memory of the cell", "GiB", seconds, _column(part, "memory_bytes") / 2.0**30, most)
             continue
         for column, (name, unit, factor) in _OF_A_GPU.items():
-            found += _line(str(device), name, unit, seconds, _column(part, column) / factor, most)
+            lines += _line(str(device), name, unit, seconds, _column(part, column) / factor, most)
         reasons = part["throttle_reasons"].fillna(0).astype("int64").to_numpy()
         clock = np.where(reasons & throttling.HELD_BACK, _column(part, "sm_megahertz"), math.nan)
-        found += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
-    return tuple(found)
+        lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
+    return tuple(lines)
 
 
 def _column(frame: pd.DataFrame, name: str) -> Array:
@@ -65,8 +65,8 @@ def _column(frame: pd.DataFrame, name: str) -> Array:
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
     """A counter's rise a second, between its samples. Where it falls a process of the cell has ended: nothing is known."""
-    known = np.isfinite(counter)
-    seconds, counter = seconds[known], counter[known]
+    recorded = np.isfinite(counter)
+    seconds, counter = seconds[recorded], counter[recorded]
     step = np.diff(seconds)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.diff(counter) / step
@@ -75,8 +75,8 @@ def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
 
 def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most: int) -> list[Signal]:
     """The line, or none where nothing was told; more than `most` values become means over equal spans of time."""
-    known = np.isfinite(values) & np.isfinite(seconds)
-    seconds, values = seconds[known], values[known]
+    recorded = np.isfinite(values) & np.isfinite(seconds)
+    seconds, values = seconds[recorded], values[recorded]
     if not len(values):
         return []
     low, high = float(np.min(values)), float(np.max(values))
@@ -84,20 +84,22 @@ def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most
         place = ((seconds - seconds[0]) / (seconds[-1] - seconds[0]) * most).astype(np.int64).clip(0, most - 1)
         count = np.bincount(place, minlength=most)
         kept = count > 0
-        seconds, values = (np.bincount(place, each, most)[kept] / count[kept] for each in (seconds, values))
+        seconds, values = (np.bincount(place, column, most)[kept] / count[kept] for column in (seconds, values))
     return [Signal(device, name, unit, seconds, values, low, high)]
 
 
 def described(repeat: Repeat) -> str:
     """What was sampled, in words: the range of each quantity, over all devices of a kind."""
     parts = []
-    for name, unit in dict.fromkeys((one.name, one.unit) for one in repeat.signals if one.name != HELD_BACK):
-        same = [one for one in repeat.signals if one.name == name]
-        low, high = (number(end) for end in (min(one.low for one in same), max(one.high for one in same)))
+    for name, unit in dict.fromkeys(
+        (signal.name, signal.unit) for signal in repeat.signals if signal.name != HELD_BACK
+    ):
+        same = [signal for signal in repeat.signals if signal.name == name]
+        low, high = (number(end) for end in (min(signal.low for signal in same), max(signal.high for signal in same)))
         said = low if low == high else f"{low} to {high}"
         parts.append(f"{said} {name}" if unit == "CPUs" else f"{name} {said} {unit}")
-    gpus = {one.device for one in repeat.signals if one.device != "cpu"}
-    held = any(one.name == HELD_BACK for one in repeat.signals)
+    gpus = {signal.device for signal in repeat.signals if signal.device != "cpu"}
+    held = any(signal.name == HELD_BACK for signal in repeat.signals)
     drawn = f", {MOST_DEVICES} of them drawn" if len(gpus) > MOST_DEVICES else ""
     where = f" ({plural(len(gpus), 'GPU')}{drawn})" if len(gpus) > 1 else ""
     end = "; at the crosses the clock was held back by power, heat or supply" if held else ""
@@ -126,7 +128,7 @@ class Neighbours:
 
 def beside(tables: Tables) -> Mapping[tuple[str, int], Neighbours]:
     """(cell's anchor, repeat) -> what ran at the same time in its run."""
-    found: dict[tuple[str, int], list[Beside]] = {}
+    neighbours: dict[tuple[str, int], list[Beside]] = {}
     for spans in _spans(tables.cells).values():
         running: list[tuple[float, int, float, MeasuredCell, int]] = []  # by their ends
         for at, (begin, end, cell, repeat) in enumerate(spans):
@@ -134,10 +136,10 @@ def beside(tables: Tables) -> Mapping[tuple[str, int], Neighbours]:
                 heapq.heappop(running)
             for until, _, _, other, number_ in running:
                 both = min(until, end) - begin
-                found.setdefault((cell.anchor, repeat), []).append(Beside(other, number_, both))
-                found.setdefault((other.anchor, number_), []).append(Beside(cell, repeat, both))
+                neighbours.setdefault((cell.anchor, repeat), []).append(Beside(other, number_, both))
+                neighbours.setdefault((other.anchor, number_), []).append(Beside(cell, repeat, both))
             heapq.heappush(running, (end, at, begin, cell, repeat))
-    ordered = {place: sorted(others, key=lambda one: -one.seconds) for place, others in found.items()}
+    ordered = {place: sorted(others, key=lambda neighbour: -neighbour.seconds) for place, others in neighbours.items()}
     return {
         place: Neighbours(tuple(others[:MOST_BESIDE]), max(0, len(others) - MOST_BESIDE))
         for place, others in ordered.items()
@@ -152,4 +154,4 @@ def _spans(cells: Iterable[MeasuredCell]) -> dict[str, list[tuple[float, float, 
             begin, wall = repeat.row.get("started_unix"), repeat.row.get("wall_seconds")
             if begin is not None and wall is not None and math.isfinite(begin) and math.isfinite(wall):
                 spans.setdefault(cell.run_id, []).append((begin, begin + wall, cell, repeat.number))
-    return {run: sorted(found, key=lambda span: span[:2]) for run, found in spans.items()}
+    return {run: sorted(repeats, key=lambda span: span[:2]) for run, repeats in spans.items()}

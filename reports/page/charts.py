@@ -45,8 +45,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 def _places(frameworks: Iterable[str]) -> dict[str, int]:
     """Framework -> its place in an order that a release keeps: the same signs on every page. Foreign ones come last."""
-    known = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
-    order = [*known, *sorted(set(frameworks) - set(known))]
+    declared = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
+    order = [*declared, *sorted(set(frameworks) - set(declared))]
     return {name: order.index(name) for name in frameworks}
 
 
@@ -115,15 +115,15 @@ def beyond_axis(group: Group) -> int:
 
 def learning(group: Group, workload: MeasuredWorkload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
     """For each metric its curve over training seconds, with the steps beside them for the page's switch; single classes have a table."""
-    found: dict[tuple[str, str], list[tuple[MeasuredCell, Curve]]] = {}
+    metrics: dict[tuple[str, str], list[tuple[MeasuredCell, Curve]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
             for curve in repeat.curves:
                 if not of_class(curve):
-                    found.setdefault((curve.split, curve.name), []).append((cell, curve))
+                    metrics.setdefault((curve.split, curve.name), []).append((cell, curve))
     marks = symbols(group.cells)
     figures = []
-    for (split, name), curves in sorted(found.items()):
+    for (split, name), curves in sorted(metrics.items()):
         title = f"{'training' if split == 'train' else split} {name}"
         figures.append((title, _learning_figure(curves, marks, workload if name == workload.metric else None, most)))
     return figures
@@ -228,7 +228,7 @@ def _predicted(shown: Scaling, unit: str) -> list[Figure]:
     counts = [prediction.devices for prediction in predictions]
 
     def rates(seconds: Iterable[float]) -> list[float | None]:
-        return json_numbers([shown.predicted_rate(count, each) for count, each in zip(counts, seconds, strict=True)])
+        return json_numbers([shown.predicted_rate(count, step) for count, step in zip(counts, seconds, strict=True)])
 
     meta = {"framework": shown.framework}
     edge = {"line": {"width": 0}, "hoverinfo": "skip", "meta": meta}

@@ -42,7 +42,7 @@ def roofline(curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Figure
             if believed:
                 points.append((curve, cell, max(believed, key=lambda rate: rate.gflops)))
     across = [_intensity(rate.mop, rate.bytes) for _, _, rate in points]
-    roofs = [_roof(f"measured in {each.run_id}", *_measured(each), "dash", across) for each in ceilings]
+    roofs = [_roof(f"measured in {ceiling.run_id}", *_measured(ceiling), "dash", across) for ceiling in ceilings]
     peak = next((curve.peak for curve in curves if curve.peak), None)
     if peak is not None:
         roofs.append(_roof("datasheet", *_promised(peak), "dot", across))

@@ -12,23 +12,23 @@ from reports.text import between, duration, number, percent
 from runner.results.statistics import Estimate
 
 
-def markdown(tables: Tables, found: Sequence[Finding] | None = None) -> str:
+def markdown(tables: Tables, answers: Sequence[Finding] | None = None) -> str:
     """The whole summary. What was not ranked is in the sentences under a table, with the reason; `found` are the answers."""
-    found = findings.findings(tables) if found is None else found
+    answers = findings.findings(tables) if answers is None else answers
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
-    parts += [part for one in found for part in _answer(one)]
+    parts += [part for finding in answers for part in _answer(finding)]
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in findings.changes(tables, across.ladders(tables)))]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     parts += [f"Medians over measured windows with 95 % intervals, from stored runs: {runs}."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _answer(found: Finding) -> list[str]:
-    key = found.group.key
-    place = (found.workload.title, key.device, key.precision, key.preset)
-    ranked = export.markdown(_table(found.group, found.workload.items)) if found.group.ranked else ""
-    caveats = "\n".join(f"- {escaped(words, 1000)}" for words in found.caveats)
-    answer = f"**{escaped(found.headline)}.** {escaped(found.detail, 1000)}"
+def _answer(finding: Finding) -> list[str]:
+    key = finding.group.key
+    place = (finding.workload.title, key.device, key.precision, key.preset)
+    ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
+    caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
+    answer = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
     return [f"### {', '.join(map(escaped, place))}", answer, ranked, caveats]
 
 

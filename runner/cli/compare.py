@@ -38,9 +38,9 @@ def compare(
     pair = [run_folder(name, out) for name in (a, b)]
     if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
         names = [folder.resolve().name for folder in pair]
-        comparison = answers.compare(load(pair), names[0], names[1], "run", margin / 100)
+        comparison = answers.comparison(load(pair), names[0], names[1], "run", margin / 100)
     else:
-        comparison = answers.compare(load(chosen_runs(list(split_words(runs)), out)), a, b, by, margin / 100)
+        comparison = answers.comparison(load(chosen_runs(list(split_words(runs)), out)), a, b, by, margin / 100)
     if output_format == "json":
         print_json(answers.document(comparison))
     elif output_format == "csv":

@@ -163,5 +163,5 @@ def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_afte
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0]["framework"] = "keras_torch"
         RunStore(folder).write_repeat(keras["id"], repeat, rows)
-    found = compare.compare(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
+    found = compare.comparison(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
     assert {cell.framework for row in found.rows for cell in row.before.cells} == {"torch"}
