@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -118,8 +119,7 @@ class Beside:
 MOST_BESIDE = 6
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """What ran beside a repeat: those that did for longest, and how many more."""
 
     longest: tuple[Beside, ...]

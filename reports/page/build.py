@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from bench import identity
+from reports import text
 from reports.answers import across, findings, history, scaling
 from reports.answers.across import Across
 from reports.answers.findings import Finding
@@ -21,20 +22,12 @@ from reports.page.overview import overview
 from reports.page.page import (
     Answer,
     Bar,
-    CellSection,
-    CostTable,
     GroupSection,
-    Look,
     OperatorGroup,
-    OperatorSection,
     Page,
-    RateEntry,
     RateRow,
     RateTable,
     RepeatSection,
-    ResultRow,
-    ScalingSection,
-    Variant,
     WorkloadSection,
 )
 
@@ -52,17 +45,15 @@ def page_of(data: Tables) -> Page:
     return Page(
         title=findings.title(data),
         lead=findings.lead(data),
-        look=Look(charts.colours(sorted({cell.framework for cell in data.cells})), charts.symbols(data.cells)),
+        colours=charts.colours(sorted({cell.framework for cell in data.cells})),
+        marks=charts.symbols(data.cells),
         runs=data.runs,
         answers=tuple(_answer(finding, shared) for finding in answers),
         changes=findings.changes(data, ladders),
         shared=shared,
         overview=overview(data),
-        sections=tuple(
-            _operators(workload, data) if workload.task == "operators" else _workload(workload, data, ladders, most)
-            for workload in data.workloads
-        ),
-        scalings=tuple(ScalingSection(shown, plots.scaling(shown)) for shown in scaling.scalings(data)),
+        sections=tuple(_workload(workload, data, ladders, most) for workload in data.workloads),
+        scalings=tuple((shown, plots.scaling(shown)) for shown in scaling.scalings(data)),
         history=history.history(data) if len(data.runs) > 1 else None,
         environments=environments(data),
         skipped=data.skipped,
@@ -90,13 +81,15 @@ def _answer(finding: Finding, shared: tuple[str, ...]) -> Answer:
 
 
 def _workload(workload: MeasuredWorkload, data: Tables, ladders: Mapping[str, Across], most: int) -> WorkloadSection:
+    if workload.task == "operators":
+        return WorkloadSection(workload, [_operator_group(group, data) for group in workload.groups])
     effects = (
         ("Across precisions", "Precision", across.precisions(workload)),
         ("Across devices", "Device", across.devices(workload)),
     )
     return WorkloadSection(
         workload,
-        tuple(_group(group, workload, data, ladders.get(group.anchor), most) for group in workload.groups),
+        [_group(group, workload, data, ladders.get(group.anchor), most) for group in workload.groups],
         tuple(effect for effect in effects if effect[2]),
         _code(workload),
     )
@@ -104,15 +97,21 @@ def _workload(workload: MeasuredWorkload, data: Tables, ladders: Mapping[str, Ac
 
 def _group(group: Group, workload: MeasuredWorkload, data: Tables, versions: Across | None, most: int) -> GroupSection:
     ratios = {entry.cell.anchor: entry.ratio for entry in group.ranked}
+    costs = tuple(cost for cost in COSTS if any(cost.name in cell.costs for cell in group.cells))
     learning = plots.learning(group, workload, most)
     return GroupSection(
         group=group,
         title=f"{group.key.device}, {group.key.precision}, {group.key.preset}",
-        rows=tuple(ResultRow(cell, ratios.get(cell.anchor), workload.outside_band(cell)) for cell in group.cells),
-        variants=_variants(group),
+        rows=tuple((cell, ratios.get(cell.anchor), workload.outside_band(cell)) for cell in group.cells),
+        variants=tuple(_variants(group)),
         step_times=plots.step_times(group, most),
         versions=versions,
-        costs=_costs(group),
+        costs=costs,
+        cost_rows=tuple(
+            (cell, tuple(cost.written(cell.costs.get(cost.name)) for cost in costs))
+            for cell in group.cells
+            if cell.costs
+        ),
         learning=learning,
         by_class=curves.by_class(group),
         time_to=curves.time_to(group, workload) if learning else None,
@@ -121,17 +120,10 @@ def _group(group: Group, workload: MeasuredWorkload, data: Tables, versions: Acr
     )
 
 
-def _variants(group: Group) -> tuple[Variant, ...]:
+def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
     cells = sorted((cell for cell in group.cells if cell.variant[0]), key=lambda cell: cell.variant)
-    alike = groupby(cells, key=lambda cell: cell.variant)
-    return tuple(Variant(name, reason, tuple(cell.label for cell in same)) for (name, reason), same in alike)
-
-
-def _costs(group: Group) -> CostTable | None:
-    cells = [cell for cell in group.cells if cell.costs]
-    columns = tuple(cost for cost in COSTS if any(cost.name in cell.costs for cell in cells))
-    rows = ((cell, tuple(cost.written(cell.costs.get(cost.name)) for cost in columns)) for cell in cells)
-    return CostTable(columns, tuple(rows)) if columns else None
+    for variant, alike in groupby(cells, key=lambda cell: cell.variant):
+        yield variant, tuple(cell.label for cell in alike)
 
 
 def _code(workload: MeasuredWorkload) -> tuple[rosetta.Source, ...]:
@@ -140,10 +132,6 @@ def _code(workload: MeasuredWorkload) -> tuple[rosetta.Source, ...]:
     here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
     ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
     return tuple(rosetta.sources(workload.name, ran))
-
-
-def _operators(workload: MeasuredWorkload, data: Tables) -> OperatorSection:
-    return OperatorSection(workload, tuple(_operator_group(group, data) for group in workload.groups))
 
 
 def _operator_group(group: Group, data: Tables) -> OperatorGroup:
@@ -156,40 +144,34 @@ def _operator_group(group: Group, data: Tables) -> OperatorGroup:
     return OperatorGroup(group, tuple(roofs.values()), plots.roofline(group, measured, roofs.values()), tuple(tables))
 
 
-def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> list[RateRow]:
-    rows = []
+def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateRow]:
     for size, rates, best in curve.rows():
-        several = len(rates) > 1
-        entries = [
-            _rate(curve, rate, several and curve.value(rate) == best, roofs.get(cell.run_id)) if rate else None
+        entries = tuple(
+            _rate(curve, rate, len(rates) > 1 and curve.value(rate) == best, roofs.get(cell.run_id)) if rate else None
             for (cell, _), rate in zip(curve.cells, rates, strict=True)
-        ]
-        mop = next(rate.mop for rate in rates if rate)
-        rows.append(RateRow(size, operators.size_class(mop), tuple(entries)))
-    return rows
+        )
+        yield size, operators.size_class(next(rate.mop for rate in rates if rate)), entries
 
 
-def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> RateEntry:
-    return RateEntry(
-        refused=curve.refused(rate),
-        value=curve.value(rate),
-        best=best,
-        shifted=rate.shift is not None,
-        seconds=rate.seconds,
-        share=curve.share(rate),
-        of_ceiling=None if ceiling is None else ceiling.share(curve, rate),
-        bus_bandwidth=curve.bus_bandwidth(rate),
-        has_ceiling=ceiling is not None,
-    )
+def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> tuple[str, str]:
+    """What stands in the table, and what stands below it."""
+    if curve.refused(rate):
+        return "refused", "above the device's peak"
+    share, bus = curve.share(rate), curve.bus_bandwidth(rate)
+    of_ceiling = ceiling.share(curve, rate) if ceiling else None
+    below = [text.duration(rate.seconds)]
+    below += [] if share is None else [text.percent(share) + (" of the peak" if ceiling else "")]
+    below += [] if of_ceiling is None else [f"{text.percent(of_ceiling)} of the ceiling"]
+    below += [] if bus is None else [f"bus {text.number(bus)} GB/s"]
+    return text.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
 
 
-def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:
+def _cells(data: Tables, most: int) -> tuple[tuple[MeasuredCell, tuple[RepeatSection, ...]], ...]:
     repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
     listed = max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
     neighbours = telemetry.beside(data)
     return tuple(
-        CellSection(cell, tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats))
-        for cell in data.cells
+        (cell, tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats)) for cell in data.cells
     )
 
 

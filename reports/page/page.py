@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.answers.across import Across
@@ -20,14 +20,6 @@ from reports.data.telemetry import Neighbours
 from reports.page.plots import Chart
 from reports.page.rosetta import Source
 from runner.results.statistics import Estimate
-
-
-@dataclass(frozen=True)
-class Look:
-    """How each framework is marked: the name of its colour, and its symbol."""
-
-    colours: Mapping[str, str]
-    marks: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -80,40 +72,17 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class ResultRow:
-    cell: MeasuredCell
-    ratio: Estimate | None
-    outside_band: bool
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What some cells compute instead of the specification, and why."""
-
-    name: str
-    reason: str
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class CostTable:
-    """The costs that some of the cells have, and each cell's values as they are written."""
-
-    columns: tuple[Cost, ...]
-    rows: tuple[tuple[MeasuredCell, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True)
 class GroupSection:
     """One group of comparable cells of a workload, with all its plots and tables."""
 
     group: Group
     title: str
-    rows: tuple[ResultRow, ...]
-    variants: tuple[Variant, ...]
+    rows: tuple[tuple[MeasuredCell, Estimate | None, bool], ...]  # with the ratio, and whether it lies outside the band
+    variants: tuple[tuple[tuple[str, str], tuple[str, ...]], ...]  # (name, reason), the labels of the cells
     step_times: Chart | None
     versions: Across | None
-    costs: CostTable | None
+    costs: tuple[Cost, ...]  # those that some of the cells have
+    cost_rows: tuple[tuple[MeasuredCell, tuple[str, ...]], ...]  # as they are written
     learning: tuple[Chart, ...]
     by_class: ByClass | None
     time_to: TimeTo | None
@@ -123,32 +92,16 @@ class GroupSection:
 
 @dataclass(frozen=True)
 class WorkloadSection:
+    """All groups of a workload. One of single operations has no effects and no code."""
+
     workload: MeasuredWorkload
-    groups: tuple[GroupSection, ...]
-    effects: tuple[tuple[str, str, tuple[Across, ...]], ...]  # (title, head of the column, tables)
-    code: tuple[Source, ...]
+    groups: Sequence[GroupSection | OperatorGroup]
+    effects: tuple[tuple[str, str, tuple[Across, ...]], ...] = ()  # (title, head of the column, tables)
+    code: tuple[Source, ...] = ()
 
 
-@dataclass(frozen=True)
-class RateEntry:
-    """One operation at one size in one cell. A refused rate lies above the device's peak and is not printed."""
-
-    refused: bool
-    value: float
-    best: bool
-    shifted: bool
-    seconds: float
-    share: float | None
-    of_ceiling: float | None
-    bus_bandwidth: float | None
-    has_ceiling: bool
-
-
-@dataclass(frozen=True)
-class RateRow:
-    size: str
-    size_class: str
-    entries: tuple[RateEntry | None, ...]  # one for each cell of the curve
+# A size, its class, and for each cell of the curve what stands there and below it; None where the cell has no such size.
+RateRow = tuple[str, str, tuple[tuple[str, str] | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -169,18 +122,6 @@ class OperatorGroup:
 
 
 @dataclass(frozen=True)
-class OperatorSection:
-    workload: MeasuredWorkload
-    groups: tuple[OperatorGroup, ...]
-
-
-@dataclass(frozen=True)
-class ScalingSection:
-    scaling: Scaling
-    chart: Chart | None
-
-
-@dataclass(frozen=True)
 class RepeatSection:
     """One repeat under a cell's provenance: its plot, its first windows as lines of text, and what ran beside it."""
 
@@ -191,31 +132,26 @@ class RepeatSection:
 
 
 @dataclass(frozen=True)
-class CellSection:
-    cell: MeasuredCell
-    repeats: tuple[RepeatSection, ...]
-
-
-@dataclass(frozen=True)
 class Page:
     title: str
     lead: str
-    look: Look
+    colours: Mapping[str, str]  # framework -> the name of its colour
+    marks: Mapping[str, str]  # framework -> its symbol
     runs: tuple[Run, ...]
     answers: tuple[Answer, ...]
     changes: tuple[str, ...]
     shared: tuple[str, ...]  # the caveats that all answers have
     overview: Overview
-    sections: tuple[WorkloadSection | OperatorSection, ...]
-    scalings: tuple[ScalingSection, ...]
+    sections: tuple[WorkloadSection, ...]
+    scalings: tuple[tuple[Scaling, Chart | None], ...]
     history: History | None
     environments: tuple[Environment, ...]
     skipped: tuple[Skipped, ...]
-    cells: tuple[CellSection, ...]
+    cells: tuple[tuple[MeasuredCell, tuple[RepeatSection, ...]], ...]
 
     @property
     def failed(self) -> tuple[MeasuredCell, ...]:
-        return tuple(section.cell for section in self.cells if section.cell.status != "ok")
+        return tuple(cell for cell, _ in self.cells if cell.status != "ok")
 
     @property
     def charts(self) -> Iterator[Chart]:
@@ -226,5 +162,5 @@ class Page:
                     yield from filter(None, (part.step_times, *part.learning, part.phases))
                 else:
                     yield from filter(None, (part.roofline, *(table.chart for table in part.tables)))
-        yield from (part.chart for part in self.scalings if part.chart)
-        yield from (repeat.chart for part in self.cells for repeat in part.repeats if repeat.chart)
+        yield from (chart for _, chart in self.scalings if chart)
+        yield from (repeat.chart for _, repeats in self.cells for repeat in repeats if repeat.chart)

@@ -40,7 +40,7 @@ def page(data: Tables) -> str:
     """The whole HTML document."""
     shown = page_of(data)
     scripts = {name: _resource("reports.page.templates", f"{name}.js") for name in ("theme", "plots", "page")}
-    signs = {"colours": shown.look.colours, "palette": charts.PALETTE}
+    signs = {"colours": shown.colours, "palette": charts.PALETTE}
     return (
         _engine()
         .get_template("report.html.j2")
