@@ -156,15 +156,13 @@ Matched = dict[Match, list[MeasuredCell]]
 
 
 def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind:
-    if by is not None and by not in KINDS:
-        raise CompareError(f"--by: there is no {by!r}; there are {listing(list(KINDS))}")
     kinds = [KINDS[by]] if by else list(KINDS.values())
     for kind in kinds:
         if all(any(_means(kind, cell, word) for cell in cells) for word in (a, b)):
             return kind
     names = {kind.name: sorted({word for cell in cells for word in kind.words(cell)}) for kind in kinds}
     choices = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in names.items())
-    raise CompareError(f"nothing that both {a!r} and {b!r} name; these runs hold {choices}")
+    raise CompareError(f"{a!r} and {b!r} do not name two things of one kind; these runs have {choices}")
 
 
 def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
@@ -178,7 +176,7 @@ def _cells(kind: Kind, cells: Iterable[MeasuredCell], word: str) -> list[Measure
     chosen = [cell for cell in cells if _means(kind, cell, word)]
     models = sorted({cell.key.device_model for cell in chosen})
     if kind.name == "gpu" and len(models) > 1:
-        raise CompareError(f"{word!r} is part of several devices' names: {listing(models)}; give one of them whole")
+        raise CompareError(f"{word!r} is part of several devices' names: {listing(models)}; give one whole name")
     return chosen
 
 
@@ -195,7 +193,7 @@ def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell]) -
         same = matched.setdefault(match(cell), [])
         if any((other.image, other.framework) != (cell.image, cell.framework) for other in same):
             images = sorted({f"{other.image} ({other.framework})" for other in (*same, cell)})
-            raise CompareError(f"one side means several: {listing(images)}; compare two images by name instead")
+            raise CompareError(f"one side has several images: {listing(images)}; compare two images by name instead")
         same.append(cell)
     return matched
 

@@ -147,7 +147,7 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:
         name = called[best.cell.anchor]
-        return Finding(workload, group, f"{name}: {speed}", "Nothing comparable was measured beside it.", caveats)
+        return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats)
     tied = [entry for entry in group.ranked[1:] if not _apart(entry)]
     behind = [entry for entry in group.ranked[1:] if _apart(entry)]
     if not tied:
@@ -197,13 +197,15 @@ def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -
         caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
     hot = [called[cell.anchor] for cell in cells if cell.throttled]
     if hot:
-        caveats.append(f"Throttled: the device slowed itself down under {listing(hot)}.")
+        caveats.append(f"Throttled: the device slowed itself down while it ran {listing(hot)}.")
     single = [called[cell.anchor] for cell in cells if len(cell.repeats) == 1]
     if single:
         of = "each" if len(single) == len(cells) else f"of {listing(single)}"
         caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
     if len({cell.row.get("core_sha256") for cell in cells}) > 1:
-        caveats.append("Not all measured by the same version of the bench: the digests are under Provenance.")
+        caveats.append(
+            "Not all cells were measured by the same version of the bench: the digests are under Provenance."
+        )
     if any(cell.short for cell in cells):
         caveats.append(
             f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."

@@ -87,7 +87,7 @@ def model(points: Mapping[int, Sequence[Array]], strong: bool, predicted: Sequen
     if len(counts) < FEWEST_COUNTS:
         measured = ", ".join(map(str, counts))
         raise ModelError(
-            f"{len(counts)} device counts ({measured}): a model of three terms takes {FEWEST_COUNTS} or more, such as --devices 1,2,4"
+            f"{len(counts)} device counts ({measured}): a model of three terms needs {FEWEST_COUNTS} or more, such as --devices 1,2,4"
         )
     rng = np.random.default_rng(SEED)
     draws = np.stack([_draws(points[count], rng) for count in counts], axis=1)
@@ -122,7 +122,5 @@ def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
         factors = np.exp(np.clip(error_draws(step, rng, DRAWS), -50.0, 50.0))
         return np.asarray(step.value * factors)
     if len(pooled) < fewest_windows():
-        raise ModelError(
-            f"a point has {len(pooled)} windows: fewer than the {fewest_windows()} that say how sure it is"
-        )
+        raise ModelError(f"a point has {len(pooled)} windows: an interval needs {fewest_windows()} or more")
     return median_draws(pooled, rng, DRAWS)

@@ -103,8 +103,8 @@ def described(repeat: Repeat) -> str:
     held = any(signal.name == HELD_BACK for signal in repeat.signals)
     drawn = f", {MOST_DEVICES} of them drawn" if len(gpus) > MOST_DEVICES else ""
     where = f" ({plural(len(gpus), 'GPU')}{drawn})" if len(gpus) > 1 else ""
-    end = "; at the crosses the clock was held back by power, heat or supply" if held else ""
-    return f"Sampled from outside{where}: {listing(parts)}{end}." if parts else ""
+    end = "; at the crosses the clock was held back by power, heat or the supply" if held else ""
+    return f"Sampled from outside the cell{where}: {listing(parts)}{end}." if parts else ""
 
 
 @dataclass(frozen=True)

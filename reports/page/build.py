@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
+from markupsafe import Markup
+
 from bench import identity
 from reports import text
 from reports.answers import across, findings, history, scaling
@@ -156,7 +158,7 @@ def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateR
 def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> tuple[str, str]:
     """What stands in the table, and what stands below it."""
     if curve.refused(rate):
-        return "refused", "above the device's peak"
+        return "refused", Markup("above the device's peak")
     share, bus = curve.share(rate), curve.bus_bandwidth(rate)
     of_ceiling = ceiling.share(curve, rate) if ceiling else None
     below = [text.duration(rate.seconds)]

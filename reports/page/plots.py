@@ -51,7 +51,7 @@ def step_times(group: Group, most: int) -> Chart | None:
     caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
     hidden = charts.beyond_axis(group)
     if hidden:
-        caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted as all others."
+        caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted like all others."
     return _chart(f"steps-{group.anchor}", charts.intervals(group, most), charts.described(group), caption)
 
 
@@ -96,7 +96,7 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
     words = (
         f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers. {sampled}"
     )
-    caption = f"Steady windows ● and warm-up ○ in their order, and on the right how often which came. {sampled}"
+    caption = f"Steady windows ● and warm-up ○ in their order; on the right, how many windows took how long. {sampled}"
     return _chart(f"{cell.anchor}-{repeat.number}", trust_charts.sequence(cell, repeat, most), words, caption)
 
 

@@ -142,11 +142,11 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x", "y"), "nothing that both 'x' and 'y' name; these runs hold run: "),
+        (("x", "y"), "'x' and 'y' do not name two things of one kind; these runs have run: "),
         (("monday", "tuesday", "--by", "gpus"), "'gpus' is not one of 'run', 'image', 'gpu', 'cuda'"),
         (("monday", "tuesday", "--format", "yaml"), "'yaml' is not one of 'text', 'json', 'markdown', 'csv'"),
         (("monday", "monday"), "both sides are 'monday'"),
-        (("monday", "tuesday", "--by", "image"), "these runs hold image: "),
+        (("monday", "tuesday", "--by", "image"), "these runs have image: "),
     ],
 )
 def test_what_cannot_be_compared_is_told_with_what_can(runs: Path, words: tuple[str, ...], said: str) -> None:

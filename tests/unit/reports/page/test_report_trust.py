@@ -122,7 +122,7 @@ def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_b
     section = page[page.index('id="provenance"') :]
     for words in ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "Beside it ran", "hardware thermal slowdown"):
         assert words in section, words
-    assert "Throttled: the device slowed itself down under PyTorch 2.13.0" in page
+    assert "Throttled: the device slowed itself down while it ran PyTorch 2.13.0" in page
 
 
 def test_a_hostile_device_stays_text(tmp_path: Path) -> None:
