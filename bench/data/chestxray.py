@@ -132,7 +132,7 @@ def read_picture(path):
     """uint8 (264, 264, 3) of a file. Raises DataError."""
     try:
         pixels = png.decode(files.read_bytes(path))
-    except png.PngError as error:
+    except png.PictureError as error:
         raise DataError("%s %s; %s" % (path, error, RESIZE))
     if pixels.shape[:2] != (STORED, STORED):
         raise DataError("%s is %d x %d pixels; %s" % ((path,) + pixels.shape[1::-1] + (RESIZE,)))

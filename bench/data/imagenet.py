@@ -26,6 +26,7 @@ GENERATOR = 1
 STORED = 256
 TRAIN, TEST = "train", "val"
 SUFFIXES = (".png", ".npy", ".jpg", ".jpeg")
+ADVICE = "store every picture once at 256 x 256, as JPEG, 8-bit RGB PNG or .npy"
 MOST_BYTES = 1 << 24  # of a picture's file: one of 256 x 256 pixels has 200 kB at the most
 MOST_PICTURES = 1 << 22  # of a part: ImageNet has 1 281 167
 
@@ -54,10 +55,8 @@ def _of_folder(folder, train_items, test_items):
     parts = []
     for what, found, items in ((TRAIN, train, train_items), (TEST, test, test_items)):
         if not found:
-            raise DataError(
-                "%s has no pictures (%s): %s"
-                % (os.path.join(folder, what), ", ".join(SUFFIXES), "fill it, or name another folder")
-            )
+            message = "%s has no pictures (%s): fill it, or name another folder"
+            raise DataError(message % (os.path.join(folder, what), ", ".join(SUFFIXES)))
         if len(found) > MOST_PICTURES:
             raise DataError(
                 "%s has more than %d pictures: this is not ImageNet; name another folder" % (folder, MOST_PICTURES)
@@ -193,28 +192,23 @@ def read_picture(picture):
         raise DataError("%s cannot be read (%s): make it readable, or name another folder" % (path, error.strerror))
     where = path if offset is None else "%s at byte %d" % (path, offset)
     if len(content) > MOST_BYTES:
-        raise DataError("%s has more than %d bytes; %s" % (where, MOST_BYTES, _advice()))
+        raise DataError("%s has more than %d bytes; %s" % (where, MOST_BYTES, ADVICE))
     try:
         pixels = png.decode(content) if content.startswith(png.SIGNATURE) else _decode_other(content)
-    except png.PngError as error:
-        raise DataError("%s %s; %s" % (where, error, _advice()))
+    except png.PictureError as error:
+        raise DataError("%s %s; %s" % (where, error, ADVICE))
     if pixels.shape[:2] != (STORED, STORED):
-        raise DataError("%s is %d x %d pixels; %s" % ((where,) + pixels.shape[1::-1] + (_advice(),)))
+        raise DataError("%s is %d x %d pixels; %s" % ((where,) + pixels.shape[1::-1] + (ADVICE,)))
     return pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
 
 
-def _advice():
-    kinds = "JPEG, 8-bit RGB PNG" if png.Image else "8-bit RGB PNG"
-    return "store every picture once at 256 x 256, as %s or .npy" % kinds
-
-
 def _decode_other(content):
-    """uint8 (256, 256, 3) of an .npy or a JPEG, by what the bytes are and not by their name. Raises PngError."""
+    """uint8 (256, 256, 3) of an .npy or a JPEG, by what the bytes are and not by their name. Raises PictureError."""
     if content.startswith(b"\x93NUMPY"):
         return _read_npy(content)
     if content.startswith(jpeg.SIGNATURE):
         return jpeg.decode(content, STORED)
-    raise png.PngError("is no PNG, no .npy and no JPEG")
+    raise png.PictureError("is no PNG, no .npy and no JPEG")
 
 
 def _read_npy(content):
@@ -223,12 +217,12 @@ def _read_npy(content):
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, fortran, dtype = read[np.lib.format.read_magic(stream)](stream)
     except Exception as error:  # whatever a damaged header makes NumPy raise
-        raise png.PngError("has a damaged .npy header (%s)" % str(error)[:80])
+        raise png.PictureError("has a damaged .npy header (%s)" % str(error)[:80])
     if (shape, fortran, dtype) != ((STORED, STORED, 3), False, np.dtype(np.uint8)):
-        raise png.PngError("is %s %s" % (dtype, shape) + (", columns first" if fortran else ""))
+        raise png.PictureError("is %s %s" % (dtype, shape) + (", columns first" if fortran else ""))
     pixels = content[stream.tell() :]
     if len(pixels) != STORED * STORED * 3:
-        raise png.PngError("has %d bytes of pixels and not %d" % (len(pixels), STORED * STORED * 3))
+        raise png.PictureError("has %d bytes of pixels and not %d" % (len(pixels), STORED * STORED * 3))
     return np.frombuffer(pixels, np.uint8).reshape(shape)
 
 

@@ -1,7 +1,7 @@
 """JPEG pictures of one size, by Pillow: the images of the workloads that read pictures have it.
 
-A JPEG has no checksums. One that ends early is refused, as is one whose header or coding is broken; damage that still decodes is not seen,
-whoever decodes it. Nothing is scaled while it is decoded (Pillow's `draft`): a picture is stored at the size that is wanted of it.
+A JPEG has no checksums. One that ends early is refused, as is one whose header or coding is broken. Damage that still decodes is not
+seen. Nothing is scaled while it is decoded (Pillow's `draft`): a picture is stored at the size that a step takes.
 """
 
 import io
@@ -16,11 +16,8 @@ MOST_SCANS = 500  # a progressive picture has some ten; each costs a pass over a
 
 
 def decode(content, side):
-    """uint8 (side, side, 3) of a file's bytes: grey and CMYK become RGB. Raises PngError."""
-    if png.Image is None:
-        raise png.PngError(
-            "is a JPEG, and this Python has no Pillow to decode it (the images have it; elsewhere install it)"
-        )
+    """uint8 (side, side, 3) of a file's bytes: grey and CMYK become RGB. Raises PictureError."""
+    png.require_pillow()
     from PIL.JpegImagePlugin import JpegImageFile  # this reader and none of Pillow's others
 
     try:
@@ -30,5 +27,5 @@ def decode(content, side):
             if content.count(SCAN) > MOST_SCANS:
                 raise ValueError("it has more than %d scans" % MOST_SCANS)
             return np.asarray(image.convert("RGB"))
-    except Exception as error:  # whatever a damaged file makes Pillow raise
-        raise png.PngError("is a JPEG that cannot be used (%s)" % error)
+    except Exception as error:  # a damaged file makes Pillow raise exceptions of many types
+        raise png.PictureError("is a JPEG that cannot be used (%s)" % error)

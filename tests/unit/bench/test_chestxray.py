@@ -140,7 +140,7 @@ def test_the_stand_in_has_nih_s_layout_and_is_marked_and_kept(tmp_path: Path) ->
     again = load(None, 12, 6, str(tmp_path))
     assert (again.sha256, Path(again.train.pictures[0]).stat().st_mtime_ns) == (found.sha256, kept)
     Path(found.train.pictures[0]).write_bytes(b"damaged")
-    assert png.read(Path(load(None, 12, 6, str(tmp_path)).train.pictures[0]).read_bytes()).shape == (264, 264, 3)
+    assert png.decode(Path(load(None, 12, 6, str(tmp_path)).train.pictures[0]).read_bytes()).shape == (264, 264, 3)
 
 
 def test_a_finding_changes_the_stand_in_s_picture_where_it_lies() -> None:

@@ -173,7 +173,7 @@ def test_a_precision_that_a_framework_or_a_workload_has_not_is_refused_before_an
         check_precision("torch", "resnet50-features", "amp-bf16", "cpu")
     with pytest.raises(Unsupported, match="lasagne does not compute amp-bf16 here"):
         check_precision("lasagne", "cnn-cifar10", "amp-bf16", "cpu")
-    with pytest.raises(Unsupported, match="keras_jax does not compute amp-bf16 on gru-imdb: its layer adds"):
+    with pytest.raises(Unsupported, match="keras_jax does not compute amp-bf16 on gru-imdb: its GRU sums"):
         check_precision("keras_jax", "gru-imdb", "amp-bf16", "cuda")
     with pytest.raises(Unsupported, match="amp-bf16 is measured on one device"):
         check_precision("torch", "cnn-cifar10", "amp-bf16", "cpu", 2)
