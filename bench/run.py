@@ -3,7 +3,7 @@
 import sys
 import traceback
 
-from bench import environment, rules
+from bench import contract, rules
 from bench.errors import BenchError
 from bench.inference import InferenceCell
 from bench.operators import OperatorsCell
@@ -21,7 +21,7 @@ def error_kind(error, framework):
     if isinstance(error, MemoryError) or (framework is not None and framework.is_out_of_memory(error)):
         return "out-of-memory"
     frames = traceback.extract_tb(error.__traceback__)
-    inside = frames and frames[-1][0].startswith(environment.FOLDER)
+    inside = frames and frames[-1][0].startswith(rules.BENCH)
     return "bug" if inside else "framework"
 
 
@@ -32,7 +32,8 @@ def run(options, emitter):
         cell = TASKS[rules.workload_declaration(options.workload)["task"]](options, emitter)
         cell.run()
     except Exception as error:  # the boundary: whatever it was, the host must hear it
-        framework = sys.modules.get("bench.frameworks.%s.framework" % options.framework)
+        loaded = sys.modules.get("bench.frameworks.%s.framework" % options.framework)
+        framework = loaded and contract.Framework(loaded)
         emitter.emit(
             "error",
             kind=error_kind(error, framework),

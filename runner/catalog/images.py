@@ -87,7 +87,7 @@ class Image(BaseModel):
         None, pattern=r"^julia:\d+\.\d+\.\d+-\w+(@sha256:[0-9a-f]{64})?$", examples=['"julia:1.10.10-bookworm"']
     )
     # why this image was never run; it is planned only when it is named
-    untested: str | None = Field(None, examples=['"no Julia can be had where this was written"'])
+    untested: str | None = Field(None, examples=['"no Julia was available when this was written"'])
     notes: str = ""
 
     @field_validator("frameworks", "precisions", "source_builds")
