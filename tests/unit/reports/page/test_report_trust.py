@@ -120,7 +120,8 @@ def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_b
     reports.page.render.render([watched(tmp_path / "run")], output)
     page = output.read_text("utf-8")
     section = page[page.index('id="provenance"') :]
-    for words in ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "At the same time ran", "hardware thermal slowdown"):
+    said = ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "At the same time ran", "hardware thermal slowdown")
+    for words in said:
         assert words in section, words
     assert "Throttled: the device slowed itself down while it ran PyTorch 2.13.0" in page
 
