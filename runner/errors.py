@@ -17,6 +17,14 @@ class UserError(Exception):
     exit_code = 2
 
 
+class EngineError(UserError):
+    """An engine could not do its part. The wings `images` and `engines` raise it."""
+
+
+class EngineGoneError(EngineError):
+    """The engine does not answer. What it was asked may be asked again when it does."""
+
+
 def first_problem(error: ValidationError) -> str:
     """The first field that pydantic refuses, and why: `host.cpu_count: input should be a valid integer, not 'two'`."""
     problem = error.errors()[0]

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.doctor.scene import OK, WARN, Check, Scene
+from runner.errors import EngineError
 
 # An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
 _ROOM_BYTES = 15 * 10**9
@@ -70,23 +71,22 @@ def base_image(seen: Scene) -> Iterator[Check]:
 
 
 def _is_here(client: Any, name: str) -> bool:
-    from docker.errors import DockerException
+    from runner.images.docker_client import find_image
 
-    try:
-        client.images.get(name)
-    except DockerException:
-        return False
-    return True
+    with contextlib.suppress(EngineError):
+        return find_image(client, name) is not None
+    return False
 
 
 def _registry_answers(client: Any, name: str) -> str | None:
     """None when the registry can be asked for an image; else what it said."""
-    from docker.errors import DockerException
+    from runner.images.docker_client import DockerError, registry_digest
 
     try:
-        client.images.get_registry_data(name)
-    except DockerException as error:
-        return " ".join(str(getattr(error, "explanation", None) or error).split())[:200]
+        registry_digest(client, name)
+    except EngineError as error:
+        said = error.said if isinstance(error, DockerError) else str(error)
+        return " ".join(said.split())[:200]
     return None
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from runner import known_messages
 from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
 from runner.engines.docker import cdi as names
+from runner.errors import EngineError
+from runner.images.docker_client import DockerError, asking
 from runner.machine.devices import same_gpus
 
 _HOOK = "nvidia-container-runtime-hook"
@@ -149,8 +151,8 @@ def container(seen: Scene) -> Iterator[Check]:
     uuids = [gpu.uuid for gpu in seen.gpus]
     try:
         printed = _nvidia_smi(seen, uuids)
-    except Exception as error:  # docker-py's and requests' many
-        yield _explained(str(getattr(error, "explanation", None) or error))
+    except EngineError as error:
+        yield _explained(error.said if isinstance(error, DockerError) else str(error))
         return
     listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
     inside = [uuid for uuid in listed if not _is_parent(uuid, seen)]
@@ -180,11 +182,9 @@ def _explained(said: str) -> Check:
 
 
 def _nvidia_smi(seen: Scene, uuids: Sequence[str]) -> str:
-    """What `nvidia-smi -L` prints in a container with these GPUs, asked for as cells ask. Raises what docker-py raises."""
-    from docker.errors import ContainerError
-
+    """What `nvidia-smi -L` prints in a container with these GPUs, asked for as cells ask. Raises EngineError."""
     assert seen.client is not None
-    try:
+    with asking():
         printed = seen.client.containers.run(
             seen.image,
             entrypoint=["nvidia-smi"],
@@ -197,7 +197,4 @@ def _nvidia_smi(seen: Scene, uuids: Sequence[str]) -> str:
             remove=True,
             stderr=True,
         )
-    except ContainerError as error:
-        said = error.stderr
-        return said.decode("utf-8", "replace") if isinstance(said, bytes) and said else str(error)
     return bytes(printed).decode("utf-8", "replace")

@@ -45,14 +45,16 @@ class Scene:
 def scene(base_image: str | None, image: str | None) -> Iterator[Scene]:
     """Ask the driver and the engine what there is."""
     from runner.engines.base import EngineError
-    from runner.engines.docker.engine import DockerEngine, connect
+    from runner.engines.docker.engine import DockerEngine
+    from runner.images.docker_client import asking, connect
 
     gpus, refused, why = detect_gpus(detect_cpu().cpus)
     client, info, no_engine = None, {}, DockerEngine().unavailable()
     try:
         if no_engine is None:
             client = connect()
-            info = dict(client.info())
+            with asking():
+                info = dict(client.info())
     except EngineError as error:
         no_engine = str(error)
     try:

@@ -8,18 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.catalog.images import Image, load_catalog
-from runner.errors import UserError
+from runner.errors import EngineError as EngineError
+from runner.errors import EngineGoneError as EngineGoneError
 
 # What a cell prints on standard error is kept from its end, at most this many bytes.
 LOG_TAIL_BYTES = 16 * 1024
-
-
-class EngineError(UserError):
-    """An engine could not do its part; the message is a sentence for the user: what, where, what to do."""
-
-
-class EngineGoneError(EngineError):
-    """The engine does not answer (any more); what it was asked may be asked again when it does."""
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.catalog.images import PROJECT, Image
-from runner.errors import UserError
+from runner.errors import EngineError
 from runner.images import registry
-from runner.images.recipe import BASE_IMAGE_VARIABLE, Recipe, bench_files, build_arguments, installed_files, recipe
+from runner.images.docker_client import DockerError, asking, connect, find_image, pull_image, registry_digest
+from runner.images.recipe import BASE_IMAGE_VARIABLE, Recipe, bench_files, build_arguments, installed_files
+from runner.images.recipe import recipe as make_recipe
 
 if TYPE_CHECKING:
     from docker import DockerClient
-    from docker.errors import APIError
 
 BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 
@@ -32,47 +33,33 @@ BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 SHOWN_LINES = 25
 
 
-class BuildError(UserError):
+class BuildError(EngineError):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
 
 
-class EngineLostError(BuildError):
-    """The connection to the engine broke; what was being made may be made again when it is back."""
-
-
-def built(client: DockerClient, wanted: Recipe) -> str | None:
-    """The id of the image with exactly these inputs, if it is there; None when it must be built.
+def built(client: DockerClient, recipe: Recipe) -> str | None:
+    """The id of the image with exactly these inputs; None when it must be built.
 
     A base image that was made anew under the same name counts as another input; one that is gone does not.
     """
-    from docker.errors import ImageNotFound
-
-    try:
-        image = client.images.get(wanted.tag)
-    except ImageNotFound:
+    image = find_image(client, recipe.tag)
+    if image is None:
         return None
-    try:
-        base_id = client.images.get(wanted.base).id
-    except ImageNotFound:
-        return str(image.id)
-    return str(image.id) if image.labels.get("dlbench.base_id") == base_id else None
+    base = find_image(client, recipe.base)
+    fits = base is None or image.labels.get("dlbench.base_id") == base.id
+    return str(image.id) if fits else None
 
 
-def missing_base(client: DockerClient, wanted: Recipe) -> str | None:
+def missing_base(client: DockerClient, recipe: Recipe) -> str | None:
     """Why the base image cannot be had: it is not here, and its registry does not give it. None when it can, or when the
     whole image can be pulled.
     """
-    from docker.errors import APIError, ImageNotFound
-
+    if find_image(client, recipe.base) or registry.has_published(client, recipe):
+        return None
     try:
-        client.images.get(wanted.base)
-    except ImageNotFound:
-        if registry.there(client, wanted):
-            return None
-        try:
-            client.images.get_registry_data(wanted.base)
-        except APIError as error:
-            return _no_base(wanted, error)
+        registry_digest(client, recipe.base)
+    except DockerError as error:
+        return _no_base(recipe, error)
     return None
 
 
@@ -84,39 +71,30 @@ def build(
     logs: Path | None = None,
     cache_from: str | None = None,
 ) -> str:
-    """Pull or build the image unless it is up to date, and return its id. Raises BuildError.
+    """Pull or build the image unless it is up to date, and return its id. Raises EngineError.
 
     `cache_from` is a registry whose images of an earlier build serve as the builder's cache.
     """
-    import docker
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-    from urllib3.exceptions import HTTPError
-
-    wanted = recipe(image, base_image)
+    recipe = make_recipe(image, base_image)
     say = say or (lambda _: None)
     log_path = (logs or _log_folder()) / f"{image.name}.log"
-    try:
-        client = client or docker.from_env(version="auto")
-        digest = built(client, wanted) or registry.pull(client, wanted, say)
+    with asking(f"building {image.name}"):
+        client = client or connect()
+        digest = built(client, recipe) or registry.pull(client, recipe, say)
         if digest is None:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             with open(log_path, "w", encoding="utf-8") as log:
-                digest = _build_all(client, wanted, _Log(log, log_path, say), cache_from)
-        client.images.get(digest).tag(*wanted.latest.split(":"))
-        return digest
-    except DockerException as error:
-        raise BuildError(f"building {image.name}: the Docker Engine answers: {error}") from error
-    except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
-        raise EngineLostError(f"building {image.name}: the connection to the Docker Engine broke: {error}") from error
+                digest = _build_all(client, recipe, _Log(log, log_path, say), cache_from)
+        client.images.get(digest).tag(*recipe.latest.split(":"))
+    return digest
 
 
-def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> str:
+def _build_all(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None) -> str:
     """Every step of the image; returns its id."""
-    base_id = _base_id(client, wanted, log)
-    _build_common(client, wanted, log, cache_from)
-    image = wanted.image
-    before = _build_julia(client, wanted, log) if image.julia else wanted.base_tag
+    base_id = _base_id(client, recipe, log)
+    _build_common(client, recipe, log, cache_from)
+    image = recipe.image
+    before = _build_julia(client, recipe, log) if image.julia else recipe.base_tag
     files = [
         (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
@@ -124,56 +102,52 @@ def _build_all(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str 
     context = _archive([*files, *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image))])
     arguments = {"BASE": before} | build_arguments(image)
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
-    cache = registry.cache(client, wanted, cache_from)
-    return _run_build(client, log, context, "images/Dockerfile", wanted.tag, arguments, wanted.labels(base_id), cache)
+    cache = registry.cache(client, recipe, cache_from)
+    return _run_build(client, log, context, "images/Dockerfile", recipe.tag, arguments, recipe.labels(base_id), cache)
 
 
-def _build_common(client: DockerClient, wanted: Recipe, log: _Log, cache_from: str | None) -> None:
+def _build_common(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None) -> None:
     """The layers that all images of this base share, under the recipe's base_tag."""
-    image, below = wanted.image, wanted.base
-    if cache_from and registry.pull_base(client, wanted, cache_from):
+    image, below = recipe.image, recipe.base
+    if cache_from and registry.pull_base(client, recipe, cache_from):
         return
     if image.cuda_from == "base":
-        below = wanted.python_tag
+        below = recipe.python_tag
         context = _archive([(PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
-        log.title(f"{image.name}: Python {image.python} on {wanted.base}")
-        arguments = {"BASE": wanted.base, "PYTHON": image.python}
+        log.title(f"{image.name}: Python {image.python} on {recipe.base}")
+        arguments = {"BASE": recipe.base, "PYTHON": image.python}
         _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, {})
     context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
-    log.title(f"{image.name}: common layers on {wanted.base}")
-    _run_build(client, log, context, "Dockerfile.base", wanted.base_tag, {"BASE": below}, {})
+    log.title(f"{image.name}: common layers on {recipe.base}")
+    _run_build(client, log, context, "Dockerfile.base", recipe.base_tag, {"BASE": below}, {})
 
 
-def _build_julia(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+def _build_julia(client: DockerClient, recipe: Recipe, log: _Log) -> str:
     """Julia and the image's packages on the common layers; returns the tag."""
-    image = wanted.image
+    image = recipe.image
     name = "images/Dockerfile.julia"
     files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
     log.title(f"{image.name}: {image.julia} and its packages")
-    arguments = {"BASE": wanted.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
-    _run_build(client, log, _archive(files), name, wanted.julia_tag, arguments, {})
-    return wanted.julia_tag
+    arguments = {"BASE": recipe.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
+    _run_build(client, log, _archive(files), name, recipe.julia_tag, arguments, {})
+    return recipe.julia_tag
 
 
-def _base_id(client: DockerClient, wanted: Recipe, log: _Log) -> str:
+def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
     """The id of the base image, pulled when it is not here."""
-    from docker.errors import APIError, ImageNotFound
-
+    if image := find_image(client, recipe.base):
+        return str(image.id)
+    log.title(f"pulling {recipe.base}")
     try:
-        return str(client.images.get(wanted.base).id)
-    except ImageNotFound:
-        log.title(f"pulling {wanted.base}")
-    try:
-        pulled = client.images.pull(wanted.base)
-        return str((pulled[0] if isinstance(pulled, list) else pulled).id)
-    except APIError as error:
-        raise BuildError(f"building {wanted.image.name}: {_no_base(wanted, error)}") from None
+        return str(pull_image(client, recipe.base).id)
+    except DockerError as error:
+        raise BuildError(f"building {recipe.image.name}: {_no_base(recipe, error)}") from None
 
 
-def _no_base(wanted: Recipe, error: APIError) -> str:
+def _no_base(recipe: Recipe, error: DockerError) -> str:
     return (
-        f"the base image {wanted.base} is not here and cannot be pulled ({error.explanation or error}); where there is "
-        f"no registry, make one with `.ci/site-base {wanted.image.python}` and name it by --base-image or "
+        f"the base image {recipe.base} is not here and cannot be pulled ({error.said}); where there is "
+        f"no registry, make one with `.ci/site-base {recipe.image.python}` and name it by --base-image or "
         f"{BASE_IMAGE_VARIABLE}, e.g. dlbench-site:{{python}}"
     )
 

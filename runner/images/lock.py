@@ -107,12 +107,12 @@ def write_seal(image: Image) -> None:
 
 def pin_base(image: Image, client: DockerClient) -> str:
     """Ask the base image's registry for the digest of its tag, and write it into image.toml. Raises LockError."""
-    from docker.errors import DockerException
+    from runner.images.docker_client import DockerError, registry_digest
 
     try:
-        digest = str(client.images.get_registry_data(image.base).id)
-    except DockerException as error:
-        raise LockError(f"{image.name}: the registry of {image.base} does not tell its digest: {error}") from error
+        digest = registry_digest(client, image.base)
+    except DockerError as error:
+        raise LockError(f"{image.name}: the registry of {image.base} does not tell its digest: {error.said}") from error
     toml = image.folder / "image.toml"
     text = re.sub(r"^base_digest\s*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
     pinned = f'base = "{image.base}"\nbase_digest = "{digest}"'

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING
 
 from runner.catalog.images import Image
 from runner.errors import UserError
+from runner.images.docker_client import (
+    DockerError,
+    NotThereError,
+    asking,
+    find_image,
+    pull_image,
+    registry_digest,
+)
 
 if TYPE_CHECKING:
     from docker import DockerClient
+    from docker.models.images import Image as BuiltImage
 
     from runner.images.recipe import Recipe
 
@@ -27,108 +36,94 @@ class RegistryError(UserError):
     """A registry that does not take or give an image; the message says which, why and what to do."""
 
 
-def there(client: DockerClient, wanted: Recipe) -> bool:
+def has_published(client: DockerClient, recipe: Recipe) -> bool:
     """Whether the image's registry answers for the digest that image.toml has."""
-    from docker.errors import APIError
-
-    if wanted.image.published is None:
+    if recipe.image.published is None:
         return False
     try:
-        client.images.get_registry_data(wanted.image.published)
-    except APIError:
+        registry_digest(client, recipe.image.published)
+    except DockerError:
         return False
     return True
 
 
-def pull(client: DockerClient, wanted: Recipe, say: Callable[[str], None]) -> str | None:
+def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None]) -> str | None:
     """Pull the image by the digest in image.toml, and return its id; None, and why, where it must be built."""
-    from docker.errors import APIError
-
-    reference = wanted.image.published
+    reference = recipe.image.published
     if reference is None:
         return None
     say(f"pulling {reference}")
     try:
-        pulled = client.images.pull(reference)
-        image = pulled[0] if isinstance(pulled, list) else pulled
-    except APIError as error:
-        say(f"{wanted.image.name} cannot be had from its registry ({error.explanation or error}); building it")
+        image = pull_image(client, reference)
+    except DockerError as error:
+        say(f"{recipe.image.name} cannot be had from its registry ({error.said}); building it")
         return None
-    if stale := _other_inputs(image.labels, wanted):
+    if stale := _other_inputs(image.labels, recipe):
         say(f"{reference} was made from another {', '.join(stale)}; building it")
         return None
-    image.tag(*wanted.tag.split(":"))
+    image.tag(*recipe.tag.split(":"))
     return str(image.id)
 
 
 def identity(client: DockerClient, image: Image, image_id: str) -> str:
     """What a result names the image by: its registry and digest where it came from there or went there, else its id."""
-    if image.published and image.published in (client.images.get(image_id).attrs.get("RepoDigests") or ()):
-        return image.published
-    return image_id
+    built = find_image(client, image_id) if image.published else None
+    return image.published if built and image.published in _digests(built) else image_id
 
 
-def push(client: DockerClient, wanted: Recipe, registry: str) -> str:
+def _digests(image: BuiltImage) -> list[str]:
+    """The names with digest that an image has in registries."""
+    return list(image.attrs.get("RepoDigests") or ())
+
+
+def push(client: DockerClient, recipe: Recipe, registry: str) -> str:
     """Push the built image and its common layers; returns registry/name@digest. Raises RegistryError."""
-    repository = f"{registry}/{wanted.image.name}"
-    _push(client, wanted.base_tag, f"{registry}/base", wanted.base_tag.rpartition(":")[2])
-    _push(client, wanted.tag, repository, "latest")
-    return f"{repository}@{_push(client, wanted.tag, repository, wanted.tag.rpartition(':')[2])}"
+    repository = f"{registry}/{recipe.image.name}"
+    _push(client, recipe.base_tag, f"{registry}/base", recipe.base_tag.rpartition(":")[2])
+    _push(client, recipe.tag, repository, "latest")
+    return f"{repository}@{_push(client, recipe.tag, repository, recipe.tag.rpartition(':')[2])}"
 
 
-def digest_of(client: DockerClient, wanted: Recipe, registry: str) -> str:
+def digest_of(client: DockerClient, recipe: Recipe, registry: str) -> str:
     """registry/name@digest of the image with exactly the recipe's inputs. Raises RegistryError."""
-    from docker.errors import APIError
-
-    name = wanted.image.name
-    reference = f"{registry}/{name}:{wanted.tag.rpartition(':')[2]}"
+    name = recipe.image.name
+    reference = f"{registry}/{name}:{recipe.tag.rpartition(':')[2]}"
     try:
-        return f"{registry}/{name}@{client.images.get_registry_data(reference).id}"
-    except APIError as error:
-        raise RegistryError(
-            f"{name}: the registry does not tell the digest of {reference} ({error.explanation or error}); "
-            f"`runner images build {name} --push {registry}` puts it there"
-        ) from error
+        return f"{registry}/{name}@{registry_digest(client, reference)}"
+    except DockerError as error:
+        raise RegistryError(f"{name}: {error}; `runner images build {name} --push {registry}` puts it there") from error
 
 
-def pull_base(client: DockerClient, wanted: Recipe, registry: str) -> bool:
+def pull_base(client: DockerClient, recipe: Recipe, registry: str) -> bool:
     """Take the common layers from a registry, so that an image built on them there can be the cache. False: they are not there."""
-    from docker.errors import APIError, ImageNotFound
-
-    try:
-        client.images.get(wanted.base_tag)
+    if find_image(client, recipe.base_tag):
         return True
-    except ImageNotFound:
-        pass
-    tag = wanted.base_tag.rpartition(":")[2]
     try:
-        client.images.pull(f"{registry}/base", tag=tag).tag(*wanted.base_tag.split(":"))
-    except APIError:
+        base = pull_image(client, f"{registry}/base:{recipe.base_tag.rpartition(':')[2]}")
+    except DockerError:
         return False
-    return True
+    return base.tag(*recipe.base_tag.split(":"))
 
 
-def cache(client: DockerClient, wanted: Recipe, registry: str | None) -> list[str] | None:
+def cache(client: DockerClient, recipe: Recipe, registry: str | None) -> list[str] | None:
     """The images whose layers may serve a build: the registry's last one beside the last one here. None: the engine's own cache."""
-    from docker.errors import APIError, ImageNotFound
-
     if registry is None:
         return None
-    found = [f"{registry}/{wanted.image.name}:latest"]
-    try:
-        client.images.pull(f"{registry}/{wanted.image.name}", tag="latest")
-        client.images.get(wanted.latest)
-        found.append(wanted.latest)
-    except (APIError, ImageNotFound):
-        pass
-    return found
+    latest = f"{registry}/{recipe.image.name}:latest"
+    with contextlib.suppress(DockerError):
+        pull_image(client, latest)
+        if find_image(client, recipe.latest):
+            return [latest, recipe.latest]
+    return [latest]
 
 
 def stale(client: DockerClient, current: Collection[Recipe]) -> Iterator[tuple[str, str]]:
     """(id, what it is) of the images here that were made for one of the recipes' names from other inputs."""
-    wanted = {recipe.image.name: recipe for recipe in current}
-    for image in client.images.list(filters={"label": "dlbench.image"}):
-        recipe = wanted.get(image.labels["dlbench.image"])
+    recipes = {recipe.image.name: recipe for recipe in current}
+    with asking("the images here could not be listed"):
+        images = client.images.list(filters={"label": "dlbench.image"})
+    for image in images:
+        recipe = recipes.get(image.labels["dlbench.image"])
         other = [name for name in _other_inputs(image.labels, recipe) if name != "base"] if recipe else []
         if recipe and other:
             yield str(image.id), f"{recipe.image.name} of another {', '.join(other)}"
@@ -136,34 +131,32 @@ def stale(client: DockerClient, current: Collection[Recipe]) -> Iterator[tuple[s
 
 def remove(client: DockerClient, image_id: str) -> str | None:
     """Remove an image with all its names; why it stays, where a container still uses it."""
-    from docker.errors import APIError, ImageNotFound
-
+    image = find_image(client, image_id)
     try:
-        image = client.images.get(image_id)
-        for name in (*image.tags, *(image.attrs.get("RepoDigests") or ()), image_id):
-            with contextlib.suppress(ImageNotFound):  # a repository's last tag takes its digests along
+        for name in (*image.tags, *_digests(image), image_id) if image else ():
+            # A repository's last tag takes its digests along.
+            with contextlib.suppress(NotThereError), asking(f"{name} could not be removed"):
                 client.images.remove(name)
-    except ImageNotFound:
-        pass
-    except APIError as error:
-        return str(error.explanation or error)
+    except DockerError as error:
+        return error.said
     return None
 
 
-def _other_inputs(labels: dict[str, str], wanted: Recipe) -> list[str]:
+def _other_inputs(labels: dict[str, str], recipe: Recipe) -> list[str]:
     """The inputs by which an image with these labels is not the recipe's."""
-    expected = wanted.labels("")
+    expected = recipe.labels("")
     return [name for name in _INPUTS if labels.get(f"dlbench.{name}") != expected[f"dlbench.{name}"]]
 
 
 def _push(client: DockerClient, local: str, repository: str, tag: str) -> str:
     """Push a local image under another name; returns the digest that the registry gave it."""
-    client.images.get(local).tag(repository, tag)
     digest = None
-    for message in client.images.push(repository, tag=tag, stream=True, decode=True):
-        if "error" in message:
-            raise RegistryError(f"{repository}:{tag} could not be pushed: {message['error']}")
-        digest = message.get("aux", {}).get("Digest") or digest
+    with asking(f"{repository}:{tag} could not be pushed"):
+        client.images.get(local).tag(repository, tag)
+        for message in client.images.push(repository, tag=tag, stream=True, decode=True):
+            if "error" in message:
+                raise RegistryError(f"{repository}:{tag} could not be pushed: {message['error']}")
+            digest = message.get("aux", {}).get("Digest") or digest
     if digest is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise RegistryError(f"{repository}:{tag} was pushed, and the registry told no digest for it")
     return str(digest)

@@ -34,7 +34,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any) -> Ite
         else:
             copy.mkdir(exist_ok=True)
             shutil.copy(source, copy / name)
-    monkeypatch.setattr(build, "PROJECT", copy)
+    for module in (build, recipes):
+        monkeypatch.setattr(module, "PROJECT", copy)
     yield copy
     for image in client.images.list(name="dlbench/scratch"):
         client.images.remove(image.id, force=True)

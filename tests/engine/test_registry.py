@@ -132,7 +132,8 @@ def small(
     shutil.copytree(PROJECT / "bench", project / "bench", ignore=shutil.ignore_patterns("__pycache__", "*.npz"))
     for name in ("Dockerfile.base", "images/Dockerfile"):
         shutil.copy(PROJECT / name, project / name)
-    monkeypatch.setattr(build, "PROJECT", project)
+    for module in (build, recipes):
+        monkeypatch.setattr(module, "PROJECT", project)
     pins = (folder / "requirements.lock").read_text().split("typing-extensions==", 1)[1]
     (folder / "requirements.lock").write_text("typing-extensions==" + pins)
     toml = folder / "image.toml"

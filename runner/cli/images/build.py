@@ -12,10 +12,11 @@ from runner.catalog.images import Image
 from runner.cli.images import chosen
 from runner.cli.shared import PLAIN, BaseImage, note
 from runner.engines.base import Settings
-from runner.engines.docker.engine import DockerEngine, connect
+from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
 from runner.images import build as builder
 from runner.images import files, registry
+from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
 app = typer.Typer(**PLAIN)

@@ -8,8 +8,8 @@ import typer
 
 from runner.cli.images import Names, chosen
 from runner.cli.shared import PLAIN, BaseImage
-from runner.engines.docker.engine import connect
 from runner.images import registry as registries
+from runner.images.docker_client import connect
 from runner.images.lock import pin_base, pin_published
 from runner.images.recipe import recipe
 

@@ -9,9 +9,9 @@ import typer
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import PLAIN, note
 from runner.engines.base import EngineError
-from runner.engines.docker.engine import connect
 from runner.engines.process import environments
 from runner.images import registry
+from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
 app = typer.Typer(**PLAIN)

@@ -8,10 +8,10 @@ import typer
 
 from runner.cli.images import Names, chosen
 from runner.cli.shared import PLAIN, BaseImage
-from runner.engines.docker.engine import connect
 from runner.errors import UserError
 from runner.images import build as builder
 from runner.images import registry as registries
+from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
 app = typer.Typer(**PLAIN)

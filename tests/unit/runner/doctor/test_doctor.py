@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import DockerException
 
 from runner import known_messages
 from runner.catalog.images import PROJECT
@@ -162,7 +163,7 @@ def test_a_cut_gpu_that_is_listed_above_its_instances_is_none_too_many() -> None
     ],
 )
 def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
-    check = started(RuntimeError(said))
+    check = started(DockerException(said))
     assert (check.status, check.saw) == (FAIL, said)
     assert fix in check.fix
 

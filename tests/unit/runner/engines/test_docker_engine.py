@@ -17,6 +17,7 @@ from runner.engines.base import EngineGoneError, Prepared, Slot
 from runner.engines.docker import container
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
+from runner.images import docker_client
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatc
 
 def test_an_engine_that_one_may_not_use_is_told_with_what_to_do() -> None:
     error = OSError("('Connection aborted.', PermissionError(13, 'Permission denied'))")
-    assert "join the group `docker`" in docker_engine._why_no_engine(error)
+    assert "join the group `docker`" in docker_client.why_no_engine(error)
 
 
 def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
@@ -132,7 +133,7 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
     monkeypatch.setattr(docker_engine, "connect", lambda version: slow)
     with pytest.raises(EngineGoneError, match="could not be made"):
         engine.start(prepared, [], Slot("cpu", (), (), None), "run", None, tmp_path / "cache")
-    with pytest.raises(EngineGoneError, match="does not answer"):
+    with pytest.raises(EngineGoneError, match="could not be removed: no Docker Engine answers"):
         engine.sweep()
     assert engine.sweep() == 1
     assert removed == ["no answer", *made]
