@@ -1,68 +1,45 @@
 """The IMDB network in Keras 3: Embedding, GRU, Dense and Adam; the same file on every backend.
 
-Idiomatic here: layers.GRU with its defaults is cuDNN's fused kernel on TensorFlow and PyTorch with a GPU (C1), a loop in the graph
-elsewhere. Keras stacks the gates z, r, n, keeps both biases in one (2, 300) array, and returns the last state (C5).
+Idiomatic here: layers.GRU with its defaults is cuDNN's fused GRU on TensorFlow and PyTorch with a GPU, and a loop in the graph elsewhere.
+Keras stacks the gates z, r, n and keeps both biases in one (2, 300) array.
 """
 
 import keras
 import numpy as np
 from keras import layers
 
-from bench import contract
-from bench.frameworks.keras import _loops, _mixed
+from bench.frameworks.keras import _mixed
 from bench.frameworks.keras._adam import Adam
+from bench.frameworks.keras._trained import Trained
 
 
 def network():
     return keras.Sequential(
         [
             keras.Input((150,), dtype="int32"),
-            layers.Embedding(30000, 125),  # no mask: the padding is read like any word
-            layers.GRU(100, reset_after=True),  # C8: cuDNN's convention; C6: it starts from zero
+            # No mask: the padding is read like any word.
+            layers.Embedding(30000, 125),
+            # The reset gate after the product, as in cuDNN. The first state is zero and not trained. The output of the last position.
+            layers.GRU(100, reset_after=True),
             layers.Dense(2),
         ]
     )
 
 
-class Training(contract.Training):
+class Training(Trained):
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
-        self.network = network()
-        # C9: every constant set; Keras' epsilon would be 1e-7
-        self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
-        self.optimizer.build(self.network.trainable_variables)
-        self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in self.optimizer.variables]
+        # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
+        optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self.loop = _loops.make(self.network, loss, self.optimizer, True)
+        super().__init__(network(), optimizer, loss)
 
-    def load(self, parameters):
+    def fill(self, parameters):
         self.network.set_weights(to_keras(parameters))
-        for variable, value in zip(self.optimizer.variables, self.fresh):
-            variable.assign(value)
-        self.loop.start()
 
-    def read(self):
-        self.loop.finish()
-        return canonical(self.network.get_weights())
-
-    def inputs(self, x, y):
-        return x, y
-
-    def probe(self, x, y):
-        logits, loss, gradients = self.loop.probe(x, y)
-        return logits, loss, canonical(gradients)
-
-    def step(self, x, y):
-        return self.loop.step(x, y)
-
-    def skipped(self):
-        return self.loop.skipped()
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return self.loop.logits(x)
+    def canonical(self, values):
+        return canonical(values)
 
 
 def swap_gates(w):
