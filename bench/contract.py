@@ -177,14 +177,14 @@ class Framework(_Module):
     """
 
     def synchronize(self):
-        """Wait until the device has done all it was given."""
+        """Wait until the device has done all its work. A framework whose steps return when they are computed needs none."""
 
     def device_peak_bytes(self):
         """The most memory of the device that this process had, in bytes; None where the framework does not tell."""
 
     def is_out_of_memory(self, error):
         """Whether an exception says that the device's memory is full."""
-        return False
+        return "out of memory" in str(error).lower()
 
 
 class Specification(_Module):

@@ -1,4 +1,7 @@
-"""Caffe2's switches, versions and device, for every workload."""
+"""Caffe2's switches, versions and device, for every workload.
+
+Nothing is synchronised: RunNet returns when the net has run.
+"""
 
 import os
 
@@ -58,15 +61,3 @@ def settings():
         "mkldnn": bool(workspace.C.use_mkldnn),
         "layout": "NCHW",
     }
-
-
-def synchronize():
-    """Nothing to do: RunNet returns when the net has run."""
-
-
-def device_peak_bytes():
-    return None
-
-
-def is_out_of_memory(error):
-    return "out of memory" in str(error).lower()

@@ -1,4 +1,7 @@
-"""Chainer's switches, versions and device, for every workload."""
+"""Chainer's switches, versions and device, for every workload.
+
+No peak of memory is reported: CuPy's pool counts the memory in use only.
+"""
 
 import os
 import warnings
@@ -138,11 +141,6 @@ def synchronize():
     """The device is synchronised before the clock is read."""
     if _gpu:
         chainer.backends.cuda.Stream.null.synchronize()
-
-
-def device_peak_bytes():
-    # CuPy's memory pool tells what it holds now, not its peak.
-    return None
 
 
 def is_out_of_memory(error):

@@ -1,4 +1,7 @@
-"""CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it."""
+"""CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it.
+
+Nothing is synchronised: a learner's update has read the loss.
+"""
 
 import os
 import warnings
@@ -62,15 +65,3 @@ def settings():
         "threads": cntk.cntk_py.get_max_num_cputhreads(),
         "layout": "NCHW",
     }
-
-
-def synchronize():
-    """Nothing to do: a learner's update has read the loss."""
-
-
-def device_peak_bytes():
-    return None
-
-
-def is_out_of_memory(error):
-    return "out of memory" in str(error).lower()

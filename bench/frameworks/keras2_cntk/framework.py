@@ -7,9 +7,6 @@ from bench.frameworks.cntk import framework as backend
 NAME = "keras2_cntk"
 
 device = backend.device
-synchronize = backend.synchronize
-device_peak_bytes = backend.device_peak_bytes
-is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):

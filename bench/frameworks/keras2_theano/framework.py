@@ -7,7 +7,6 @@ from bench.frameworks.theano import framework as backend
 NAME = "keras2_theano"
 
 device = backend.device
-is_out_of_memory = backend.is_out_of_memory
 
 
 def configure(setup):

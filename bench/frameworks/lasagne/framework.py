@@ -9,7 +9,6 @@ NAME = "lasagne"
 
 device = shared.device
 settings = shared.settings
-is_out_of_memory = shared.is_out_of_memory
 
 
 def configure(setup):

@@ -58,11 +58,3 @@ def settings():
 def synchronize():
     """The device is synchronised before the clock is read."""
     mindspore.runtime.synchronize()
-
-
-def device_peak_bytes():
-    return None
-
-
-def is_out_of_memory(error):
-    return "out of memory" in str(error).lower()

@@ -1,7 +1,7 @@
 """TensorFlow 1's switches, versions and device, for every workload.
 
 tensorflow.compat.v1 is in TensorFlow 1.15 and in TensorFlow 2, so one adapter serves both: 1.15 shows the past, the newest release shows
-the same program on today's kernels.
+the same program on today's kernels. Nothing is synchronised: Session.run synchronises the device before it returns.
 """
 
 import os
@@ -111,10 +111,6 @@ def settings():
 
 def _has_tf32():
     return hasattr(tf.config.experimental, "enable_tensor_float_32_execution")
-
-
-def synchronize():
-    """The device is synchronised before the clock is read: Session.run does that before it returns."""
 
 
 def device_peak_bytes():

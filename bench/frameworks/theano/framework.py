@@ -64,7 +64,3 @@ def settings():
         "blas": theano.config.blas.ldflags or "NumPy's",
         "layout": "NCHW",
     }
-
-
-def is_out_of_memory(error):
-    return isinstance(error, MemoryError)

@@ -1,4 +1,7 @@
-"""tinygrad's switches, versions and device, for every workload."""
+"""tinygrad's switches, versions and device, for every workload.
+
+No peak of memory is reported: tinygrad counts the memory in use only.
+"""
 
 import os
 import shutil
@@ -69,7 +72,3 @@ def synchronize():
     from tinygrad import Device
 
     Device[Device.DEFAULT].synchronize()
-
-
-def is_out_of_memory(error):
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
