@@ -36,16 +36,16 @@ def parser():
     cell.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as this process may use")
     cell.add_argument("--profile", action="store_true", help="at the end, a few steps under the framework's profiler")
 
-    there = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
-    there.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
+    listing = commands.add_parser("frameworks", help="list the frameworks that this interpreter has, as JSON")
+    listing.add_argument("--framework", choices=rules.framework_names(), help="look for this one only")
 
-    made = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
-    made.add_argument("workload", choices=rules.workload_names())
-    made.add_argument("--variant", default="", help="one of the variants that the workload declares")
-    made.add_argument(
+    reference = commands.add_parser("reference", help="compute a workload's float64 reference and the parity bounds")
+    reference.add_argument("workload", choices=rules.workload_names())
+    reference.add_argument("--variant", default="", help="one of the variants that the workload declares")
+    reference.add_argument(
         "--devices", type=positive, default=1, help="more than one: where they compute otherwise than one"
     )
-    made.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
+    reference.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
 
     check = commands.add_parser("check", help="hold an adapter against the reference and print the verdict as JSON")
     check.add_argument("workload", choices=rules.workload_names())
@@ -92,11 +92,11 @@ def check_adapter(options):
         results.append(parity.check_prediction(options.workload, adapter, options.precision, options.devices))
     results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
-    followed = None
+    curve_verdict = None
     if options.curve and curve.has_curve(
         options.workload
     ):  # before another network is built: Caffe2's workspace holds one
-        followed = curve.compare(options.workload, curve.follow(options.workload, adapter))
+        curve_verdict = curve.verdict(options.workload, curve.follow(options.workload, adapter))
     if isinstance(adapter, contract.Training):
         trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
         failed += parity.check_training(options.workload, trained, options.precision, options.devices)
@@ -112,8 +112,8 @@ def check_adapter(options):
         "worst": max(r.error / r.bound for r in results),
         "compared": len(results),
     }
-    if followed:
-        verdict["curve"] = followed
+    if curve_verdict:
+        verdict["curve"] = curve_verdict
     group.leave()
     return verdict
 
@@ -143,20 +143,20 @@ def list_frameworks(only):
         framework = contract.load_framework(only)
         framework.configure(contract.Setup("cpu", "fp32", "default", 1, 1, True))
         return [{"framework": only, "version": framework.versions()["framework"]}]
-    found = []
+    installed = []
     for name in rules.framework_names():
         if "entrypoint" in rules.framework_declaration(name):
             continue  # another language's: this interpreter cannot tell
         command = [sys.executable, "-m", "bench", "frameworks", "--framework", name]
         variables = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
-        tried = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
-        printed, log = tried.communicate()
-        if tried.returncode == 0:
-            found += json.loads(printed.decode("utf-8"))
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
+        printed, log = child.communicate()
+        if child.returncode == 0:
+            installed += json.loads(printed.decode("utf-8"))
         else:  # a broken installation is left out of the list, and said
             last = log.decode("utf-8", "replace").strip().splitlines()[-1:]
             print("%s: %s" % (name, "".join(last)), file=sys.stderr)
-    return found
+    return installed
 
 
 def main():
@@ -171,7 +171,7 @@ def main():
             emitter.emit("error", kind="unsupported", message=message, traceback="")
             emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
             return 1
-        if ranks.wanted(options):
+        if ranks.starts_processes(options):
             return ranks.supervise(sys.argv[1:], options, Emitter())
         return run(options, Emitter())
     if options.command == "frameworks":
@@ -180,7 +180,7 @@ def main():
         return 0
     if options.command == "check":
         in_its_own_language(options)
-        if ranks.wanted(options):
+        if ranks.starts_processes(options):
             return ranks.supervise(sys.argv[1:], options, Emitter())
         emitter = Emitter()
         verdict = check_adapter(options)

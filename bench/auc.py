@@ -20,8 +20,8 @@ def auc(labels, scores):
 
 def of_classes(labels, scores):
     """([AUC or None of each column], their mean over those that have one, or None). labels, scores: (N, classes)."""
-    found = [
+    values = [
         auc(labels[:, k], scores[:, k]) if np.isfinite(scores[:, k]).all() else None for k in range(labels.shape[1])
     ]
-    known = [value for value in found if value is not None]
-    return found, float(np.mean(known)) if known else None
+    defined = [value for value in values if value is not None]
+    return values, float(np.mean(defined)) if defined else None

@@ -20,11 +20,11 @@ def in_training(p, name, x, rounding, parts=1):
     Beside each running variance, which takes the unbiased estimate, p holds what the biased one would have made of it, its name ending
     in .biased (bench.parity.EITHER).
     """
-    found = [
+    parts_normalised = [
         reference.batch_norm_training(part, p[name + ".weight"], p[name + ".bias"], EPSILON, rounding)
         for part in np.split(x, parts)
     ]
-    y, means, variances, caches = zip(*found)
+    y, means, variances, caches = zip(*parts_normalised)
     mean, variance = sum(means) / parts, sum(variances) / parts
     many = x.size // x.shape[1] // parts
     biased = name + ".running_var.biased"
@@ -37,8 +37,8 @@ def in_training(p, name, x, rounding, parts=1):
 
 def in_training_gradient(d, caches, rounding):
     """Gradients (dx, dscale, dshift): those of scale and shift are the sums over the parts."""
-    found = [reference.batch_norm_gradient(*(pair + (rounding,))) for pair in zip(np.split(d, len(caches)), caches)]
-    dx, dscales, dshifts = zip(*found)
+    gradients = [reference.batch_norm_gradient(*(pair + (rounding,))) for pair in zip(np.split(d, len(caches)), caches)]
+    dx, dscales, dshifts = zip(*gradients)
     return np.concatenate(dx), sum(dscales), sum(dshifts)
 
 

@@ -21,18 +21,18 @@ def rates(call, work, synchronize=lambda: None):
     """Work per second of each window, after a first call that is not counted."""
     call()
     synchronize()
-    count, found = 1, []
-    while len(found) < WINDOWS:
+    count, windows = 1, []
+    while len(windows) < WINDOWS:
         begin = time.perf_counter()
         for _ in range(count):
             call()
         synchronize()
         seconds = time.perf_counter() - begin
-        if seconds < WINDOW_SECONDS and count < 2**20 and not found:
+        if seconds < WINDOW_SECONDS and count < 2**20 and not windows:
             count *= 2
             continue
-        found.append(work * count / max(seconds, 1e-9))
-    return found
+        windows.append(work * count / max(seconds, 1e-9))
+    return windows
 
 
 def numpy_rates():
@@ -80,8 +80,8 @@ def main(name, device, precision):
     os.dup2(2, 1)  # what a framework prints must not break the JSON
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     own = framework_rates(name, device, precision)
-    found = {"load": load, "cpus": os.cpu_count(), "numpy": numpy_rates(), "framework": own, "debug": is_debug_build()}
-    os.write(printed, json.dumps(found).encode("utf-8") + b"\n")
+    report = {"load": load, "cpus": os.cpu_count(), "numpy": numpy_rates(), "framework": own, "debug": is_debug_build()}
+    os.write(printed, json.dumps(report).encode("utf-8") + b"\n")
 
 
 if __name__ == "__main__":

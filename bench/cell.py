@@ -17,7 +17,7 @@ def setup_of(options, seed, training):
     return contract.Setup(*(where + (seed + rank, training, options.devices, rank)))
 
 
-class Cell(object):
+class RunningCell(object):
     """Runs one cell and tells it through `emitter`. `options` are the parsed arguments of `python -m bench run`.
 
     A task is a subclass: `load_data()` returns what its other methods use, `fill(adapter, data, random)` gives the adapter its parameters,
@@ -84,7 +84,7 @@ class Cell(object):
             with self.phase("compile"):
                 adapter.compile()
         self.measure(framework, adapter, data, random)
-        self.tell_memory(framework.device_peak_bytes())
+        self.emit_memory(framework.device_peak_bytes())
         if o.profile:
             self.profile()
         self.group.leave()
@@ -96,17 +96,17 @@ class Cell(object):
             self.emit("left-out", what="the profile", reason=reason)
             return
         with self.phase("profile"):
-            found, step_seconds = profiling.profile(self.options.framework, self.options.device, self.loop)
-        for each in found:
-            self.emit("profile", steps=profiling.STEPS, step_seconds=step_seconds, **each._asdict())
+            operations, step_seconds = profiling.profile(self.options.framework, self.options.device, self.loop)
+        for operation in operations:
+            self.emit("profile", steps=profiling.STEPS, step_seconds=step_seconds, **operation._asdict())
 
     def check_parity(self, adapter):
         o = self.options
         results = parity.check(o.workload, self.group.whole(adapter), o.precision, o.devices)
         for result in parallel.worst(self.group, results):
-            self.tell_parity(result)
+            self.emit_parity(result)
 
-    def tell_parity(self, result):
+    def emit_parity(self, result):
         self.emit(
             "parity",
             quantity=result.quantity,
@@ -117,17 +117,17 @@ class Cell(object):
             variant=self.variant,
         )
 
-    def tell_memory(self, device_peak_bytes):
+    def emit_memory(self, device_peak_bytes):
         """The host's memory of all processes together, and the device's of the fullest."""
-        told = self.group.gather((environment.host_peak_bytes(), device_peak_bytes))
-        known = [peak for _, peak in told if peak is not None]
+        peaks = self.group.gather((environment.host_peak_bytes(), device_peak_bytes))
+        device_peaks = [peak for _, peak in peaks if peak is not None]
         self.emit(
             "memory",
-            host_peak_bytes=sum(peak for peak, _ in told),
-            device_peak_bytes=max(known) if known else None,
+            host_peak_bytes=sum(peak for peak, _ in peaks),
+            device_peak_bytes=max(device_peaks) if device_peaks else None,
         )
 
-    def tell_sample(self, sample):
+    def emit_sample(self, sample):
         self.emit(
             "sample",
             index=sample.index,
@@ -138,7 +138,7 @@ class Cell(object):
             items=sample.steps * self.batch,
         )
 
-    def tell_plan(self, windows, steps_per_window, seconds, short):
+    def emit_plan(self, windows, steps_per_window, seconds, short):
         self.emit(
             "plan",
             windows=max(1, int(math.ceil(windows))),
@@ -151,5 +151,5 @@ class Cell(object):
     def measure_windows(self, loop, per_window, step_seconds):
         """Steady windows until the preset's noise is reached or its time is spent."""
         seconds = self.preset["seconds"]
-        self.tell_plan(seconds / (per_window * step_seconds), per_window, seconds, True)
+        self.emit_plan(seconds / (per_window * step_seconds), per_window, seconds, True)
         self.stop, self.noise = loop.until_quiet(per_window, self.preset["windows"], self.preset["noise"], seconds)

@@ -81,11 +81,11 @@ def memory_bytes(index):
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         device, size = ctypes.c_int(_FAILED), ctypes.c_size_t(0)
-        told = driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0
-        told = told and driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+        answered = driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), index) == 0
+        answered = answered and driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
     except (OSError, AttributeError):
         return None
-    return size.value if told else None
+    return size.value if answered else None
 
 
 def driver_version():
@@ -101,12 +101,12 @@ def package_versions():
     """{"cuda": ..., "cudnn": ..., "nccl": ...}: versions of NVIDIA's Python packages, those that are installed here."""
     from importlib import metadata  # Python >= 3.8: so have the frameworks that ask
 
-    found = {}
+    versions = {}
     for name, package in (("cuda", "nvidia-cuda-runtime"), ("cudnn", "nvidia-cudnn"), ("nccl", "nvidia-nccl")):
         for suffix in ("-cu13", "-cu12", "-cu11", ""):
             try:
-                found[name] = metadata.version(package + suffix)
+                versions[name] = metadata.version(package + suffix)
                 break
             except metadata.PackageNotFoundError:
                 continue
-    return found
+    return versions

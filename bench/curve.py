@@ -67,11 +67,11 @@ def follow(name, training):
     return [float(training.value(training.step(*training.inputs(*next(batches))))) for _ in range(STEPS)]
 
 
-def compare(name, losses):
+def verdict(name, losses):
     """Relative errors against the reference: {"single": worst of the first steps, "means": [...], "passed": ...}."""
     expected = np.loadtxt(path(name))
-    found = np.array(losses)
-    single = np.abs(found - expected)[:SINGLE_STEPS] / expected[:SINGLE_STEPS]
-    means = found.reshape(-1, MEAN_OF).mean(1) / expected.reshape(-1, MEAN_OF).mean(1) - 1
+    measured = np.array(losses)
+    single = np.abs(measured - expected)[:SINGLE_STEPS] / expected[:SINGLE_STEPS]
+    means = measured.reshape(-1, MEAN_OF).mean(1) / expected.reshape(-1, MEAN_OF).mean(1) - 1
     passed = bool(np.all(single <= SINGLE_BOUND) and np.all(np.abs(means) <= MEAN_BOUND))
     return {"single": float(single.max()), "means": [float(v) for v in means], "passed": passed}

@@ -38,14 +38,14 @@ def host():
 
 def cpu_device(count=1):
     """The protocol's `device` for the CPU, for adapters; `count` processes or virtual devices share it."""
-    found = host()
+    facts = host()
     return {
         "kind": "cpu",
-        "name": found["cpu_model"],
+        "name": facts["cpu_model"],
         "count": count,
         "uuids": [],
         "compute_capability": None,
-        "memory_bytes": found["memory_bytes"],
+        "memory_bytes": facts["memory_bytes"],
     }
 
 

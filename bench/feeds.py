@@ -52,9 +52,9 @@ class Waited(object):
 
     def __next__(self):
         begin = self._clock()
-        found = next(self._batches)
+        batch = next(self._batches)
         self.seconds += self._clock() - begin
-        return found
+        return batch
 
 
 class ArrayFeed(object):
@@ -103,7 +103,7 @@ class PictureFeed(object):
     def batches(self, training, size, random):
         part, share = self.data.train, size // self.group.count
 
-        def wanted():
+        def picks():
             while True:
                 order = random.permutation(len(part.pictures))
                 for start in range(0, len(order) - size + 1, size):
@@ -111,10 +111,10 @@ class PictureFeed(object):
                     own = slice(self.group.rank * share, (self.group.rank + 1) * share)
                     yield order[start : start + size][own], places[own]
 
-        return self._made(training, part, wanted())
+        return self._made(training, part, picks())
 
     def held_out(self, training, size):
-        """All of it, the last mini-batch as small as it comes (D7): the centre of each picture."""
+        """All of it, the last mini-batch as small as it comes (a metric is of every item): the centre of each picture."""
         return self._of(training, self.data.test, size)
 
     def validation(self, training, size):
@@ -128,19 +128,19 @@ class PictureFeed(object):
         made = self._made(training, part, ((pick, pictures.centre(len(pick), part.stored)) for pick in even))
         return ((x, part.labels[pick]) for (x, _), pick in zip(made, own))
 
-    def _made(self, training, part, wanted):
-        """(x, y) of each (pick, places), in order; at most one more than there are workers is made ahead."""
+    def _made(self, training, part, picks):
+        """(x, y) of each (pick, places), in order. At most one more than there are workers is made ahead."""
 
         def make(pick, places):
             return training.inputs(*pictures.batch(part, pick, places))
 
         with ThreadPoolExecutor(self.workers) as pool:
-            ahead = collections.deque(pool.submit(make, *one) for one in itertools.islice(wanted, self.workers + 1))
+            ahead = collections.deque(pool.submit(make, *pick) for pick in itertools.islice(picks, self.workers + 1))
             try:
                 while ahead:
-                    found = ahead.popleft().result()
-                    ahead.extend(pool.submit(make, *one) for one in itertools.islice(wanted, 1))
-                    yield found
+                    made = ahead.popleft().result()
+                    ahead.extend(pool.submit(make, *pick) for pick in itertools.islice(picks, 1))
+                    yield made
             finally:
                 for future in ahead:
                     future.cancel()

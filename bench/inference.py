@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 
 from bench import canonical, timing, weights
-from bench.cell import Cell
+from bench.cell import RunningCell
 
 # batches: float32 arrays in host memory; parameters: name -> array read from the user's file, or None for canonical ones
 Inputs = collections.namedtuple("Inputs", "batches parameters")
 
 
-class InferenceCell(Cell):
+class InferenceCell(RunningCell):
     """Inference mode with the canonical parameters, or with a weight file found in the data folder. The images are random."""
 
     def load_data(self):
@@ -49,7 +49,7 @@ class InferenceCell(Cell):
             features[next(places)] = inference.predict(x)
 
         loop = timing.Loop(
-            step, itertools.cycle(batches), framework.synchronize, lambda sample, _: self.tell_sample(sample)
+            step, itertools.cycle(batches), framework.synchronize, lambda sample, _: self.emit_sample(sample)
         )
         with self.phase("compile"):
             loop.window("first", 1)
@@ -61,7 +61,7 @@ class InferenceCell(Cell):
         with self.phase("evaluate"):
             if self.preset["epochs"]:
                 steps = self.preset["epochs"] * len(batches)
-                self.tell_plan(steps / float(per_window), per_window, steps * step_seconds, False)
+                self.emit_plan(steps / float(per_window), per_window, steps * step_seconds, False)
                 loop.for_steps(per_window, steps)
                 self.stop, self.noise = "count", loop.noise()
             else:

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from bench import parallel, parity, timing
-from bench.cell import Cell
+from bench.cell import RunningCell
 from bench.errors import Unsupported
 from bench.workloads import ops
 
@@ -34,7 +34,7 @@ ROUNDOFF = {
 }
 
 
-class OperatorsCell(Cell):
+class OperatorsCell(RunningCell):
     """Every point of the preset. What a framework or the device cannot do is told as left out, with the reason."""
 
     def load_data(self):
@@ -46,7 +46,7 @@ class OperatorsCell(Cell):
     def check_parity(self, operators):
         results = check(operators, self.options.precision, self.options.devices)
         for result in parallel.worst(self.group, results):
-            self.tell_parity(result)
+            self.emit_parity(result)
 
     def points(self):
         """What is measured; what of the workload is not is told."""
@@ -62,7 +62,7 @@ class OperatorsCell(Cell):
 
     def measure(self, framework, operators, data, random):
         points, seconds, random = self.points(), self.preset["seconds"], ops.Pool(random)
-        self.tell_plan(len(points) * self.preset["windows"], 1, len(points) * seconds, self.options.preset == "quick")
+        self.emit_plan(len(points) * self.preset["windows"], 1, len(points) * seconds, self.options.preset == "quick")
         refused = {}  # (operation, direction) -> why no larger size is tried
         with self.phase("train"):
             for point in points:
@@ -102,7 +102,7 @@ class OperatorsCell(Cell):
         while len(times) < self.preset["windows"] or spent < seconds:
             at = time.perf_counter()
             times.append(turns.window(per_window) / per_window)
-            self.tell_window(point, count, len(times) - 1, at, times[-1] * per_window, per_window)
+            self.emit_window(point, count, len(times) - 1, at, times[-1] * per_window, per_window)
             reached = timing.noise(times)
             spent = self.agreed(time.perf_counter() - begin)
             if len(times) >= self.preset["windows"] and reached is not None and reached <= self.preset["noise"]:
@@ -128,7 +128,7 @@ class OperatorsCell(Cell):
         operation = ops.OPERATIONS.get(point.operation) or ops.OPTIMIZERS[point.operation]
         return [ops.draw_inputs(operation, point.size, random) for _ in range(count)]
 
-    def tell_window(self, point, buffers, index, begin, seconds, runs):
+    def emit_window(self, point, buffers, index, begin, seconds, runs):
         self.emit(
             "operation",
             operation=point.operation,
@@ -154,7 +154,7 @@ def check(operators, precision, devices=1):
         raise Unsupported("gradients are added up in other types than fp8; ask for bf16")
     if devices > 1:
         return check_sum(operators, precision, devices)
-    found, reason = [], ""
+    results, reason = [], ""
     for name, operation in list(ops.OPERATIONS.items()) + list(ops.OPTIMIZERS.items()):
         for direction in (ops.STEP,) if name in ops.OPTIMIZERS else (ops.FORWARD, ops.GRADIENT):
             try:
@@ -162,10 +162,10 @@ def check(operators, precision, devices=1):
             except Unsupported as refusal:
                 reason = reason if precision == "fp8" and name not in ops.PRODUCTS else str(refusal)
                 continue
-            found.append(parity.Result("operation", "%s %s" % (name, direction), error, bound, error <= bound))
-    if not found:
+            results.append(parity.Result("operation", "%s %s" % (name, direction), error, bound, error <= bound))
+    if not results:
         raise Unsupported(reason)
-    return found
+    return results
 
 
 def check_sum(operators, precision, devices):
@@ -174,7 +174,7 @@ def check_sum(operators, precision, devices):
     bound = parity.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
     x = np.random.RandomState(20210927).uniform(-1.0, 1.0, (devices, ops.REDUCE_SIZES[0] // ops.ITEMSIZE[precision]))
     (run,) = operators.runs(ops.ALL_REDUCE, ops.REDUCE, [{"x": x}])
-    values = [np.asarray(each, dtype=np.float64) for each in operators.values(ops.ALL_REDUCE, ops.REDUCE, run())]
+    values = [np.asarray(value, dtype=np.float64) for value in operators.values(ops.ALL_REDUCE, ops.REDUCE, run())]
     error = max(parity.relative_error(value.reshape(-1), x.sum(axis=0)) for value in values)
     return [parity.Result("operation", "%s of %d devices" % (ops.ALL_REDUCE, devices), error, bound, error <= bound)]
 

@@ -111,7 +111,11 @@ class Whole(contract.Wrapper):
     def probe(self, x, y):
         logits, loss, gradients = self.training.probe(self._part(x), self._part(y))
         parts = self._group.gather((np.asarray(logits), float(loss)))
-        return np.concatenate([part for part, _ in parts]), sum(one for _, one in parts) / len(parts), gradients
+        return (
+            np.concatenate([part for part, _ in parts]),
+            sum(loss_of_part for _, loss_of_part in parts) / len(parts),
+            gradients,
+        )
 
     def step(self, x, y):
         return self.training.step(self._part(x), self._part(y))
@@ -136,6 +140,6 @@ def worst(group, results):
     """The parity results of all processes as one list: each quantity's furthest from its bound."""
     lists = group.gather([(result.error, result.passed) for result in results])
     return [
-        result._replace(error=max(error for error, _ in found), passed=all(passed for _, passed in found))
-        for result, found in zip(results, zip(*lists))
+        result._replace(error=max(error for error, _ in outcomes), passed=all(passed for _, passed in outcomes))
+        for result, outcomes in zip(results, zip(*lists))
     ]

@@ -68,20 +68,20 @@ def quantities(workload, rounding, variant="", parts=1):
     if workload.features:  # inference only
         return {("features", "features"): workload.features(p, x, rounding)}
     optimizer = workload.optimizer()
-    found = collections.OrderedDict()
+    values = collections.OrderedDict()
     if workload.predict:  # where evaluation computes something else than a training step
-        found["prediction", "logits"] = workload.predict(p, x, rounding)
+        values["prediction", "logits"] = workload.predict(p, x, rounding)
     how = {"parts": parts} if parts > 1 else {}
     for step in range(STEPS):
         optimizer.rate = workload.PARITY_RATES[step] or optimizer.rate
         logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant, **how)
         gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
         if step == 0:
-            found["logits", "logits"], found["loss", "loss"] = logits, np.array([loss])
-            found.update((("gradient", name), gradients[name]) for name in p if name in gradients)
+            values["logits", "logits"], values["loss", "loss"] = logits, np.array([loss])
+            values.update((("gradient", name), gradients[name]) for name in p if name in gradients)
         optimizer.update(p, gradients, rounding)
-    found.update((("parameter", name), value) for name, value in p.items())
-    return found
+    values.update((("parameter", name), value) for name, value in p.items())
+    return values
 
 
 def parts_of(workload, devices):
@@ -156,15 +156,15 @@ def check(name, adapter, precision, devices=1):
     adapter.load(parameters)
     if isinstance(adapter, contract.Training):
         x, y = dealt(workload, devices, x), dealt(workload, devices, y)
-        found = _trained(adapter, workload, parameters, canonical.trained(workload, variant), x, y)
-        found[0] = found[0][:2] + (undealt(workload, devices, found[0][2]),)
+        measured = _trained(adapter, workload, parameters, canonical.trained(workload, variant), x, y)
+        measured[0] = measured[0][:2] + (undealt(workload, devices, measured[0][2]),)
     else:
-        found = [_features(adapter, x)]
+        measured = [_features(adapter, x)]
     with np.load(reference_path(name, variant, devices)) as stored:
-        results = [_compare(stored, precision, *item) for item in found]
+        results = [_nearest_result(stored, precision, *item) for item in measured]
         if mixed.half(precision):
             _refuse_float32(results, precision, float(stored["bound/fp32/logits/logits"]))
-            results = [_in_float32(result, *item) for result, item in zip(results, found)]
+            results = [_in_float32(result, *item) for result, item in zip(results, measured)]
     return results + _decay(name, adapter, devices)
 
 
@@ -215,9 +215,9 @@ def _trained(training, workload, parameters, trained, x, y):
         )
     training.share_statistics()
     after = training.read()
-    found = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
-    found += [("gradient", tensor, gradients[tensor]) for tensor in trained]
-    return found + [("parameter", tensor, after[tensor]) for tensor in parameters]
+    measured = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
+    measured += [("gradient", tensor, gradients[tensor]) for tensor in trained]
+    return measured + [("parameter", tensor, after[tensor]) for tensor in parameters]
 
 
 def check_prediction(name, training, precision, devices=1):
@@ -229,7 +229,7 @@ def check_prediction(name, training, precision, devices=1):
     logits = undealt(workload, devices, training.predict(training.inputs(x, y)[0]))
     with np.load(reference_path(name, variant, devices)) as stored:
         own = "prediction" if "value/prediction/logits" in stored else "logits"
-        return _compare(stored, precision, own, "logits", logits)._replace(quantity="prediction")
+        return _nearest_result(stored, precision, own, "logits", logits)._replace(quantity="prediction")
 
 
 def check_training(name, training, precision, devices=1):
@@ -273,23 +273,23 @@ def _decay(name, training, devices):
     after, results = training.read(), []
     for tensor in workload.DECAYED:
         before, now, gradient = (v[tensor].astype(np.float64).ravel() for v in (parameters, after, gradients))
-        found = (before - now - rate * gradient).dot(before) / (rate * before.dot(before))
-        error = relative_error(found, np.array(decay))
+        measured = (before - now - rate * gradient).dot(before) / (rate * before.dot(before))
+        error = relative_error(measured, np.array(decay))
         results.append(Result("decay", tensor, error, DECAY_BOUND, error <= DECAY_BOUND))
     return results
 
 
-def _compare(stored, precision, quantity, tensor, value):
-    results = [_held(stored, precision, quantity, tensor, value, "")]
+def _nearest_result(stored, precision, quantity, tensor, value):
+    results = [_result(stored, precision, quantity, tensor, value, "")]
     if "value/%s/%s%s" % (quantity, tensor, EITHER) in stored:
-        results.append(_held(stored, precision, quantity, tensor, value, EITHER))
+        results.append(_result(stored, precision, quantity, tensor, value, EITHER))
     return min(results, key=lambda result: result.error / result.bound)
 
 
-def _held(stored, precision, quantity, tensor, value, end):
+def _result(stored, precision, quantity, tensor, value, end):
     expected = stored["value/%s/%s%s" % (quantity, tensor, end)]
     bound = float(stored["bound/%s/%s/%s%s" % (precision, quantity, tensor, end)])
     with np.errstate(all="ignore"):
-        found = sketch(tensor, value, expected.size)
-    error = relative_error(found, expected) if found.shape == expected.shape else float("inf")
+        measured = sketch(tensor, value, expected.size)
+    error = relative_error(measured, expected) if measured.shape == expected.shape else float("inf")
     return Result(quantity, tensor, error, bound, error <= bound)

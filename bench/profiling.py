@@ -38,12 +38,16 @@ def profile(framework, device, loop):
 
 def longest(operations):
     """The ROWS longest operations, and one more for all others of a device together."""
-    ordered = sorted((each for each in operations if each.seconds > 0), key=lambda each: each.seconds, reverse=True)
-    rows = [each._replace(name=each.name[:NAME_CHARACTERS]) for each in ordered[:ROWS]]
+    ordered = sorted(
+        (operation for operation in operations if operation.seconds > 0),
+        key=lambda operation: operation.seconds,
+        reverse=True,
+    )
+    rows = [operation._replace(name=operation.name[:NAME_CHARACTERS]) for operation in ordered[:ROWS]]
     for on in ("cpu", "cuda"):
-        rest = [each for each in ordered[ROWS:] if each.on == on]
+        rest = [operation for operation in ordered[ROWS:] if operation.on == on]
         if rest:
-            calls, seconds = sum(each.calls for each in rest), sum(each.seconds for each in rest)
+            calls, seconds = sum(operation.calls for operation in rest), sum(operation.seconds for operation in rest)
             rows.append(Operation("%d other operations" % len(rest), on, calls, seconds))
     return rows
 
@@ -53,7 +57,7 @@ def own_time(lines):
     calls, seconds = collections.Counter(), collections.Counter()
     for spans in lines:
         around = []  # (end, key) of the spans that the next one may lie within
-        for span in sorted(spans, key=lambda each: (each.begin, -each.seconds)):
+        for span in sorted(spans, key=lambda inner: (inner.begin, -inner.seconds)):
             while around and around[-1][0] <= span.begin:
                 around.pop()
             if around:

@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
 
 
-def wanted(options):
+def starts_processes(options):
     """Whether this process is to start the cell's processes, and is none of them."""
     form = parallel.form(options.framework) if options.devices > 1 else None
     return form in (rules.PROCESSES, rules.MPI) and parallel.RANK not in os.environ
@@ -92,17 +92,17 @@ def supervise(arguments, options, emitter):
         try:
             ranks = _start(arguments, options, os.path.join(folder, "meeting"), emitter)
         except OSError as error:
-            return _tell_no_start(options, error, emitter)
+            return _emit_no_start(options, error, emitter)
         signal.signal(signal.SIGABRT, lambda *_: _dump(ranks))
         late = _wait(ranks)
-        told = _told_aside(folder, ranks[0])
+        aside = _failed_aside(folder, ranks[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = max([1 if rank.failed() else 0 for rank in ranks])
     if options.command == "run":
-        blamed = late or told or _to_blame(ranks)
+        blamed = late or aside or _to_blame(ranks)
         if blamed is not None:
-            _tell_failure(blamed, options.devices, emitter)
+            _emit_failure(blamed, options.devices, emitter)
             return 1
         emitter.write(ranks[0].end)
     return code
@@ -158,7 +158,7 @@ def leave(code):
     return code
 
 
-class Told(object):
+class FailedAside(object):
     """The first of MPI's processes that told an error aside."""
 
     stopped = False
@@ -167,15 +167,17 @@ class Told(object):
         self.number, self.error = number, error
 
 
-def _told_aside(folder, first):
+def _failed_aside(folder, first):
     """Who of MPI's processes told the earliest error; None where only the first one did, or none."""
-    found = []
+    failures = []
     for name in os.listdir(folder):
         if name.startswith("rank-"):
             with open(os.path.join(folder, name), "rb") as lines:
-                found += [Told(int(name[5:]), event) for event in map(_event, lines) if event.get("event") == "error"]
-    found = [told for told in found if first.error is None or told.error["t"] < first.error["t"]]
-    return min(found, key=lambda told: told.error["t"]) if found else None
+                failures += [
+                    FailedAside(int(name[5:]), event) for event in map(_event, lines) if event.get("event") == "error"
+                ]
+    failures = [failure for failure in failures if first.error is None or failure.error["t"] < first.error["t"]]
+    return min(failures, key=lambda failure: failure.error["t"]) if failures else None
 
 
 def _wait(ranks):
@@ -210,7 +212,7 @@ def _to_blame(ranks):
     return min(near, key=lambda rank: rank.complained) if near else first
 
 
-def _tell_failure(rank, count, emitter):
+def _emit_failure(rank, count, emitter):
     who = "rank %d of %d" % (rank.number, count)
     if rank.error is None and rank.all:
         who = "one of %d processes of MPI, which the log names" % count
@@ -220,7 +222,7 @@ def _tell_failure(rank, count, emitter):
     emitter.emit("end", status="failed", stop="none", noise=None, steps=0)
 
 
-def _tell_no_start(options, error, emitter):
+def _emit_no_start(options, error, emitter):
     message = "the processes of %d devices could not be started: %s" % (options.devices, error)
     if options.command == "run":
         emitter.emit("error", kind="unsupported", message=message, traceback="")
@@ -240,10 +242,10 @@ def _how_it_ended(rank):
 def _event(line):
     """The event in a line of a process of ours; empty where it is none."""
     try:
-        found = json.loads(line.decode("utf-8"))
+        event = json.loads(line.decode("utf-8"))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def _dump(ranks):

@@ -22,10 +22,10 @@ def windows(x, size, pad, stride=1, fill=0.0):
 def conv2d(x, w, b, pad, rounding, stride=1):
     """Cross-correlation. x (N, C, H, W), w (O, C, k, k), b (O,) or 0 -> (N, O, H', W')."""
     x, w, b = rounding.operand(x), rounding.operand(w), rounding.operand(b)
-    seen = windows(x, w.shape[2], pad, stride)
-    patches = seen.reshape(-1, w[0].size)
+    receptive = windows(x, w.shape[2], pad, stride)
+    patches = receptive.reshape(-1, w[0].size)
     flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
-    y = flat.reshape(seen.shape[:3] + (w.shape[0],)).transpose(0, 3, 1, 2)
+    y = flat.reshape(receptive.shape[:3] + (w.shape[0],)).transpose(0, 3, 1, 2)
     return rounding.matmul(y, w[0].size), (patches, w, pad, stride, x.shape)
 
 
@@ -88,9 +88,9 @@ def mean_pool_gradient(dy):
 
 def max_pool_overlapping(x):
     """3 x 3, stride 2, padding 1. x (N, C, H, W) with even H and W."""
-    seen = windows(x, 3, 1, 2, fill=-np.inf)
-    seen = seen.reshape(seen.shape[:4] + (9,)).transpose(0, 3, 1, 2, 4)
-    return seen.max(axis=-1), (seen.argmax(axis=-1), x.shape)
+    pools = windows(x, 3, 1, 2, fill=-np.inf)
+    pools = pools.reshape(pools.shape[:4] + (9,)).transpose(0, 3, 1, 2, 4)
+    return pools.max(axis=-1), (pools.argmax(axis=-1), x.shape)
 
 
 def max_pool_overlapping_gradient(dy, cache):
@@ -165,7 +165,7 @@ def gru(x, w, b, u, c, rounding):
     w (3H, in), u (3H, H), b and c (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
-    x, w, b, u, c = (rounding.operand(each) for each in (x, w, b, u, c))
+    x, w, b, u, c = (rounding.operand(factor) for factor in (x, w, b, u, c))
     h = np.zeros((x.shape[1], size))
     steps = []
     for x_t in x:
@@ -214,7 +214,7 @@ def gru_reset_before(x, w, b, u, rounding):
     x (T, N, in) -> last state (N, H); w (3H, in), u (3H, H), b (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
-    x, w, b, u = (rounding.operand(each) for each in (x, w, b, u))
+    x, w, b, u = (rounding.operand(factor) for factor in (x, w, b, u))
     h = np.zeros((x.shape[1], size))
     steps = []
     for x_t in x:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from bench import auc, canonical, data, mixed, parallel, rules, timing, weights
-from bench.cell import Cell
+from bench.cell import RunningCell
 from bench.data import chestxray, imagenet, png
 from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
@@ -17,7 +17,7 @@ PICTURES = {
 }  # sets whose pictures stay in files until a step wants them
 
 
-class TrainingCell(Cell):
+class TrainingCell(RunningCell):
     """Training from canonical parameters; the held-out part is evaluated before and after, or after each epoch of a whole run."""
 
     def __init__(self, options, emitter):
@@ -30,13 +30,13 @@ class TrainingCell(Cell):
     def settings(self):
         """What this cell does with its data and in which types it computes, for the environment."""
         half = mixed.half(self.options.precision)
-        found = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
+        settings = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
         if self.declared["data"] in PICTURES:
-            found.update(png_decoder=png.DECODER, loader_threads=self.setup(True).threads)
-            found.update(parameters="pretrained, of a given file" if self.weight_file() else "canonical")
+            settings.update(png_decoder=png.DECODER, loader_threads=self.setup(True).threads)
+            settings.update(parameters="pretrained, of a given file" if self.weight_file() else "canonical")
         if self.workload.rate:
-            found.update(learning_rate="%g at first, proportional to the batch of all devices" % self.rate(0))
-        return found
+            settings.update(learning_rate="%g at first, proportional to the batch of all devices" % self.rate(0))
+        return settings
 
     def rate(self, epoch):
         """The learning rate in an epoch, of a workload that says it."""
@@ -104,7 +104,7 @@ class TrainingCell(Cell):
             training.step,
             batches,
             framework.synchronize,
-            lambda sample, handle: self.tell_window(
+            lambda sample, handle: self.emit_window(
                 loop, sample, parallel.mean(self.group, training.value(handle)), batches
             ),
             agree=lambda seconds: self.group.gather(seconds)[0],
@@ -131,14 +131,14 @@ class TrainingCell(Cell):
         """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock.
 
         With a schedule of the learning rate it is after each. Where there is a validation part, it is that part after each epoch, and the
-        test once at the end (D8: no best weights are chosen).
+        test once at the end, with the last weights: choosing the best by validation would be another procedure.
         """
         epochs = self.preset["epochs"]
         scheduled = self.workload.rate is not None
         every = 1 if scheduled else max(1, epochs // MOST_EVALUATIONS)
         ends = list(range(every, epochs, every)) + [epochs]
         left = epochs * steps_an_epoch - loop.steps
-        self.tell_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
+        self.emit_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
         for epoch in ends:
             if scheduled:
                 training.set_rate(self.rate(epoch - 1))
@@ -148,19 +148,19 @@ class TrainingCell(Cell):
             self.evaluate(training, feed, loop)
         self.stop, self.noise = "count", loop.noise()
 
-    def tell_window(self, loop, sample, loss, batches):
-        self.tell_sample(sample)
-        self.tell_metric("loss", "train", loop, loss)
+    def emit_window(self, loop, sample, loss, batches):
+        self.emit_sample(sample)
+        self.emit_metric("loss", "train", loop, loss)
         if loop.skipped > self.skipped:
             self.skipped = loop.skipped
-            self.tell_metric(rules.SKIPPED_STEPS, "train", loop, loop.skipped)
+            self.emit_metric(rules.SKIPPED_STEPS, "train", loop, loop.skipped)
         if self.waited is not None:
-            self.tell_metric(
+            self.emit_metric(
                 rules.WAITING_FOR_DATA, "train", loop, min(1.0, (batches.seconds - self.waited) / sample.seconds)
             )
             self.waited = batches.seconds
 
-    def tell_metric(self, name, split, loop, value):
+    def emit_metric(self, name, split, loop, value):
         value = math.nan if value is None else float(value)
         self.emit(
             "metric",
@@ -184,11 +184,11 @@ class TrainingCell(Cell):
             return
         if self.workload.FINDINGS:
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
-            found, mean = auc.of_classes(labels, logits)
-            for finding, value in zip(self.workload.FINDINGS, found):
-                self.tell_metric(rules.auc_of(finding), split, loop, value)
-            self.tell_metric("mean AUC", split, loop, mean)
+            aucs, mean = auc.of_classes(labels, logits)
+            for finding, value in zip(self.workload.FINDINGS, aucs):
+                self.emit_metric(rules.auc_of(finding), split, loop, value)
+            self.emit_metric("mean AUC", split, loop, mean)
         else:
             split = split if feed.test_items else "train"
             right = sum(int((np.argmax(logits, axis=1) == y).sum()) for logits, y in pairs)
-            self.tell_metric("accuracy", split, loop, right / float(sum(len(y) for _, y in pairs)))
+            self.emit_metric("accuracy", split, loop, right / float(sum(len(y) for _, y in pairs)))

@@ -22,10 +22,10 @@ def find(folder, workload):
     if folder is None:
         return None
     paths = [os.path.join(folder, workload + suffix) for suffix in SUFFIXES]
-    found = [path for path in paths if os.path.isfile(path)]
-    if len(found) > 1:
-        raise DataError("%s and %s: one weight file is enough; remove one" % tuple(found))
-    return found[0] if found else None
+    present = [path for path in paths if os.path.isfile(path)]
+    if len(present) > 1:
+        raise DataError("%s and %s: one weight file is enough; remove one" % tuple(present))
+    return present[0] if present else None
 
 
 def read(path, specifications):
@@ -63,12 +63,12 @@ def _safetensors(path):
                 raise ValueError("its header is said to have %d bytes" % size)
             header = json.loads(file.read(size).decode("utf-8"))
             values = file.read()
-        found = {}
+        arrays = {}
         for name, entry in header.items():
             if name != "__metadata__" and entry["dtype"] in _DTYPES:
                 begin, end = entry["data_offsets"]
                 flat = np.frombuffer(values[begin:end], dtype=_DTYPES[entry["dtype"]])
-                found[name] = flat.reshape([int(n) for n in entry["shape"]])
-        return found
+                arrays[name] = flat.reshape([int(n) for n in entry["shape"]])
+        return arrays
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         raise DataError("%s: is no readable safetensors file (%s); write it again" % (path, error))

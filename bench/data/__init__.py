@@ -38,8 +38,8 @@ def load(name, folder, train_items, test_items, seed, cache=None):
     kind = {"cifar10": cifar10, "imdb": imdb, "mnist": mnist}[name]
     if folder is None:
         folder = _stand_in(kind, train_items, test_items, seed, cache or default_cache())
-    found, origin = kind.find(folder)
-    train_x, train_y, test_x, test_y = kind.read(found)
+    located, origin = kind.find(folder)
+    train_x, train_y, test_x, test_y = kind.read(located)
     train_x, train_y = _spaced(train_x, train_y, train_items)
     test_x, test_y = _spaced(test_x, test_y, test_items)
     digest = _digest(train_x, train_y, test_x, test_y)

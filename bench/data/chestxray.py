@@ -106,16 +106,16 @@ def _row(path, line, row):
 
 
 def _part(folder, rows, first, last, items):
-    found = spaced(items, [row for row in rows if first <= row[2] <= last])
+    chosen = spaced(items, [row for row in rows if first <= row[2] <= last])
     pictures = []
-    for line, picture, _, _ in found:
+    for line, picture, _, _ in chosen:
         paths = [os.path.join(folder, "images", picture), os.path.join(folder, picture)]
         path = next((path for path in paths if os.path.isfile(path)), None)
         if path is None:
             message = "%s is missing, which line %d of %s names: put the pictures there, and %s"
             raise DataError(message % (paths[0], line, TABLE, RESIZE))
         pictures.append(path)
-    labels = np.array([row[3] for row in found], np.float32).reshape(-1, len(FINDINGS))
+    labels = np.array([row[3] for row in chosen], np.float32).reshape(-1, len(FINDINGS))
     return Part(pictures, labels, read_picture, STORED)
 
 

@@ -67,9 +67,9 @@ def find(folder):
     raise DataError(message % folder)
 
 
-def read(found):
+def read(located):
     """(train_x, train_y, test_x, test_y) of what find() found: uint8 (N, 3, 32, 32) and int32, in file order."""
-    folder, names = found
+    folder, names = located
     decode = _decode_binary if names[0].endswith(".bin") else _decode_python
     batches = [decode(os.path.join(folder, name)) for name in names]  # sorted: data_batch_1 … 5, test_batch
     train_x = np.concatenate([x for x, _ in batches[:-1]]).reshape((-1,) + SHAPE)

@@ -69,10 +69,10 @@ def _check(folder, names, sums, algorithm, expected, fix="make the files or that
         path = os.path.join(folder, name)
         if name not in sums:
             raise DataError("%s is not in %s: %s" % (path, expected, fix))
-        found = checksum(path, algorithm)
-        if found != sums[name]:
+        actual = checksum(path, algorithm)
+        if actual != sums[name]:
             message = "%s has the %s %s, but %s is %s: %s"
-            raise DataError(message % (path, algorithm.upper(), found, expected, sums[name], fix))
+            raise DataError(message % (path, algorithm.upper(), actual, expected, sums[name], fix))
 
 
 def _marker_sums(path):
@@ -85,13 +85,13 @@ def _marker_sums(path):
 
 
 def _sums(path):
-    found = {}
+    sums = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
         digest, _, name = line.strip().partition(" ")
         if line.strip() and (len(digest) != 64 or not name):
             raise DataError("%s, line %d, is not `<sha256>  <file>`: make it with sha256sum" % (path, number))
-        found[name.strip().lstrip("*")] = digest.lower()
-    return found
+        sums[name.strip().lstrip("*")] = digest.lower()
+    return sums
 
 
 def cached(cache, key, facts, write):

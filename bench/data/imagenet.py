@@ -42,28 +42,30 @@ def load(folder, train_items, test_items, seed, cache):
     key = "%s-generated-v%d-seed%d-%d-%d" % ((NAME, GENERATOR, seed) + tuple(written))
     facts = {"name": NAME, "generator": GENERATOR, "seed": seed, "train_items": written[0], "test_items": written[1]}
     at = files.cached(cache, key, facts, lambda aside: write_stand_in(aside, written[0], written[1], seed))
-    found = _of_folder(at, train_items, test_items)
-    again = [_again(part, items) for part, items in ((found.train, train_items), (found.test, test_items))]
+    whole = _of_folder(at, train_items, test_items)
+    repeated = [_again(part, items) for part, items in ((whole.train, train_items), (whole.test, test_items))]
     few = train_items > MOST_DRAWN
     name = NAME + (" (%d pictures again and again)" % MOST_DRAWN if few else "")
-    return found._replace(name=name, source="generated", train=again[0], test=again[1])
+    return whole._replace(name=name, source="generated", train=repeated[0], test=repeated[1])
 
 
 def _of_folder(folder, train_items, test_items):
     read_all = _shards if _shard_paths(folder, TRAIN) else _folders
     train, test, classes = read_all(folder)
     parts = []
-    for what, found, items in ((TRAIN, train, train_items), (TEST, test, test_items)):
-        if not found:
+    for what, listed, items in ((TRAIN, train, train_items), (TEST, test, test_items)):
+        if not listed:
             message = "%s has no pictures (%s): fill it, or name another folder"
             raise DataError(message % (os.path.join(folder, what), ", ".join(SUFFIXES)))
-        if len(found) > MOST_PICTURES:
+        if len(listed) > MOST_PICTURES:
             raise DataError(
                 "%s has more than %d pictures: this is not ImageNet; name another folder" % (folder, MOST_PICTURES)
             )
-        found = spaced(items, found)
+        listed = spaced(items, listed)
         parts.append(
-            Part([which for which, _ in found], np.array([label for _, label in found], np.int32), read_picture, STORED)
+            Part(
+                [which for which, _ in listed], np.array([label for _, label in listed], np.int32), read_picture, STORED
+            )
         )
     name = NAME if classes in (None, CLASSES) else "%s (%d of %d classes)" % (NAME, classes, CLASSES)
     return Pictures(name, "files", _digest(parts), parts[0], None, parts[1])
@@ -101,14 +103,16 @@ def _folders(folder):
         raise DataError(message % (os.path.join(folder, TEST, unknown[0]), os.path.join(folder, TRAIN)))
     parts = []
     for what in (TRAIN, TEST):
-        found = []
+        listed = []
         for label, name in enumerate(classes):
             at = os.path.join(folder, what, name)
             names = _names(at) if os.path.isdir(at) else []
-            found += [
-                ((os.path.join(at, each), None, None), label) for each in names if each.lower().endswith(SUFFIXES)
+            listed += [
+                ((os.path.join(at, name_of_file), None, None), label)
+                for name_of_file in names
+                if name_of_file.lower().endswith(SUFFIXES)
             ]
-        parts.append(found)
+        parts.append(listed)
     return parts[0], parts[1], len(classes)
 
 
@@ -142,7 +146,7 @@ def _shards(folder):
         paths = _shard_paths(folder, what)
         if not paths:
             raise DataError("%s has no %s-*.tar: put the shards of both parts there" % (folder, what))
-        parts.append([each for path in paths for each in read_shard(path)])
+        parts.append([picture for path in paths for picture in read_shard(path)])
     return parts[0], parts[1], None
 
 

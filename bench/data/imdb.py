@@ -80,7 +80,7 @@ def _array(content):
 
 
 def _reviews(path, reviews):
-    """Lists of word numbers -> ids (N, 150): Keras' start mark and shift, the last 150, zeros on the right (C4)."""
+    """Lists of word numbers -> ids (N, 150): Keras' start mark and shift, the last 150, zeros on the right and no mask."""
     if not isinstance(reviews, list) or not all(isinstance(review, list) for review in reviews):
         raise DataError("%s does not hold its reviews as lists of numbers: it is not Keras' imdb.npz" % path)
     last = [review[-LENGTH:] for review in reviews]

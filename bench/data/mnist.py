@@ -58,21 +58,21 @@ def find(folder):
         raise DataError("%s is not a folder: name the one that holds %s" % (folder, TRAIN[0]))
     for ending, official in VERSIONS:
         for at in (os.path.join(folder, sub) for sub in FOLDERS):
-            there = [name for name in TRAIN + TEST if os.path.exists(os.path.join(at, name + ending))]
-            if there:
-                tested = any(name in there for name in TEST)
-                wanted = {name + ending: official[name + ending] for name in TRAIN + (TEST if tested else ())}
-                return (at, ending, tested), files.vouch(at, wanted, "md5", "MNIST's four files")
+            present = [name for name in TRAIN + TEST if os.path.exists(os.path.join(at, name + ending))]
+            if present:
+                tested = any(name in present for name in TEST)
+                sums = {name + ending: official[name + ending] for name in TRAIN + (TEST if tested else ())}
+                return (at, ending, tested), files.vouch(at, sums, "md5", "MNIST's four files")
     message = "%s holds no MNIST (%s and %s, or the same with .gz): put MNIST's four files there"
     raise DataError(message % ((folder,) + TRAIN))
 
 
-def read(found):
+def read(located):
     """(train_x, train_y, test_x, test_y) of what find() found: uint8 (N, 1, 28, 28) and int32, in file order.
 
     Where there are no test files the last two are empty.
     """
-    folder, ending, tested = found
+    folder, ending, tested = located
     train = _pair(*(os.path.join(folder, name + ending) for name in TRAIN))
     if not tested:
         return train + (np.empty((0,) + SHAPE, np.uint8), np.empty(0, np.int32))

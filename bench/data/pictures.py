@@ -47,6 +47,6 @@ def centre(items, stored):
     return [((stored - SIDE) // 2, (stored - SIDE) // 2, 0)] * items
 
 
-def spaced(items, found):
+def spaced(items, listed):
     """`items` evenly spaced ones of a list, or all where there are no more."""
-    return [found[index * len(found) // items] for index in range(items)] if items < len(found) else found
+    return [listed[index * len(listed) // items] for index in range(items)] if items < len(listed) else listed

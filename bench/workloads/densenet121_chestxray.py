@@ -62,17 +62,23 @@ def width(block, layers=LAYERS):
 
 def parameters(layers=LAYERS):
     """The parameters of a network of so many layers a block; convolutions (out, in, kh, kw), dense (out, in)."""
-    found = convolution("features.conv0", 3, STEM, 7) + normalisation("features.norm0", STEM)
+    specifications = convolution("features.conv0", 3, STEM, 7) + normalisation("features.norm0", STEM)
     for block in range(1, len(layers) + 1):
         for name, channels in dense_layers(block, layers):
-            found += normalisation(name + ".norm1", channels) + convolution(name + ".conv1", channels, BOTTLENECK, 1)
-            found += normalisation(name + ".norm2", BOTTLENECK) + convolution(name + ".conv2", BOTTLENECK, GROWTH, 3)
+            specifications += normalisation(name + ".norm1", channels) + convolution(
+                name + ".conv1", channels, BOTTLENECK, 1
+            )
+            specifications += normalisation(name + ".norm2", BOTTLENECK) + convolution(
+                name + ".conv2", BOTTLENECK, GROWTH, 3
+            )
         channels = width(block, layers)
         if block < len(layers):
             name = "features.transition%d" % block
-            found += normalisation(name + ".norm", channels) + convolution(name + ".conv", channels, channels // 2, 1)
-    found += normalisation("features.norm5", channels)
-    return found + [
+            specifications += normalisation(name + ".norm", channels) + convolution(
+                name + ".conv", channels, channels // 2, 1
+            )
+    specifications += normalisation("features.norm5", channels)
+    return specifications + [
         weight("classifier.weight", (CLASSES, channels), channels, CLASSES),
         bias("classifier.bias", CLASSES),
     ]

@@ -61,10 +61,10 @@ def _dense(layers):
     """`layers` dense layers in a row, (batch, n) -> (batch, n), weights (out, in)."""
 
     def inputs(batch, n):
-        found = [("x", (batch, n))]
+        arrays = [("x", (batch, n))]
         for index in range(layers):
-            found += [("w%d" % index, (n, n)), ("b%d" % index, (n,))]
-        return _shapes(*found)
+            arrays += [("w%d" % index, (n, n)), ("b%d" % index, (n,))]
+        return _shapes(*arrays)
 
     def compute(p):
         x = p["x"]
@@ -197,9 +197,9 @@ def _optimizer(make, operations):
     """One step of a flat parameter w by a gradient g, from a state of zeros. operations: how many an element."""
 
     def compute(p):
-        found = {"w": p["w"]}
-        make().update(found, {"w": p["g"]}, arithmetic.Exact())
-        return found["w"]
+        parameters = {"w": p["w"]}
+        make().update(parameters, {"w": p["g"]}, arithmetic.Exact())
+        return parameters["w"]
 
     return Operation(
         sizes=tuple((1 << power,) for power in (10, 14, 18, 21, 24, 27)),
@@ -249,26 +249,26 @@ def points(precision, most_mop, most_bytes=None, most_sizes=None):
     Operation by operation, each from small to large. At fp8 the products alone. Where `most_sizes` (at least 2) limits their number,
     an operation keeps its smallest, its largest, and others evenly between.
     """
-    found = []
+    chosen = []
     for name, operation in OPERATIONS.items():
         if precision != "fp8" or name in PRODUCTS:
             for direction in (FORWARD, GRADIENT):
-                found += [_point(name, operation, direction, size, precision) for size in operation.sizes]
+                chosen += [_point(name, operation, direction, size, precision) for size in operation.sizes]
     if precision != "fp8":
         for name, operation in OPTIMIZERS.items():
             for (n,) in operation.sizes:
                 traffic = _STEP_ARRAYS[name] * n * ITEMSIZE[precision]
-                found.append(Point(name, STEP, (n,), operation.mop(n), 1, traffic))
+                chosen.append(Point(name, STEP, (n,), operation.mop(n), 1, traffic))
         for name in COPIES:
-            found += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
-    found = [point for point in found if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
-    return thinned(found, most_sizes) if most_sizes else found
+            chosen += [Point(name, COPY, (n,), 0.0, 1, n) for n in COPY_SIZES]
+    chosen = [point for point in chosen if point.mop <= most_mop and point.bytes <= (most_bytes or point.bytes)]
+    return thinned(chosen, most_sizes) if most_sizes else chosen
 
 
-def thinned(found, most_sizes):
+def thinned(points, most_sizes):
     """At most so many points of each operation and direction, its smallest and its largest among them."""
     curves = collections.OrderedDict()
-    for point in found:
+    for point in points:
         curves.setdefault(point[:2], []).append(point)
     kept = []
     for curve in curves.values():
@@ -279,8 +279,8 @@ def thinned(found, most_sizes):
 
 def reductions(devices, most_bytes=None):
     """The points of several devices. Their bytes are those of one device's buffer: over the seconds, NCCL's "algorithm bandwidth"."""
-    found = [Point(ALL_REDUCE, REDUCE, (n,), 0.0, devices, n) for n in REDUCE_SIZES]
-    return [point for point in found if point.bytes <= (most_bytes or point.bytes)]
+    points = [Point(ALL_REDUCE, REDUCE, (n,), 0.0, devices, n) for n in REDUCE_SIZES]
+    return [point for point in points if point.bytes <= (most_bytes or point.bytes)]
 
 
 def _point(name, operation, direction, size, precision):
@@ -300,15 +300,15 @@ def draw_inputs(operation, size, random):
 
     Weights are scaled so that results stay near 1, whatever the size; divisors keep away from zero.
     """
-    found = collections.OrderedDict()
+    arrays = collections.OrderedDict()
     for name, shape in operation.inputs(*size).items():
         value = random.uniform(-1.0, 1.0, shape)
         if name[0] in "wu" and len(shape) > 1:
             value /= np.sqrt(max(1.0, np.prod(shape[1:]) / 3.0))
         if operation is OPERATIONS.get("div") and name == "b":
             value = 1.25 + 0.75 * value
-        found[name] = value
-    return found
+        arrays[name] = value
+    return arrays
 
 
 class Pool(object):

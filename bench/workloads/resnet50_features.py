@@ -31,18 +31,18 @@ def blocks(groups=GROUPS):
 
 def parameters(groups=GROUPS):
     """The parameters of a network of such groups; convolutions (out, in, kh, kw)."""
-    found = convolution("conv1", 3, 64, 7) + normalisation("bn1", 64)
+    specifications = convolution("conv1", 3, 64, 7) + normalisation("bn1", 64)
     inputs = 64
     for name, channels, _, shortcut in blocks(groups):
         outputs = EXPANSION * channels
-        found += convolution(name + ".conv1", inputs, channels, 1) + normalisation(name + ".bn1", channels)
-        found += convolution(name + ".conv2", channels, channels, 3) + normalisation(name + ".bn2", channels)
-        found += convolution(name + ".conv3", channels, outputs, 1) + normalisation(name + ".bn3", outputs)
+        specifications += convolution(name + ".conv1", inputs, channels, 1) + normalisation(name + ".bn1", channels)
+        specifications += convolution(name + ".conv2", channels, channels, 3) + normalisation(name + ".bn2", channels)
+        specifications += convolution(name + ".conv3", channels, outputs, 1) + normalisation(name + ".bn3", outputs)
         if shortcut:
-            found += convolution(name + ".downsample.0", inputs, outputs, 1)
-            found += normalisation(name + ".downsample.1", outputs)
+            specifications += convolution(name + ".downsample.0", inputs, outputs, 1)
+            specifications += normalisation(name + ".downsample.1", outputs)
         inputs = outputs
-    return found
+    return specifications
 
 
 PARAMETERS = parameters()

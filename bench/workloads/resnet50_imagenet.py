@@ -42,8 +42,8 @@ VARIANTS = {}  # every framework here can compute exactly this
 def parameters(groups=resnet50_features.GROUPS):
     """The parameters of a network of such groups; convolutions (out, in, kh, kw), dense (out, in)."""
     features = resnet50_features.EXPANSION * groups[-1][1]
-    found = resnet50_features.parameters(groups)
-    return found + [weight("fc.weight", (CLASSES, features), features, CLASSES), bias("fc.bias", CLASSES)]
+    specifications = resnet50_features.parameters(groups)
+    return specifications + [weight("fc.weight", (CLASSES, features), features, CLASSES), bias("fc.bias", CLASSES)]
 
 
 PARAMETERS = parameters()

@@ -176,10 +176,10 @@ def test_a_rank_that_was_killed_is_blamed_before_one_that_missed_it() -> None:
 def test_only_the_process_that_was_started_starts_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = SimpleNamespace(framework="torch", devices=2)
     monkeypatch.delenv(parallel.RANK, raising=False)
-    assert ranks.wanted(asked)
-    assert not ranks.wanted(SimpleNamespace(framework="torch", devices=1))
+    assert ranks.starts_processes(asked)
+    assert not ranks.starts_processes(SimpleNamespace(framework="torch", devices=1))
     monkeypatch.setenv(parallel.RANK, "1")
-    assert not ranks.wanted(asked)
+    assert not ranks.starts_processes(asked)
 
 
 def test_processes_that_cannot_be_started_are_an_error_of_the_cell(
@@ -199,8 +199,8 @@ def test_the_earliest_error_of_mpis_processes_is_the_cells(tmp_path: Path) -> No
         event = {"event": "error", "kind": "bug", "message": f"of {rank}", "t": moment}
         (tmp_path / f"rank-{rank}").write_text('{"event": "phase"}\n' + json.dumps(event) + "\n")
     first = Process(0, 1, 1)
-    told = ranks._told_aside(str(tmp_path), first)
+    told = ranks._failed_aside(str(tmp_path), first)
     assert told is not None
     assert (told.number, told.error["message"]) == (2, "of 2")
     first.error = {"t": 1.0}
-    assert ranks._told_aside(str(tmp_path), first) is None
+    assert ranks._failed_aside(str(tmp_path), first) is None

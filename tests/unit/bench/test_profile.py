@@ -13,7 +13,7 @@ import pytest
 
 import reports.page.render
 from bench import profiling, protocol, timing
-from bench.cell import Cell
+from bench.cell import RunningCell
 from bench.profiling import Operation, Span
 from reports.data import profiles, tables
 from runner.catalog import frameworks
@@ -60,9 +60,9 @@ class Told(list[dict[str, Any]]):
         self.append(fields)
 
 
-def cell(workload: str) -> tuple[Cell, Told]:
+def cell(workload: str) -> tuple[RunningCell, Told]:
     told = Told()
-    return Cell(SimpleNamespace(workload=workload, preset="quick", framework="torch", device="cpu"), told), told
+    return RunningCell(SimpleNamespace(workload=workload, preset="quick", framework="torch", device="cpu"), told), told
 
 
 def test_the_steps_after_the_measured_ones_are_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
