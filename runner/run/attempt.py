@@ -195,7 +195,7 @@ class Attempt:
             else known_messages.hint(kind, reason, ended.log_tail)
         )
         if recording.fault:
-            recorder.left_out.append({"what": "telemetry, in part", "reason": recording.fault})
+            recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": recording.fault})
         rows = telemetry.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
         tables = recorder.tables(
             cell,
@@ -207,7 +207,7 @@ class Attempt:
             exit_code=ended.code,
             wall_seconds=wall,
             hint=advice if status != "ok" or recording.xids else None,
-            **telemetry.summary(rows, recorder.samples, recording.step),
+            **telemetry.summary(rows, recorder.rows["samples"], recording.step),
         )
         tables["telemetry"] = rows
         name = store.file_name(cell.id, self.job.repeat)

@@ -99,7 +99,7 @@ def test_a_cells_profile_is_bounded(tmp_path: Path) -> None:
     line = json.dumps(row() | {"event": "profile", "t": 1.0, "v": protocol.VERSION}).encode() + b"\n"
     recorder.feed(line * 1000)
     assert recorder.problem is None
-    assert len(recorder.profile) == 200
+    assert len(recorder.rows["profile"]) == 200
     recorder.feed(line.replace(b'"steps": 5', b'"steps": 5000000000'))
     assert "profile.steps is above" in str(recorder.problem)
     recorder.close()

@@ -68,7 +68,7 @@ def without(*kinds: str) -> bytes:
 
 
 def steady(recorder: Recorder) -> int:
-    return sum(sample["stage"] == "steady" for sample in recorder.samples)
+    return sum(sample["stage"] == "steady" for sample in recorder.rows["samples"])
 
 
 ALL_STEADY = sum(event["event"] == "sample" and event["stage"] == "steady" for event in EVENTS)
