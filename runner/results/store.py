@@ -3,7 +3,7 @@ results/<run id>/{cells,samples,metrics,parity,telemetry,...}/<cell id>.r<repeat
 
 One file a table for each repeat of a cell, written aside, synced and renamed the moment that repeat ends: a killed run loses
 none that ended. `cells` is renamed last, so a repeat counts as ended exactly when its `cells` file is there. Beside the tables lie
-run.json (what was asked, planned and left out, and on which machine), events/<name>.jsonl (each event as the cell
+run.json (the options, the plan, what was left out, and on which machine), events/<name>.jsonl (each event as the cell
 printed it) and logs/<name>.log (the end of its standard error).
 
 Units stand in the column names: seconds, bytes, items_per_second. A time inside a cell counts from the start of that
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import rules
 from runner.errors import UserError
 from runner.results import validate
 
@@ -44,19 +45,15 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("device_kind", "string"),  # cpu | cuda
         ("device_model", "string"),  # as the host names it
         ("devices", "int32"),  # on a CPU, processes or virtual devices that share it
-        (
-            "scaling",
-            "string",
-        ),  # of several devices: weak (batch is that of each) | strong (that of all); else empty or null
+        # Of several devices: weak (batch is that of each) | strong (that of all); else empty or null.
+        ("scaling", "string"),
         ("device_uuid", "string"),  # the one GPU that it was for (--each-gpu); empty: any of its model
         ("batch", "int32"),
         ("seed", "int64"),
         ("engine", "string"),
         # what ran it
-        (
-            "image_digest",
-            "string",
-        ),  # docker: the image's id or registry digest; venv: sha256 of the lock and interpreter
+        # Docker: the image's id or registry digest; venv: sha256 of the lock and interpreter.
+        ("image_digest", "string"),
         ("lock_sha256", "string"),
         # of all the bench sources that the cell had beside it
         ("bench_sha256", "string"),
@@ -77,12 +74,10 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("data_sha256", "string"),
         # how it ended
         ("status", "string"),  # ok | failed | skipped
-        (
-            "error_kind",
-            "string",
-        ),  # the protocol's kinds, and: protocol, parity, time-limit, hang, crash, wrong-device, engine, gpu-lost, xid
+        # The protocol's kinds, and: protocol, parity, time-limit, hang, crash, wrong-device, engine, gpu-lost, xid.
+        ("error_kind", "string"),
         ("reason", "string"),  # for failed and skipped: the sentence for a person
-        ("hint", "string"),  # for failed: what mends it, where that is known
+        ("hint", "string"),  # for failed: how to fix it, where that is known
         ("log_tail", "string"),
         ("exit_code", "int32"),
         ("stop", "string"),  # why sampling stopped: noise | time | count
@@ -91,15 +86,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("parity_passed", "bool"),
         ("started_unix", "double"),
         ("wall_seconds", "double"),  # from the engine's start call to the process's end, as the host saw it
-        ("import_seconds", "double"),
-        ("data_seconds", "double"),
-        ("build_seconds", "double"),
-        ("compile_seconds", "double"),
-        ("warmup_seconds", "double"),
-        ("parity_seconds", "double"),
-        ("train_seconds", "double"),
-        ("evaluate_seconds", "double"),
-        ("profile_seconds", "double"),
+        *((rules.seconds_column(phase), "double") for phase in rules.PHASES),
         ("first_step_seconds", "double"),
         ("steps", "int64"),
         ("host_peak_bytes", "int64"),
@@ -172,10 +159,8 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("device", "string"),  # a GPU's UUID (of the whole GPU for a MIG instance), or cpu: the cell's own processes
         ("seconds", "double"),  # on the samples' clock
         ("power_watts", "double"),
-        (
-            "energy_joules",
-            "double",
-        ),  # a counter. GPU: NVML's, since the driver was loaded; cpu: of the packages, for cells on the CPU
+        # A counter. GPU: NVML's, since the driver was loaded; cpu: of the packages, for cells on the CPU.
+        ("energy_joules", "double"),
         ("temperature_celsius", "double"),
         ("memory_temperature_celsius", "double"),
         ("sm_megahertz", "double"),
@@ -186,7 +171,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("pcie_sent_bytes", "int64"),  # a counter
         ("pcie_received_bytes", "int64"),
         ("cpu_seconds", "double"),  # a counter
-        ("cpu_megahertz", "double"),  # the mean of the cell's CPUs; null where the machine does not tell it
+        ("cpu_megahertz", "double"),  # the mean of the cell's CPUs; null where the machine does not report it
     ],
 }
 

@@ -148,6 +148,8 @@ def _environment_columns(event: dict[str, Any]) -> dict[str, Any]:
     versions, device = event["versions"], event["device"]
     return {
         "bench_sha256": event["bench_sha256"],
+        "core_sha256": event["core_sha256"],
+        "code_sha256": event["code_sha256"],
         "device_uuids": device["uuids"],
         "device_name": device["name"],
         "compute_capability": device["compute_capability"],

@@ -93,18 +93,21 @@ def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(made: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"plan": None}, "plan is not a list"),
-        ({"plan": ["a"]}, r"plan\[0\] is not an object"),
-        ({"plan": [{**ENTRY, "id": 5}]}, r"plan\[0\]\.id is not a text"),
-        ({"plan": [{**ENTRY, "devices": "x"}]}, r"plan\[0\]\.devices is not a whole number"),
-        ({"host": {}}, r"host\.cpu_model is missing"),
-        ({"host": 5}, "host is not an object"),
-        ({"host": {**synthetic.HOST, "memory_bytes": "much"}}, r"host\.memory_bytes is not a whole number"),
-        ({"argv": [5]}, "argv is not a list of texts"),
-        ({"repeats": "three"}, "repeats is not a whole number"),
-        ({"created": 5}, "created is not a text"),
-        ({"reused": [{"cell_id": []}]}, r"reused\[0\]\.cell_id is not a text"),
-        ({"reused": 5}, "reused is not a list"),
+        ({"plan": None}, "plan: input should be a valid list"),
+        ({"plan": ["a"]}, r"plan\[0\]: input should be a valid dictionary.*"),
+        ({"plan": [{**ENTRY, "id": 5}]}, r"plan\[0\]\.id: input should be a valid string, not 5"),
+        ({"plan": [{**ENTRY, "devices": "x"}]}, r"plan\[0\]\.devices: input should be a valid integer, not 'x'"),
+        ({"host": {}}, r"host\.cpu_model: it is missing"),
+        ({"host": 5}, "host: input should be a valid dictionary.*"),
+        (
+            {"host": {**synthetic.HOST, "memory_bytes": "much"}},
+            r"host\.memory_bytes: input should be a valid integer, not 'much'",
+        ),
+        ({"argv": [5]}, r"argv\[0\]: input should be a valid string, not 5"),
+        ({"repeats": "three"}, "repeats: input should be a valid integer, not 'three'"),
+        ({"created": 5}, "created: input should be a valid string, not 5"),
+        ({"reused": [{"cell_id": []}]}, r"reused\[0\]\.cell_id: input should be a valid string"),
+        ({"reused": 5}, "reused: input should be a valid list, not 5"),
     ],
 )
 def test_a_manifest_that_no_reader_could_use_is_refused_by_field(tmp_path: Path, change: Any, said: str) -> None:

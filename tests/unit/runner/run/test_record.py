@@ -81,6 +81,9 @@ def test_a_recorded_stream_of_a_real_image_is_ok_and_kept_byte_for_byte(play: Pl
     assert steady(recorder) == ALL_STEADY > 0
     (row,) = pq.read_table(next((tmp_path / "run" / "cells").glob("*.parquet"))).to_pylist()
     assert row["framework_version"] == "2.13.0+cpu"
+    digests = ("bench_sha256", "core_sha256", "code_sha256")
+    environment = next(event for event in EVENTS if event["event"] == "environment")
+    assert [row[name] for name in digests] == [environment[name] for name in digests]
     assert row["parity_passed"] is True
     assert row["stop"] in ("noise", "time")
     assert row["device_uuids"] == []
