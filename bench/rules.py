@@ -40,8 +40,8 @@ _OF_CLASS = "AUC of "
 
 # An adapter is a file of one of these languages.
 SUFFIXES = (".py", ".R", ".jl")
-# Files in a framework's folder that are the bench's own roles. "framework" and "parallel" are always of the folder itself.
-_ROLES = ("framework", "parallel", "profile", "ceilings")
+# Files in a framework's folder with a role of their own (bench.contract); "bench" is the entrypoint of another language.
+_ROLES = ("framework", "parallel", "profile", "ceilings", "bench")
 
 
 def seconds_column(phase):
@@ -82,6 +82,17 @@ def workload_declaration(name, folder=WORKLOADS):
 def module_of(workload, declaration):
     """The stem of the files that compute a workload: its own name, or that of the workload which its .json "computes"."""
     return (declaration.get("computes") or workload).replace("-", "_")
+
+
+def adapters_of(framework, folder=FRAMEWORKS):
+    """The stems of a framework's adapters: a set of the workloads' modules that it computes.
+
+    A file is an adapter unless it has a role, or is a helper, whose name begins with "_".
+    """
+    shared = framework_declaration(framework, folder).get("adapters")
+    names = [name for owner in (framework, shared) if owner for name in os.listdir(os.path.join(folder, owner))]
+    stems = {os.path.splitext(name)[0] for name in names if name.endswith(SUFFIXES) and name[0] not in "_."}
+    return stems.difference(_ROLES)
 
 
 def adapter_path(framework, stem, folder=FRAMEWORKS):

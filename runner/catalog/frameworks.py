@@ -35,7 +35,7 @@ class Framework(BaseModel):
     # the mixed precisions in which it trains -> the exceptions: "cpu", "cuda" or a workload -> the reason
     amp: dict[Literal["amp-fp16", "amp-bf16"], dict[str, str]] = Field(default_factory=dict)
     untested: str | None = None  # why it never ran
-    # The stems of its adapters' files: what it computes. `load_frameworks` reads them from the folders.
+    # the workloads' modules that it computes; `load_frameworks` reads them from the folders
     modules: frozenset[str] = frozenset()
 
     @model_validator(mode="after")
@@ -73,7 +73,6 @@ def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]
             shared = getattr(framework, key)
             if shared and not (folder / shared).is_dir():
                 raise FrameworkError(f"{path}: {key}: there is no folder {shared!r} beside it; name one that is there")
-        files = [file for owner in (name, framework.adapters) if owner for file in (folder / owner).iterdir()]
-        modules = frozenset(file.stem for file in files if file.suffix in rules.SUFFIXES and file.name[0] != "_")
+        modules = frozenset(rules.adapters_of(name, str(folder)))
         frameworks[name] = framework.model_copy(update={"modules": modules})
     return frameworks

@@ -16,8 +16,11 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from packaging.utils import canonicalize_name
+from packaging.version import Version as ParsedVersion
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from bench import rules
 from runner.errors import UserError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -104,7 +107,7 @@ class Image(BaseModel):
             missing = [name for name in gpu_fields if getattr(self, name) is None]
             if missing:
                 raise ValueError(f"{missing[0]}: a cuda image must have it; add {_example(missing[0])}")
-            if _numbers(self.min_compute_capability) > _numbers(self.max_compute_capability):
+            if ParsedVersion(str(self.min_compute_capability)) > ParsedVersion(str(self.max_compute_capability)):
                 raise ValueError("min_compute_capability: it is above max_compute_capability; swap the two")
         else:
             extra = [name for name in (*gpu_fields, "nccl", "cpu_twin") if getattr(self, name) is not None]
@@ -127,7 +130,7 @@ class Image(BaseModel):
 
     @property
     def seal_path(self) -> Path:
-        """Digests of what was asked for and of each pin, written with the lock: an edit of either is seen without a network."""
+        """Digests of requirements.in and of each pin, written with the lock: an edit of either shows without a network."""
         return self.folder / "requirements.seal"
 
     @property
@@ -148,13 +151,13 @@ class Image(BaseModel):
     @property
     def lock_sha256(self) -> str:
         """sha256 (hex) of the lock file; where there is more that is installed, of that as well."""
-        found = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
+        digests = [hashlib.sha256(self.lock_path.read_bytes()).hexdigest()]
         more = [path for path in (self.sources_path, self.finish_path, *self.julia_paths) if path.is_file()]
         names = [*sorted(self.debian), *([self.julia] if self.julia else [])]
         if not more and not names:
-            return found[0]
-        found += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
-        return hashlib.sha256("\n".join([*found, *names]).encode()).hexdigest()
+            return digests[0]
+        digests += [hashlib.sha256(path.read_bytes()).hexdigest() for path in more]
+        return hashlib.sha256("\n".join([*digests, *names]).encode()).hexdigest()
 
     @property
     def download_bytes(self) -> int:
@@ -166,11 +169,6 @@ class Image(BaseModel):
         return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
 
 
-def known_frameworks(folder: Path = PROJECT / "bench" / "frameworks") -> tuple[str, ...]:
-    """The frameworks that the bench has adapters for: the folders below bench/frameworks with a framework.json."""
-    return tuple(sorted(path.parent.name for path in folder.glob("*/framework.json")))
-
-
 def load_catalog(
     folder: Path = IMAGES, frameworks: Sequence[str] | None = None, locks: bool = True
 ) -> dict[str, Image]:
@@ -180,14 +178,14 @@ def load_catalog(
     its locks, for the one command that makes them. Raises CatalogError, which tells everything that is wrong and not only
     the first.
     """
-    known = tuple(known_frameworks() if frameworks is None else frameworks)
+    served = tuple(rules.framework_names() if frameworks is None else frameworks)
     if not folder.is_dir():
         raise CatalogError(f"{folder}: there is no such folder; the catalog is the folder `images` of the project")
     problems: list[str] = []
     catalog: dict[str, Image] = {}
     for path in sorted(folder.glob("*/")):
         try:
-            catalog[path.name] = _load_image(path, known, locks)
+            catalog[path.name] = _load_image(path, served, locks)
         except CatalogError as error:
             problems.append(str(error))
     if not problems:  # a twin that could not be read would be told as missing
@@ -202,12 +200,12 @@ def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list
     """The images whose names fit a shell pattern, in the catalog's order. One that fits none raises CatalogError."""
     names: set[str] = set()
     for pattern in patterns:
-        found = set(fnmatch.filter(catalog, pattern))
-        if not found:
+        matching = set(fnmatch.filter(catalog, pattern))
+        if not matching:
             raise CatalogError(
                 f"no image is called {pattern!r}{suggest(pattern, catalog)}; `runner images list` shows them all"
             )
-        names |= found
+        names |= matching
     return [image for name, image in catalog.items() if name in names]
 
 
@@ -238,11 +236,6 @@ class Pin:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def normal(name: str) -> str:
-    """A distribution's name as the package index compares it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def asked_digest(path: Path) -> str:
     """16 hex digits that change with what a requirements.in asks for; comments and blank lines do not count."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
@@ -264,7 +257,7 @@ def read_pins(path: Path) -> list[Pin]:
                 f"`runner images lock {path.parent.name}`"
             )
         hashes = frozenset(word.removeprefix("--hash=sha256:") for word in match["hashes"].split())
-        pins.append(Pin(normal(match["name"]), match["version"], hashes))
+        pins.append(Pin(canonicalize_name(match["name"]), match["version"], hashes))
     if not pins:
         raise CatalogError(
             f"{path}: it holds no requirement; make the lock again with `runner images lock {path.parent.name}`"
@@ -283,7 +276,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     except FileNotFoundError:
         raise CatalogError(f"{path}: the file is missing; write it, or remove the folder") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: not TOML: {error}; mend that line") from None
+        raise CatalogError(f"{path}: not TOML: {error}; fix that line") from None
     problems = [
         f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
     ]
@@ -351,7 +344,3 @@ def _sentence(found: Any) -> str:
 def _example(field: str) -> str:
     examples = Image.model_fields[field].examples
     return f"`{field} = {examples[0] if examples else '…'}`"
-
-
-def _numbers(version: str | None) -> tuple[int, ...]:
-    return tuple(int(part) for part in (version or "0").split("."))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Literal
 
@@ -100,14 +99,10 @@ def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
     return workloads
 
 
-@functools.cache
 def adapters(folder: Path = BENCH / "frameworks") -> frozenset[tuple[str, str]]:
     """(framework, module) of every workload that a framework computes, in whatever language."""
-    names = rules.workload_names()
-    modules = {rules.module_of(name, rules.workload_declaration(name)) for name in names}
     return frozenset(
         (framework, module)
         for framework in rules.framework_names(str(folder))
-        for module in modules
-        if rules.adapter_path(framework, module, str(folder))
+        for module in rules.adapters_of(framework, str(folder))
     )

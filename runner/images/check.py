@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from runner.catalog.images import CatalogError, Image, asked_digest, normal, read_pins
+from runner.catalog.images import CatalogError, Image, asked_digest, read_pins
 from runner.catalog.workloads import Workload
 
 # The least driver of each CUDA family, Linux x86_64. 11, 12 and 13 run on it by minor-version compatibility
@@ -141,7 +142,7 @@ def _asked(facts: _Facts) -> Iterator[Problem]:
         except InvalidRequirement as error:
             yield Problem(path, f"{line!r}: {str(error).splitlines()[0]}; write it like `torch==2.13.0`")
             continue
-        version = facts.pins.get(normal(asked.name))
+        version = facts.pins.get(canonicalize_name(asked.name))
         if version is None:
             yield Problem(facts.image.lock_path, f"{asked.name} is not in it, and requirements.in asks for it")
         elif not asked.specifier.contains(version, prereleases=True):

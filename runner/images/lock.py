@@ -18,7 +18,9 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.catalog.images import CatalogError, Image, asked_digest, normal, read_pins
+from packaging.utils import canonicalize_name
+
+from runner.catalog.images import CatalogError, Image, asked_digest, read_pins
 from runner.errors import UserError
 from runner.results import store
 
@@ -74,10 +76,10 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
 
 def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:
     """uv's pins in two: what is installed from wheels, and what is built. A pin begins at a line's start."""
-    named = {normal(name) for name in source_builds}
+    named = {canonicalize_name(name) for name in source_builds}
     parts: tuple[list[str], list[str]] = ([], [])
     for pin in re.split(r"^(?=\S)", resolved, flags=re.M):
-        parts[normal(re.split(r"[=\s;]", pin, maxsplit=1)[0]) in named].append(pin)
+        parts[canonicalize_name(re.split(r"[=\s;]", pin, maxsplit=1)[0]) in named].append(pin)
     return "".join(parts[0]), "".join(parts[1])
 
 

@@ -238,7 +238,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_toml_is_told_with_its_line(tmp_path: Path) -> None:
     path = add(tmp_path, "small-cpu", CPU.replace('"3.11"', "three"))
-    with pytest.raises(CatalogError, match=rf"{path}: not TOML: .*line 3.*; mend that line"):
+    with pytest.raises(CatalogError, match=rf"{path}: not TOML: .*line 3.*; fix that line"):
         load(tmp_path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import rules
 from runner.catalog.workloads import BENCH, WorkloadError, adapters, load_workloads
 
 
@@ -42,9 +43,30 @@ def test_a_file_that_is_called_otherwise_than_its_workload_is_refused(tmp_path: 
 
 
 def test_an_adapter_may_be_in_any_language(tmp_path: Path) -> None:
-    for name in ("torch/cnn_cifar10.py", "torch/__init__.py", "knet/cnn_cifar10.jl", "knet/.hidden.jl"):
+    files = ["torch/cnn_cifar10.py", "torch/__init__.py", "torch/_mixed.py", "torch/framework.py", "torch/profile.py"]
+    for name in [*files, "knet/cnn_cifar10.jl", "knet/.hidden.jl", "knet/bench.jl"]:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
         (path.parent / "framework.json").write_text("{}")
     assert adapters(tmp_path) == {("torch", "cnn_cifar10"), ("knet", "cnn_cifar10")}
+
+
+def test_a_framework_may_compute_with_the_adapters_of_another_folder(tmp_path: Path) -> None:
+    for name in ("keras", "jax", "keras_jax"):
+        (tmp_path / name).mkdir()
+    for name in ("keras/cnn_cifar10.py", "keras/gru_imdb.py", "keras_jax/gru_imdb.py", "jax/profile.py", "jax/ops.py"):
+        (tmp_path / name).touch()
+    declared = {"title": "", "modes": {}, "adapters": "keras", "backend": "jax"}
+    (tmp_path / "keras_jax" / "framework.json").write_text(json.dumps(declared))
+    assert adapters(tmp_path) == {("keras_jax", "cnn_cifar10"), ("keras_jax", "gru_imdb")}
+    folder = str(tmp_path)
+    assert rules.adapter_module("keras_jax", "cnn_cifar10", folder) == "bench.frameworks.keras.cnn_cifar10"
+    assert rules.adapter_module("keras_jax", "gru_imdb", folder) == "bench.frameworks.keras_jax.gru_imdb"
+    assert rules.adapter_module("keras_jax", "profile", folder) == "bench.frameworks.jax.profile"
+    assert rules.adapter_module("keras_jax", "ops", folder) is None
+    assert rules.folders_of("keras_jax", folder) == ["keras_jax", "keras", "jax"]
+
+
+def test_every_adapter_computes_a_workload() -> None:
+    assert {module for _, module in adapters()} == {workload.module for workload in load_workloads().values()}
