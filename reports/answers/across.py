@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from reports.answers.contrast import Contrast, Side, contrasts
 from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Tables
-from reports.text import cell_name, framework_name, listing
+from reports.text import framework_name, listing
 
 FACTORS = ("CUDA", "cuDNN", "framework")
 Versions = tuple[str, str, str]  # of FACTORS, in their order
@@ -32,7 +32,7 @@ class Effect:
     def subject(self) -> str:
         """The cell that changed, by image and framework; where the image itself changed, both."""
         cells = self.contrast.before.cells[0], self.contrast.after.cells[0]
-        return " → ".join(dict.fromkeys(cell_name(cell.image, cell.framework, cell.mode) for cell in cells))
+        return " → ".join(dict.fromkeys(cell.name for cell in cells))
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from reports.answers import export
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
 from reports.data.model import MeasuredCell, Tables
-from reports.text import cell_name, listing, plural, visible
+from reports.text import listing, plural, visible
 from runner.errors import UserError
 
-# What two cells must share to be set against each other, besides what is compared. The kind of data is looked at later:
-# a cell that failed early never told it.
+# What a cell has in common with its partner: the values of the fields that its kind names.
 Match = tuple[object, ...]
 
 
 class CompareError(UserError):
-    """Sides that cannot be found or compared; the message says what there is."""
+    """The sides do not exist or cannot be compared; the message says what there is."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing that can be compared: the words by which a cell belongs to one, and what its partner shares.
+    """A kind of thing that can be compared: the words that name the thing a cell belongs to, and the fields that partners share.
 
-    `loose` is what partners share where nothing matches otherwise: images of different frameworks, CUDA versions that
-    no one release of a framework was built for.
+    `loose` are the fields where no cell has a partner otherwise: for images of different frameworks, and for CUDA
+    versions that no single release of a framework was built for.
     """
 
     name: str
@@ -35,18 +35,9 @@ class Kind:
     loose: Callable[[MeasuredCell], Match] | None = None
 
 
-def _asked(cell: MeasuredCell) -> Match:
-    """What was asked of a cell, but for image, framework, device and data."""
-    key = cell.key
-    return key.workload, key.precision, key.preset, key.devices, key.scaling, key.batch, cell.mode
-
-
-def _device(cell: MeasuredCell) -> Match:
-    return cell.key.device_kind, cell.key.device_model
-
-
-def _told(cell: MeasuredCell, name: str) -> tuple[str, ...]:
-    return (str(cell.row[name]),) if cell.row.get(name) else ()
+# All partners share these. The kind of data is compared later: a cell that failed early never recorded it.
+_ALWAYS = ("key.workload", "key.precision", "key.preset", "key.devices", "key.scaling", "key.batch", "mode")
+_DEVICE = (*_ALWAYS, "key.device_kind", "key.device_model")
 
 
 def _gpus(cell: MeasuredCell) -> tuple[str, ...]:
@@ -56,48 +47,28 @@ def _gpus(cell: MeasuredCell) -> tuple[str, ...]:
     return (cell.key.device_model, *(str(uuid) for uuid in (uuids if uuids is not None else ())))
 
 
-def _of_run(cell: MeasuredCell) -> Match:
-    return *_asked(cell), cell.image, cell.framework, *_device(cell), cell.uuid
-
-
-def _of_framework(cell: MeasuredCell) -> Match:
-    return *_asked(cell), cell.framework, *_device(cell)
-
-
-def _of_version(cell: MeasuredCell) -> Match:
-    return *_of_framework(cell), cell.version
-
-
-def _of_image(cell: MeasuredCell) -> Match:
-    return *_asked(cell), cell.image, cell.framework
-
-
-def _of_device(cell: MeasuredCell) -> Match:
-    return *_asked(cell), *_device(cell)
+def _cuda_versions(cell: MeasuredCell) -> tuple[str, ...]:
+    return (str(cell.row["cuda_version"]),) if cell.row.get("cuda_version") else ()
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("run", lambda cell: (cell.run_id,), _of_run),
-        Kind("image", lambda cell: (cell.image,), _of_framework, _of_device),
-        Kind("gpu", _gpus, _of_image),
-        Kind("cuda", lambda cell: _told(cell, "cuda_version"), _of_version, _of_framework),
+        Kind("run", lambda cell: (cell.run_id,), attrgetter(*_DEVICE, "image", "framework", "uuid")),
+        Kind("image", lambda cell: (cell.image,), attrgetter(*_DEVICE, "framework"), attrgetter(*_DEVICE)),
+        Kind("gpu", _gpus, attrgetter(*_ALWAYS, "image", "framework")),
+        Kind("cuda", _cuda_versions, attrgetter(*_DEVICE, "framework", "version"), attrgetter(*_DEVICE, "framework")),
     )
 }
 
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A cell that was measured or asked for on one side and has nothing to be set against, with the reason."""
+    """A cell that was measured or planned on one side and has no partner, with the reason."""
 
     cell: MeasuredCell
     reason: str
     lost: bool  # the first side measured it, and the second tried and failed
-
-    @property
-    def name(self) -> str:
-        return cell_name(self.cell.image, self.cell.framework, self.cell.mode)
 
 
 @dataclass(frozen=True)
@@ -261,7 +232,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 def remarks(comparison: Comparison) -> list[str]:
     """What stands under the table: the count of verdicts, and every cell that has no partner, with the reason."""
     missed = [
-        f"not compared: {visible(cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
+        f"not compared: {visible(cell.cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
         for cell in comparison.unpaired
     ]
     return [f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}", *missed]

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from reports.data.model import MeasuredCell, Repeat
-from reports.text import between, cell_name, percent
+from reports.text import between, percent
 from runner.results import statistics
 from runner.results.statistics import Estimate
 
@@ -106,10 +106,6 @@ class Contrast:
     @property
     def cell(self) -> MeasuredCell:
         return self.after.cells[0]
-
-    @property
-    def name(self) -> str:
-        return cell_name(self.cell.image, self.cell.framework, self.cell.mode)
 
     @property
     def changed(self) -> str:

@@ -110,9 +110,9 @@ def step(estimate: Estimate | None) -> str:
     return duration(estimate.value) + (f" ({between(estimate, 1e3)} ms)" if estimate.low is not None else "")
 
 
-# Of everything that has a `name` and a `cell`: a contrast, or a cell without a partner.
+# Of everything that has a `cell`: a contrast, or a cell without a partner.
 CELL = (
-    Column("cell", lambda row: row.name),
+    Column("cell", lambda row: row.cell.name),
     Column("workload", lambda row: row.cell.key.workload),
     Column("device", lambda row: row.cell.key.device, narrows=True),
     Column("precision", lambda row: row.cell.key.precision, narrows=True),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from reports.answers.scale_model import Model, ModelError, model
 from reports.data.groups import levels
 from reports.data.model import Key, MeasuredCell, MeasuredWorkload, Tables
-from reports.text import cell_name
 from runner.results import statistics
 from runner.results.statistics import Estimate
 
@@ -113,8 +112,7 @@ def _scaling(
         fitted = model(windows, kind == "strong", predicted)
     except ModelError as error:
         refused = str(error)
-    name = cell_name(first.image, first.framework, first.mode)
-    title = f"{name}, {workload.name}, {first.key.precision} on {first.key.device_model}"
+    title = f"{first.name}, {workload.name}, {first.key.precision} on {first.key.device_model}"
     return Scaling(anchor, title, first.framework, workload, first.key, kind, points, fitted, refused)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import rules
+from reports.text import cell_name
 from runner.results.statistics import Array, Estimate, Shift
 
 # The profile is measured after everything else, and has a table of its own.
@@ -159,6 +160,11 @@ class MeasuredCell:
     row: Mapping[str, Any]
     host: Mapping[str, Any]
     command: str
+
+    @property
+    def name(self) -> str:
+        """The image, with the framework and the mode where they are needed; not unique, as `label` is."""
+        return cell_name(self.image, self.framework, self.mode)
 
     @property
     def items_per_second(self) -> Estimate | None:

@@ -32,7 +32,6 @@ from reports.data.model import (
     Windows,
 )
 from reports.data.specifications import specification
-from reports.text import cell_name
 from runner.results import statistics
 from runner.results.statistics import Array
 from runner.results.store import TABLES, RunStore, read
@@ -316,9 +315,8 @@ def _labelled(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
     engines = {cell.engine for cell in cells}
     labels = []
     for cell in cells:
-        name = cell_name(cell.image, cell.framework, cell.mode)
-        parts = [name, cell.engine if len(engines) > 1 else "", cell.uuid]
-        labels.append(" · ".join(part for part in parts if part))
+        parts = (cell.name, cell.engine if len(engines) > 1 else "", cell.uuid)
+        labels.append(" · ".join(filter(None, parts)))
     counts = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
     out = []
     for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
