@@ -1,8 +1,7 @@
-"""Words and numbers for the page: what a cell printed made safe to show, and figures rounded to what they are worth.
+"""Words and numbers for the page: what a cell printed is made safe to show, and figures are rounded.
 
-Names, versions and log lines come from inside an image and may hold anything. HTML escaping is the template's work;
-here the characters that would act without any HTML are made visible: terminal escapes, and the marks that turn text
-around.
+Names, versions and log lines come from inside an image and may hold anything. The templates escape HTML. Here the
+characters that act without any HTML are made visible: terminal escapes, and the marks that reverse text.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def cell_name(image: str, framework: str, mode: str | None) -> str:
 
 
 def visible(text: str, longest: int = LONGEST) -> str:
-    """`text` with nothing in it that acts: colour codes dropped, other control, bidirectional, zero-width and private
-    characters written as their code points, and what is beyond `longest` characters cut, with a note."""
+    """`text` without characters that act: colour codes are dropped; other control, bidirectional, zero-width and private
+    characters become their code points; and what is beyond `longest` characters is cut, with a note."""
     whole = len(text)
-    # Cut before the work, with room for what is dropped: a value may have megabytes.
+    # A value may have megabytes: cut it first, and leave room for what is dropped.
     text = text[: longest * 4]
     if not _PLAIN.match(text):
         text = _DOUBTFUL.sub(lambda match: _visible_character(match[0]), _ANSI.sub("", text))
@@ -76,7 +75,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in the unit that people would say them in."""
+    """Seconds in the unit that people would use."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
@@ -101,7 +100,7 @@ def percent(share: float | None, digits: int = 3) -> str:
 
 
 def between(estimate: Estimate | None, factor: float = 1.0) -> str:
-    """The two ends of an interval with just enough digits that they differ from one another."""
+    """The two ends of an interval, with just enough digits that they differ."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "no interval"
     low, high = estimate.low * factor, estimate.high * factor

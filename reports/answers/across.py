@@ -1,7 +1,7 @@
-"""The same cell in other circumstances: across versions of CUDA, cuDNN and the framework, across precisions, across devices.
+"""The same cell across versions of CUDA, cuDNN and the framework, across precisions, and across devices.
 
-Each table is a family of contrasts, judged together. Where cells allow it, one factor's effect is told apart from the
-others': by two cells that differ in that factor alone.
+The contrasts of a table are judged together. Two cells that differ in one factor alone separate its effect from those of
+the others, where there are such cells.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Versions = tuple[str, str, str]  # of FACTORS, in their order
 
 @dataclass(frozen=True)
 class Effect:
-    """A contrast and what it is the effect of, in words."""
+    """A contrast, and in words what changed."""
 
     of: str
     contrast: Contrast
@@ -47,7 +47,7 @@ Same = dict[tuple[Any, ...], list[MeasuredCell]]
 
 
 def _gathered(cells: Iterable[MeasuredCell], of: Any) -> Same:
-    """Ranked cells by what `of` says of them."""
+    """Ranked cells by a key that `of` makes of each."""
     alike: Same = {}
     for cell in cells:
         if not cell.unranked:
@@ -56,7 +56,7 @@ def _gathered(cells: Iterable[MeasuredCell], of: Any) -> Same:
 
 
 def versions(group: Group) -> Across | None:
-    """The effects of versions among one group's cells of the same framework; null where nothing but one version ran."""
+    """The effects of versions among a group's cells of one framework. None where only one version ran."""
     pairs: list[tuple[Versions, Versions, Side, Side]] = []
     for cells in _gathered(group.cells, lambda cell: (cell.framework, cell.mode, cell.engine)).values():
         rungs = _gathered(cells, _versions)
@@ -68,7 +68,7 @@ def versions(group: Group) -> Across | None:
 
 
 def ladders(tables: Tables) -> dict[str, Across]:
-    """Anchor of a group -> the effects of versions in it, for those groups that have any."""
+    """Anchor of a group -> the effects of versions in it, for the groups that have any."""
     effects = ((group.anchor, versions(group)) for group in tables.groups)
     return {anchor: across for anchor, across in effects if across is not None}
 
@@ -83,8 +83,8 @@ def _ordered(rung: Versions) -> list[list[tuple[int, str]]]:
 
 
 def _rungs(rungs: Sequence[Versions]) -> Iterable[tuple[Versions, Versions]]:
-    """Pairs to set against each other: those that differ in one factor, neighbours in it; and neighbours on the ladder that
-    no such pair joins."""
+    """The pairs to compare: neighbours in one factor that differ in it alone, and neighbours on the ladder that no such
+    pair joins."""
     pairs = []
     for at, _ in enumerate(FACTORS):
         alike: dict[tuple[str, ...], list[Versions]] = {}
@@ -108,12 +108,12 @@ def _effect(old: Versions, new: Versions, row: Contrast) -> Effect:
 
 
 def precisions(workload: MeasuredWorkload) -> tuple[Across, ...]:
-    """For each device, every other precision against fp32 (or the first there is) in the same image."""
+    """For each device, each other precision against fp32 (or the first precision) in the same image."""
     return tuple(_across(workload, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
 
 
 def devices(workload: MeasuredWorkload) -> tuple[Across, ...]:
-    """For each precision, every other device against the one that most cells ran on, in the same image."""
+    """For each precision, each other device against the device that most cells ran on, in the same image."""
     return tuple(_across(workload, "device_model", lambda keys: max(sorted(set(keys)), key=keys.count)))
 
 

@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing is slower; 1: something is, or no longer runs; 2: that could not be told of every row."""
+        """0: nothing is slower. 1: something is slower or no longer runs. 2: the data cannot tell for some row."""
         if any(row.slower for row in self.rows) or any(cell.lost for cell in self.unpaired):
             return 1
         return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
@@ -108,9 +108,9 @@ class Comparison:
 
 
 def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
-    """Set what `b` names against what `a` names. Raises CompareError where one is not there or nothing matches.
+    """Compare what `b` names with what `a` names. Raises CompareError where one does not exist or no cells match.
 
-    Without `by`, the first of run, image, gpu and cuda that knows both words is meant.
+    Without `by`, the kind is the first of run, image, gpu and cuda that has both words.
     """
     if a == b:
         raise CompareError(f"both sides are {a!r}; name two")
@@ -137,7 +137,7 @@ def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind
 
 
 def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
-    """Whether `word` names the cell: whole, or for a device also a part of its model's name."""
+    """Whether `word` names the cell. A part of the model's name is enough for a device."""
     if word in kind.words(cell):
         return True
     return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
@@ -170,7 +170,7 @@ def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell]) -
 
 
 def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
-    """The cells of the framework that their image is named after, where it serves more than that one."""
+    """Of an image that serves several frameworks, the cells of the framework that it is named after."""
     own = [cell for cell in cells if cell.image.replace("-", "_").startswith(cell.framework + "_")]
     return own or cells
 
@@ -230,7 +230,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What stands under the table: the count of verdicts, and every cell that has no partner, with the reason."""
+    """The lines under the table: the count of verdicts, and each cell that has no partner, with the reason."""
     missed = [
         f"not compared: {visible(cell.cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
         for cell in comparison.unpaired

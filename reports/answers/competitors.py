@@ -1,4 +1,4 @@
-"""The cells of an answer. Each stands there once, however many of the report's runs measured it: nothing competes with itself."""
+"""The cells of an answer. Each cell appears once, however many runs measured it: it does not compete with itself."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from runner.results import statistics
 
 
 def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
-    """The group with each measured cell as its newest state, and what there is to say about that.
+    """The group, in which each measured cell is its newest state; and the sentences that say so.
 
-    A state is what history calls so: runs between which nothing recorded changed, whose repeats are repeats of one thing.
+    States are those of reports.answers.history: runs between which nothing that was recorded changed.
     """
     order = in_time(tables)
     copies: dict[str, list[MeasuredCell]] = {}
@@ -30,12 +30,12 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
 
 
 def _name(cell: MeasuredCell) -> str:
-    """The cell's label without the run that tells copies of it apart."""
+    """The cell's label without the run."""
     return cell.label.removesuffix(f" · {cell.run_id}")
 
 
 def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
-    """The copies of the last state, oldest first, as one cell with all their repeats."""
+    """The cells of the last state as one cell with all their repeats."""
     state = states(copies)[-1]
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
     step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])

@@ -1,7 +1,7 @@
-"""One thing set against another: the ratio of two sides' step times, and whether it is real.
+"""Two sides compared: the ratio of their step times, and whether it is real.
 
-Every contrast of a table is a question, and the questions of a table are answered together (Holm): the chance that any
-difference called real is none stays below 5 % for the table as a whole.
+All contrasts of a table are judged together (Holm): the chance that the table calls any difference real where there is
+none stays below 5 %.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from runner.results.statistics import Estimate
 Verdict = Literal["real", "noise", "cannot tell"]
 
 ALPHA = 1 - statistics.LEVEL
-MARGIN = 0.05  # a change below this is not looked for: an interval inside it says that there is none worth a search
+MARGIN = 0.05  # a smaller change does not matter: an interval inside it is noise
 
 METHOD = (
     "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
     "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters."
 )
 
-# What may change under a cell between two measurements of it, as its row and its run recorded it.
+# What may change between two measurements of a cell, as its row and its run recorded it.
 _RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
     "framework": lambda cell: cell.row.get("framework_version"),
     "Python": lambda cell: cell.row.get("python_version"),
@@ -46,7 +46,7 @@ _DIGESTS = ("image", "lock", "code")
 
 @dataclass(frozen=True)
 class Side:
-    """What is measured on one side: one cell, or one cell as several runs measured it, whose repeats then count alike."""
+    """One side of a contrast: a cell, or a cell that several runs measured, with all their repeats."""
 
     cells: tuple[MeasuredCell, ...]
 
@@ -61,7 +61,7 @@ class Side:
 
     @property
     def levels(self) -> list[float]:
-        """Seconds a step at every level the side was at: the median, and both sides of each change of level."""
+        """Seconds a step at every level of the side: the median, and both sides of each shift."""
         shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
         return [self.step.value if self.step else 0.0, *(at for shift in shifts for at in (shift.before, shift.after))]
 
@@ -70,7 +70,7 @@ class Side:
         return any(cell.shifts for cell in self.cells)
 
     def recorded(self, name: str) -> tuple[str, ...]:
-        """The values of one recorded fact, sorted; what was not recorded is left out."""
+        """The values of one recorded fact, sorted. A value that was not recorded is left out."""
         values = {_RECORDED[name](cell) for cell in self.cells} - {None, ""}
         words = (str(value) for value in values)
         return tuple(sorted(word.removeprefix("sha256:")[:12] if name in _DIGESTS else word for word in words))
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Difference:
-    """A recorded fact that is not the same on both sides."""
+    """A recorded fact that differs between the sides."""
 
     name: str
     before: str
@@ -90,9 +90,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Contrast:
-    """`after` set against `before`: the ratio of their step times (above 1: after is slower), and what it is worth.
+    """`after` compared with `before`: the ratio of their step times (above 1: after is slower), and the verdict on it.
 
-    `p` is adjusted for all contrasts of the table; null where the data carry none.
+    `p` is adjusted for all contrasts of the table. None where the data give none.
     """
 
     before: Side
@@ -109,7 +109,7 @@ class Contrast:
 
     @property
     def changed(self) -> str:
-        """What was recorded to change between the sides."""
+        """The recorded facts that changed between the sides."""
         return "; ".join(map(str, self.differences)) or "nothing recorded changed"
 
     @property
@@ -118,7 +118,7 @@ class Contrast:
 
     @property
     def words(self) -> str:
-        """The verdict as a person says it."""
+        """The verdict in words."""
         if self.verdict != "real" or self.ratio is None:
             return self.verdict
         change = self.ratio.value - 1
@@ -126,7 +126,7 @@ class Contrast:
 
 
 def differences(before: Side, after: Side) -> tuple[Difference, ...]:
-    """Every recorded fact that differs between the sides, in a fixed order. A fact that one side lacks does not count."""
+    """The recorded facts that differ between the sides, in a fixed order. A fact that one side did not record does not count."""
     facts = ((name, before.recorded(name), after.recorded(name)) for name in _RECORDED)
     return tuple(
         Difference(name, ", ".join(old), ", ".join(new)) for name, old, new in facts if old and new and old != new
@@ -134,7 +134,7 @@ def differences(before: Side, after: Side) -> tuple[Difference, ...]:
 
 
 def contrasts(pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN) -> tuple[Contrast, ...]:
-    """Every pair (before, after) of one table, judged together. `margin` is the change, as a share, that matters."""
+    """The pairs (before, after) of one table, judged together. `margin` is the smallest change that matters, as a share."""
     ratios = [_ratio(before, after) for before, after in pairs]
     values = [
         None if ratio is None or not _alike(*pair) else statistics.p_value(ratio)
@@ -158,7 +158,7 @@ def _ratio(before: Side, after: Side) -> Estimate | None:
 
 
 def _alike(before: Side, after: Side) -> bool:
-    """Whether both sides were trained on the same kind of data."""
+    """Whether both sides used the same kind of data."""
     return len({cell.key.data_source for side in (before, after) for cell in side.cells}) == 1
 
 
@@ -172,7 +172,7 @@ def _verdict(before: Side, after: Side, ratio: Estimate | None, p: float | None,
     if p is not None and p < ALPHA:
         return "real", ""
     if ratio.error is None:
-        return "cannot tell", "one repeat: how much another run would differ is not known; measure with --repeats 3"
+        return "cannot tell", "one repeat does not show how much another run would differ; measure with --repeats 3"
     if 1 - margin < ratio.low and ratio.high < 1 + margin:
         return "noise", ""
     if p is None:

@@ -1,4 +1,4 @@
-"""Tables as text for other programs and pages: Markdown, CSV, and a terminal. What came from a cell stays text there."""
+"""Tables as text: Markdown, CSV, and for a terminal. What a cell printed stays text in each of them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from reports.answers.contrast import Contrast
 from reports.text import between, duration, number, visible
 from runner.results.statistics import Estimate
 
-# All that Markdown gives a meaning within a line, and all that may begin a tag or an entity.
+# What has a meaning in a line of Markdown, and what may begin a tag or an entity.
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~&!])")
-# A spreadsheet takes a text that begins so for a formula.
+# A spreadsheet reads a text that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns' heads and rows of words, each row as long as the heads; `caption` says what holds for every row."""
+    """The heads of the columns, and rows of words. `caption` says what holds for every row."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
 
     def narrowed(self, heads: Collection[str]) -> Table:
-        """Those of the columns named in `heads` that say the same in every row are said once, in the caption."""
+        """The table without those of the columns `heads` that say the same in every row: the caption says it once."""
         columns = dict(zip(self.heads, zip(*self.rows, strict=True), strict=True))
         same = {head: column[0] for head, column in columns.items() if head in heads and len(set(column)) == 1}
         said = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
@@ -67,7 +67,7 @@ def markdown(table: Table) -> str:
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
-    """CSV with a head, of records that have the same fields; a null is an empty field."""
+    """CSV with a head, of records that have the same fields. None is an empty field."""
     out = io.StringIO()
     if records:
         writer = csv.writer(out, lineterminator="\n")
@@ -77,7 +77,7 @@ def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A field that no spreadsheet computes."""
+    """The field, such that no spreadsheet computes it."""
     if not isinstance(value, str):
         return value
     shown = visible(value)
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def terminal(table: Table) -> None:
-    """Print the table, as wide as its words where nobody reads along."""
+    """Print the table. Where the output is no terminal, no line is wrapped."""
     from rich import box
     from rich.console import Console
     from rich.table import Column

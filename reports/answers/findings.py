@@ -1,4 +1,4 @@
-"""The sentences at the top of the page. None is said that the intervals do not carry."""
+"""The sentences at the top of the page. Each is one that the intervals support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDS = {"failed": "failed", "missing": "did not end"}
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer for one group of comparable cells: a headline, how much and how sure, and what to keep in mind."""
+    """The answer for one group of comparable cells: a headline, the numbers with their intervals, and the caveats."""
 
     workload: MeasuredWorkload
     group: Group
@@ -41,7 +41,7 @@ def title(tables: Tables) -> str:
     devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
     if not frameworks:
         return "A run without cells"
-    if len(devices) > 2:  # counts of one model are no other devices
+    if len(devices) > 2:  # counts of one model are one device
         devices = list(dict.fromkeys(cell.key.device_model for cell in tables.cells))
     where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
     return listing(frameworks) + where
@@ -90,8 +90,8 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
 
 
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
-    """What a version alone changed, in sentences: only where it is real, and told apart from every other change; then what another
-    precision or device did to all cells that have both."""
+    """In sentences: what a version changed, where the change is real and nothing else changed; and what another precision or
+    device changed for all cells that have both."""
     said = []
     for workload in tables.ranked:
         for group in workload.groups:
@@ -106,7 +106,7 @@ def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
 
 
 def _together(table: Across) -> Iterator[str]:
-    """What each change of a table did to all cells that it is a change of: the range of those medians' ratios that are real."""
+    """For each change of a table, the range of the ratios that are real, over all its cells."""
     kinds: dict[str, list[Contrast]] = {}
     for effect in table.effects:
         kinds.setdefault(effect.of, []).append(effect.contrast)
@@ -131,7 +131,7 @@ def _change(effect: Effect) -> str:
 
 
 def shared(answers: tuple[Finding, ...]) -> tuple[str, ...]:
-    """The caveats that every answer has: said once, under all of them."""
+    """The caveats that all answers have. The page says them once."""
     first = answers[0].caveats if answers else ()
     return tuple(words for words in first if all(words in answer.caveats for answer in answers))
 
@@ -162,7 +162,7 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
 
 
 def _apart(entry: Ranked) -> bool:
-    """Whether the whole interval says that the cell is slower than the best one."""
+    """Whether the cell is slower than the best one: its whole interval lies above 1."""
     return entry.ratio.low is not None and entry.ratio.low > 1
 
 

@@ -1,8 +1,8 @@
-"""Which step times moved between runs, and what was recorded to have changed before they did.
+"""Which step times moved between runs, and which recorded facts changed before.
 
-A cell's runs, in the order of their time, fall into states: runs between which nothing recorded changed. Their repeats
-are repeats of one thing. Each state is set against the one before it, and within the last state the newest run against
-those before it: a number that moved while nothing recorded changed is the one to look at first.
+A cell's runs, in the order of time, form states: runs between which no recorded fact changed. The repeats of a state
+count together. Each state is compared with the state before it, and the newest run with the earlier runs of its state.
+Look first at a number that moved while no recorded fact changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reports.text import listing, plural
 
 @dataclass(frozen=True)
 class History:
-    """Every change of state of every cell that several runs measured, and the cells that only one did."""
+    """The changes of state of each cell that several runs measured, and the number of cells that only one run measured."""
 
     runs: tuple[str, ...]  # oldest first
     rows: tuple[Contrast, ...]
@@ -32,12 +32,12 @@ class History:
 
     @property
     def told(self) -> tuple[Contrast, ...]:
-        """Those rows that moved, or of which it cannot be told."""
+        """The rows that moved, and those where the data cannot tell."""
         return tuple(row for row in self.rows if row.verdict != "noise")
 
     @property
     def exit_code(self) -> int:
-        """0: nothing moved; 1: something did; 2: it cannot be told of every row, or there is none."""
+        """0: nothing moved. 1: something moved. 2: the data cannot tell for some row, or there is no row."""
         if self.moved:
             return 1
         return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
@@ -76,7 +76,7 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
 
 
 def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
-    """The cells of consecutive runs between which nothing recorded changed, oldest first."""
+    """The cells of consecutive runs between which no recorded fact changed, oldest first."""
     states = [[cells[0]]]
     for before, after in pairwise(cells):
         if differences(Side((before,)), Side((after,))):
@@ -118,6 +118,6 @@ def document(history: History) -> Mapping[str, Any]:
 
 
 def markdown(history: History, rows: Sequence[Contrast]) -> str:
-    """The summary and the given rows for a page."""
+    """The summary, and a table of the given rows."""
     parts = [f"**{export.escaped(history.summary)}**", *([export.markdown(table(rows)), METHOD] if rows else [])]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""What more devices would give: a model of the step time over the device count, fitted to measured ones. Pure functions of numbers.
+"""What more devices would give: a model of the step time by the number of devices, fitted to measured times. Pure functions.
 
     t(n) = compute(n) + 2 log2(n) latency + 2 (n - 1) / n transfer
 
@@ -27,12 +27,12 @@ TERMS = ("compute", "latency", "transfer")
 
 
 class ModelError(Exception):
-    """The measured points carry no model; the message says why."""
+    """The measured points are not enough for a model; the message says why."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The step time at a number of devices in seconds, with its interval; `measured`: within the counts that were."""
+    """The step time at a number of devices in seconds, with its interval. `measured`: the number is not above the measured ones."""
 
     devices: int
     seconds: float
@@ -45,8 +45,8 @@ class Prediction:
 class Model:
     """The fitted terms in seconds, the deviation of the measured points from it, and what it predicts.
 
-    `residual` is the relative standard deviation of the points around the model; None where it has as many terms as there are points. The
-    intervals hold the noise of the points and that deviation. They do not hold that the machine changes: another switch, another rack.
+    `residual` is the relative standard deviation of the points from the model; None where the model has as many terms as points. The
+    intervals include the noise of the points and this deviation. They do not include changes of the machine: another switch or rack.
     """
 
     terms: Mapping[str, float]
@@ -56,7 +56,7 @@ class Model:
 
 
 def features(counts: Sequence[int] | Array, strong: bool) -> Array:
-    """(counts, terms): what each term counts for."""
+    """(counts, terms): the factor of each term."""
     n = np.asarray(counts, dtype=np.float64)
     return np.stack([1 / n if strong else np.ones_like(n), 2 * np.log2(n), 2 * (n - 1) / n], axis=1)
 
@@ -114,11 +114,11 @@ def _predicted(count: int, terms: Array, sets: Array, strong: bool, largest: int
 
 
 def _draws(repeats: Sequence[Array], rng: np.random.Generator) -> Array:
-    """Medians as other runs might have had them: of other repeats where there are several, else of other windows."""
+    """Medians that other runs might have had: of other repeats where there are several, else of other windows."""
     pooled = np.concatenate(list(repeats))
     step = median_estimate(repeats)
     if step is not None and step.error is not None and (step.error or step.inside):
-        # One degree of freedom draws factors that are no number any more; 1e21 is as far from a step time as they need be.
+        # One degree of freedom can draw factors beyond floating point. 1e21 is far enough from any step time.
         factors = np.exp(np.clip(error_draws(step, rng, DRAWS), -50.0, 50.0))
         return np.asarray(step.value * factors)
     if len(pooled) < fewest_windows():

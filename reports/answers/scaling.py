@@ -1,4 +1,4 @@
-"""Cells that differ only in how many devices they had: speed-up, efficiency, what was learned, and what more devices would give."""
+"""Cells that differ only in the number of devices: speed-up, efficiency, the metric, and a prediction for more devices."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from reports.data.model import Key, MeasuredCell, MeasuredWorkload, Tables
 from runner.results import statistics
 from runner.results.statistics import Estimate
 
-# Quality must survive scaling: this far below what one device's repeats reach is out of its band. The study that showed why: a
-# network's mean AUC fell from 0.80 on one GPU to 0.55 on four.
+# Quality must survive scaling: a metric may lie this far below that of one device. One study shows why it is checked: a network's
+# mean AUC fell from 0.80 on one GPU to 0.55 on four.
 BAND = 0.02
-# Metrics are compared at equal training: so many times as many items is not.
+# Metrics are compared after equal training. More than this ratio of items is not equal.
 EQUAL_ITEMS = 1.1
-# What the prediction is drawn to.
+# The numbers of devices that the text predicts; the plot ends at the last.
 FARTHEST = (128, 1024)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Some devices: items a second of all of them, against one device's, and what was learned."""
+    """A number of devices: their items a second together, those divided by one device's, and the metric."""
 
     devices: int
     cells: tuple[MeasuredCell, ...]
     rate: Estimate
     speed_up: Estimate
     metric: float | None
-    items: float | None  # how many it was trained on before that
-    flag: str  # what is wrong with the metric, or why it cannot be judged; empty: it holds
+    items: float | None  # that the network was trained on before that
+    flag: str  # what is wrong with the metric, or why it cannot be judged; empty where it holds
 
     @property
     def efficiency(self) -> Estimate:
-        """Speed-up over what so many devices would ideally give."""
+        """Speed-up divided by the number of devices."""
         return _times(self.speed_up, 1 / self.devices)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One cell over device counts in one kind of scaling, beginning with one device."""
+    """One cell over numbers of devices in one kind of scaling. The first point is one device."""
 
     anchor: str
     title: str
@@ -63,7 +63,7 @@ class Scaling:
 
     @property
     def far(self) -> tuple[tuple[int, Estimate, Estimate], ...]:
-        """(devices, items a second, efficiency) predicted for FARTHEST."""
+        """(devices, items a second, efficiency) as predicted for FARTHEST."""
         far = []
         for prediction in self.model.predictions if self.model else ():
             if prediction.devices in FARTHEST:
@@ -75,7 +75,7 @@ class Scaling:
 
 
 def scalings(tables: Tables) -> tuple[Scaling, ...]:
-    """Every cell that was measured on one device and on several, weak before strong."""
+    """Each cell that was measured on one device and on several; weak scaling before strong."""
     shown: list[Scaling] = []
     for workload in tables.ranked:
         families: dict[tuple[object, ...], list[MeasuredCell]] = {}
@@ -102,7 +102,7 @@ def _scaling(
     fitted, refused = None, ""
     try:
         if first.key.device_kind == "cpu":
-            raise ModelError("devices of a CPU share it, so more of them would add nothing")
+            raise ModelError("the devices of a CPU share it, so more of them would add nothing")
         most = first.key.batch if kind == "strong" else FARTHEST[-1]
         predicted = [2**power for power in range(11) if 2**power <= most]
         windows = {
@@ -142,7 +142,7 @@ def _windows(cells: Iterable[MeasuredCell]) -> list[statistics.Array]:
 
 
 def _learned(cells: tuple[MeasuredCell, ...]) -> tuple[float | None, float | None]:
-    """The worst last test metric of some cells, and the items they were trained on before it."""
+    """The lowest of some cells' last test metrics, and the items that its cell was trained on before."""
     scored = [(cell.score.value, cell.score.steps * (cell.items_per_step or 0)) for cell in cells if cell.score]
     return min(scored) if scored else (None, None)
 

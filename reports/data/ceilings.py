@@ -1,8 +1,8 @@
-"""What a device reached: the best product of matrices and the best elementwise operation of one run, the measured roofs over all its rates.
+"""What a device reached: the best product of matrices and the best elementwise operation of one run.
 
-They are taken of the cells themselves, of the device and the precision that the rates are of, from all frameworks that passed parity:
-what one of them did there, the device can do. A point whose level changed midway is none. Beside the datasheet's peak they show what
-of it anybody reached. A convolution may lie above the roof of the products, since Winograd's algorithm multiplies less than is counted.
+These measured roofs stand beside the datasheet's peak and show how much of it any framework reached. They come from the cells of the same
+device and precision, from all frameworks that passed parity: what one framework reached, the device can do. A point whose level changed
+midway does not count. A convolution may lie above the roof of the products: Winograd's algorithm multiplies less often than is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STREAMS = ("add", "mul", "div")
 
 @dataclass(frozen=True)
 class Roof:
-    """One roof, and the windows it comes from: those of this operation at this size in the cell's table `operations`."""
+    """One roof, and where its windows are: those of this operation at this size in the cell's table `operations`."""
 
     value: float  # floating-point operations a second, or bytes a second
     cell: MeasuredCell
@@ -31,14 +31,14 @@ class Roof:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a device reached in one run at one precision; None where no point of the run tells it."""
+    """What a device reached in one run at one precision; None where the run has no point for it."""
 
     run_id: str
     work: Roof | None
     traffic: Roof | None
 
     def share(self, curve: RateCurve, rate: Rate) -> float | None:
-        """Of what was reached in what the curve is measured in; None where it is not the memory's, or nothing is known."""
+        """The rate's share of the roof that bounds it. None where no roof is known, or the memory does not bound the operation."""
         if not curve.by_traffic:
             return rate.gflops * 1e9 / self.work.value if self.work and rate.mop else None
         if self.traffic is None or not _streams(curve, rate):
@@ -47,7 +47,7 @@ class Ceiling:
 
 
 def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
-    """Run id -> what its device reached, from the curves of one group of comparable cells. Of several devices, nothing."""
+    """Run id -> what its device reached, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
     runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
     reached = {}
     for run in runs:
@@ -71,7 +71,7 @@ def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) ->
 
 
 def _streams(curve: RateCurve, rate: Rate) -> bool:
-    """Whether the device's memory bounds it: it is no copy to or from the host or another device, and does not fit a cache."""
+    """Whether the device's memory bounds the rate: it is no copy from or to the host or another device, and does not fit a cache."""
     return curve.direction not in ("copy", "reduce") and beyond_cache(rate, curve.device_kind)
 
 

@@ -1,4 +1,4 @@
-"""What stored metrics say: when a network first is at a level, what each class came to, how long was waited for data."""
+"""What stored metrics say: when a network first reached a level, the metric of each class, and the wait for data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reports.data.costs import WAITING
 from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Repeat
 from runner.results.statistics import Array
 
-SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch is no level reached
-FEWEST = 3  # points: a curve of its two ends does not say when
+SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch has not reached a level
+FEWEST = 3  # points: a curve of two ends does not say when
 
 
 @dataclass(frozen=True)
 class LevelTime:
-    """A cell's training seconds and steps until the level, the middle of its repeats; null: some repeat never was there."""
+    """A cell's training seconds and steps until the level: the median over its repeats. None where some repeat never reached it."""
 
     cell: MeasuredCell
     seconds: float | None
@@ -28,7 +28,7 @@ class LevelTime:
 
 @dataclass(frozen=True)
 class TimeTo:
-    """The level of a metric that cells are timed to, and where it comes from."""
+    """The level of a metric to which cells are timed, and why it is this level."""
 
     name: str
     split: str
@@ -38,9 +38,9 @@ class TimeTo:
 
 
 def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
-    """Time to the workload's band where a full run on its data has one; else to the training loss that every cell reached.
+    """Time to the band of the workload, where a full run on its data has one; else to the training loss that every cell reached.
 
-    Null where fewer than two cells have a curve that says when.
+    None where fewer than two cells have a curve with enough points.
     """
     key = group.key
     if workload.band and key.preset == "full" and key.data_source == workload.band_data:
@@ -54,12 +54,12 @@ def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
     return _timed(group, "loss", "train", max(finite), "which every cell ended at or below")
 
 
-CLASSES = 100  # at most so many are shown
+CLASSES = 100  # that are shown at most
 
 
 @dataclass(frozen=True)
 class ByClass:
-    """The last value of a metric of each class, a row a cell; NaN: it was not finite, or could not be told."""
+    """The last value of the metric of each class, a row a cell. None where it was not finite or not recorded."""
 
     classes: tuple[str, ...]
     rows: tuple[tuple[MeasuredCell, tuple[float | None, ...]], ...]
@@ -71,7 +71,7 @@ def of_class(curve: Curve) -> str:
 
 
 def by_class(group: Group) -> ByClass | None:
-    """What the test metric of each class came to, the middle of a cell's repeats; null where none was told."""
+    """The last test metric of each class: the median over a cell's repeats. None where no class has a metric."""
     values: dict[str, dict[str, list[float]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
@@ -113,7 +113,7 @@ def _end(curve: Curve) -> float:
 
 
 def smoothed(values: Array) -> Array:
-    """The running median of the last five values at each point, fewer at the beginning; what is not finite stays so."""
+    """The running median of the last five values at each point, of fewer at the beginning. Where all are not finite it is NaN."""
     padded = np.concatenate([np.full(SMOOTH - 1, np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTH)
     finite = np.isfinite(windows).any(axis=1)
@@ -123,14 +123,14 @@ def smoothed(values: Array) -> Array:
 
 
 def first(curve: Curve, level: float, *, falling: bool) -> tuple[float, float] | None:
-    """(training seconds, steps) at the first point where the curve, a training loss smoothed, is at the level or past it."""
+    """(training seconds, steps) at the first point where the curve has reached the level. A training metric is smoothed first."""
     values = smoothed(curve.values) if curve.split == "train" else curve.values
     places = np.flatnonzero(values <= level if falling else values >= level)
     return (float(curve.seconds[places[0]]), float(curve.steps[places[0]])) if len(places) else None
 
 
 def waiting(repeats: Sequence[Repeat]) -> Mapping[str, float]:
-    """The share of the steady windows' time that went by in waiting for data, where it was told."""
+    """The share of the steady windows' time that was a wait for data, where the cell recorded it."""
     shares = []
     for repeat in repeats:
         waits = (

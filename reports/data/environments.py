@@ -1,4 +1,4 @@
-"""What the cells ran in, put together by environment instead of by cell."""
+"""The environments of the cells: cells that ran in the same environment stand together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAME = (
 
 @dataclass(frozen=True)
 class Environment:
-    """One image as it ran on one device, with the cells that ran in it and every fact it told, flat."""
+    """One image on one device, the cells that ran in it, and every fact that the first of them recorded, flat."""
 
     cells: tuple[MeasuredCell, ...]
     facts: tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class Environment:
 
 
 def environments(tables: Tables) -> tuple[Environment, ...]:
-    """The environments of all cells that told one."""
+    """The environments of all cells that recorded one."""
     same: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.environment:
@@ -56,7 +56,7 @@ def _environment(cells: list[MeasuredCell]) -> Environment:
     varying: set[str] = set()
     for cell in cells:
         for name, value in _flat(cell.environment):
-            # The clock's zero and the like differ between any two processes; only versions and settings should not.
+            # Facts such as the clock's zero differ between any two processes. Versions and settings should not.
             if facts.setdefault(name, value) != value and name.split(" ")[0] in ("versions", "settings"):
                 varying.add(name)
     return Environment(tuple(cells), tuple(facts.items()), tuple(sorted(varying)))

@@ -1,4 +1,4 @@
-"""Cells by what may be compared, each group ranked: the fastest first, with how much longer the others take."""
+"""Groups of comparable cells. Each group is ranked: the fastest first, with the ratio of each other cell to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
 
 
 def _with_sources(groups: Mapping[Key, list[MeasuredCell]]) -> dict[Key, list[MeasuredCell]]:
-    """Cells that ended before they told their data stand with the first group that is otherwise theirs."""
+    """A cell that ended before it recorded its data goes to the first group that is otherwise its own."""
     merged = {key: list(cells) for key, cells in groups.items() if key.data_source}
     for key, cells in groups.items():
         if not key.data_source:
@@ -42,14 +42,14 @@ def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell]) -> Group:
     fit = sorted(
         (cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf
     )
-    # Each is set against the fastest: k cells are k - 1 questions, which together shall err in 5 % (Bonferroni).
+    # Each cell is compared with the fastest: k cells are k - 1 questions. Together they may err in 5 % (Bonferroni).
     level = 1 - (1 - statistics.LEVEL) / max(1, len(fit) - 1)
     ranked = tuple(Ranked(cell, _ratio(cell, fit[0], level)) for cell in fit)
     return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
 
 
 def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
-    """How much longer the cell's step takes than the best one's; an unsteady one counts over its whole interval."""
+    """The cell's step time divided by that of the best cell. The ratio of an unsteady cell spans all its levels."""
     if cell is best:
         return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
     above, below = ([repeat.steady_step_seconds for repeat in measured.repeats] for measured in (cell, best))
@@ -62,7 +62,7 @@ def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
 
 
 def levels(cells: Iterable[MeasuredCell]) -> list[float]:
-    """Seconds a step of every level that the cells were at: each one's median, and both sides of each shift."""
+    """Seconds a step at every level of the cells: each cell's median, and both sides of each shift."""
     levels_ = []
     for cell in cells:
         levels_ += [cell.step.value] if cell.step else []
@@ -71,7 +71,7 @@ def levels(cells: Iterable[MeasuredCell]) -> list[float]:
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:
-    """The workload with the words of its specification in bench, where this release knows it."""
+    """The workload with what its specification says, where this checkout has one."""
     spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")

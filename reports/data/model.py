@@ -1,4 +1,4 @@
-"""What the page is made of, once the stored rows are put together. Frozen; times in seconds, sizes in bytes."""
+"""The records that stored rows become. They are frozen; times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Signal:
-    """One quantity of one device over seconds since the process began, perhaps as means; `low` and `high` are of all that was sampled."""
+    """One quantity of one device, over seconds since the process began. A long line is drawn as means; `low` and `high` are the
+    extremes of all values."""
 
     device: str  # a GPU's UUID, or cpu: the cell's own processes
     name: str
@@ -77,7 +78,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class ParityRow:
-    """The tensor of one quantity that lies nearest to its bound, or furthest beyond it. error null: not finite."""
+    """Of one quantity, the tensor that is nearest to its bound or furthest beyond it. `error` is None where it was not finite."""
 
     quantity: str
     tensor: str
@@ -89,7 +90,7 @@ class ParityRow:
 
     @property
     def share(self) -> float:
-        """Error over bound: up to 1 is passed."""
+        """Error divided by bound: up to 1 passes."""
         return float("inf") if self.error is None else self.error / self.bound if self.bound else float("inf")
 
 
@@ -107,7 +108,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Key:
-    """What cells must share to be set beside one another."""
+    """What cells must share to be compared."""
 
     workload: str
     precision: str
@@ -128,7 +129,7 @@ class Key:
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """One cell of one run with all its repeats: as well as its worst repeat, `missing` where one is missing."""
+    """One cell of one run with all its repeats. Its status is that of its worst repeat; `missing` where a planned repeat did not end."""
 
     anchor: str
     label: str
@@ -148,9 +149,9 @@ class MeasuredCell:
     items_per_step: float | None
     first_step_seconds: float | None
     phases: Mapping[str, float]
-    # what it took besides time, by column of the store, and its share of waiting for data; what was not recorded is left out
+    # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
-    throttled: tuple[str, ...]  # why its device slowed itself down; empty where it did not
+    throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
     score: Score | None
     parity_passed: bool | None
     parity: tuple[ParityRow, ...]
@@ -199,14 +200,14 @@ class MeasuredCell:
 
     @property
     def variant(self) -> tuple[str, str]:
-        """What the cell computes instead of the specification, and why; both empty where it is the specification itself."""
+        """What the cell computes instead of the specification, and why. Both are empty where it computes the specification."""
         settings = self.environment.get("settings")
         found = settings if isinstance(settings, dict) else {}
         return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
 
     @property
     def uuid(self) -> str:
-        """The one GPU that the cell was for, where each of a model was asked for; else empty."""
+        """The GPU that the cell was planned for, where the plan has a cell for each GPU of a model; else empty."""
         return str(self.row.get("device_uuid") or "")
 
     @property
@@ -216,7 +217,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked cell and how much longer its step takes than the fastest one's."""
+    """A ranked cell, and its step time divided by that of the fastest cell."""
 
     cell: MeasuredCell
     ratio: Estimate
@@ -224,7 +225,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Group:
-    """Cells that may be compared: the ranked ones, fastest first, and those that are only shown, with the reason."""
+    """Cells that may be compared: the ranked cells, fastest first, and the others, which are shown with the reason."""
 
     anchor: str
     key: Key
@@ -238,7 +239,7 @@ class Group:
 
 @dataclass(frozen=True)
 class MeasuredWorkload:
-    """A workload's title and words, with its groups."""
+    """A workload as its specification describes it, with the groups of its cells."""
 
     anchor: str
     name: str
@@ -254,7 +255,7 @@ class MeasuredWorkload:
     groups: tuple[Group, ...]
 
     def outside_band(self, cell: MeasuredCell) -> bool:
-        """Whether a whole run on the band's data came to a metric that no correct one does. Where the band needs more, it is not judged."""
+        """Whether a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
         if self.band is None or self.band_needs or cell.score is None:
             return False
         whole = cell.key.preset == "full" and cell.key.data_source == self.band_data
@@ -263,7 +264,7 @@ class MeasuredWorkload:
 
 @dataclass(frozen=True)
 class Rate:
-    """One operation at one size in one cell: the median over its windows, of all repeats."""
+    """One operation at one size in one cell: the median over the windows of all repeats."""
 
     size: str
     mop: float  # million floating-point operations in one run
@@ -271,7 +272,7 @@ class Rate:
     seconds: float  # of one run
     windows: int
     shift: Shift | None  # where the level changed midway
-    buffers: int = 1  # so many sets of inputs took turns
+    buffers: int = 1  # sets of inputs that took turns
 
     @property
     def gflops(self) -> float:
@@ -299,7 +300,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a framework's profiler saw in one repeat of a cell."""
+    """What a framework's profiler recorded in one repeat of a cell."""
 
     operations: tuple[Operation, ...]
     steps: int
@@ -325,7 +326,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything the page shows."""
+    """All that is known of some runs."""
 
     runs: tuple[Run, ...]
     workloads: tuple[MeasuredWorkload, ...]
@@ -335,7 +336,7 @@ class Tables:
 
     @property
     def ranked(self) -> tuple[MeasuredWorkload, ...]:
-        """The workloads whose cells have a step time; curves of operations have a section of their own."""
+        """The workloads whose cells have a step time. Those of single operations have rates instead."""
         return tuple(workload for workload in self.workloads if workload.task != "operators")
 
     @property

@@ -28,7 +28,7 @@ class RateCurve:
 
     @property
     def by_traffic(self) -> bool:
-        """Whether memory is what it is measured in: at its largest size it does less than one operation a byte."""
+        """Whether its rate is in bytes: at its largest size it does less than one operation a byte."""
         largest = max((rates[-1] for _, rates in self.cells), key=lambda rate: rate.bytes)
         return largest.mop * 1e6 < largest.bytes
 
@@ -40,19 +40,19 @@ class RateCurve:
         return rate.gigabytes if self.by_traffic else rate.gflops
 
     def share(self, rate: Rate) -> float | None:
-        """Of the device's peak in what the curve is measured in."""
+        """The rate's share of the device's peak."""
         if self.peak is None:
             return None
         return self.peak.share_of_traffic(rate, self.direction) if self.by_traffic else self.peak.share_of_work(rate)
 
     def refused(self, rate: Rate) -> bool:
-        """Whether it lies above what the device can do: it is said, and not printed, drawn or called the best."""
+        """Whether the rate lies above what the device can do. Such a rate is not printed, drawn or called the best."""
         return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
 
     def bus_bandwidth(self, rate: Rate) -> float | None:
-        """Of an all-reduce in GB/s, as nccl-tests tells it: what each device's link carries where none is wasted, whatever their number.
+        """Of an all-reduce in GB/s, as nccl-tests defines it: what each device's link must carry, whatever the number of devices.
 
-        Its "algorithm bandwidth", bytes of a buffer over the time, is the rate itself.
+        The "algorithm bandwidth", the bytes of a buffer over the time, is the rate itself.
         """
         return rate.gigabytes * 2 * (self.devices - 1) / self.devices if self.direction == "reduce" else None
 
@@ -94,7 +94,7 @@ def _grown(rates: Iterable[Rate]) -> list[Rate]:
 
 
 def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateCurve, ...]:
-    """The curves of a group of comparable cells, in the order in which they were measured. A cell without parity has none."""
+    """The curves of a group of comparable cells, in the order in which they were measured. A cell that did not pass parity has none."""
     measured = {
         cell.anchor: (cell, stored.get((cell.run_id, cell.cell_id), {}))
         for cell in group.cells
@@ -114,10 +114,10 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
     )
 
 
-# The bounds that dl_bench published are those of MEDIUM; LARGE holds what it plotted as large, and its end is ours.
+# dl_bench published the bounds of MEDIUM. LARGE holds what it plotted as large; its upper bound is ours.
 _CLASSES = ((20, "SMALL"), (1_000, "MEDIUM"), (100_000, "LARGE"))
 
 
 def size_class(mop: float) -> str:
-    """dl_bench's category of an operation of so many million floating-point operations; empty where nothing is computed."""
+    """dl_bench's category of an operation, by its million floating-point operations; empty where it computes nothing."""
     return next((name for end, name in _CLASSES if mop < end), "VERY_LARGE") if mop > 0 else ""

@@ -1,4 +1,4 @@
-"""Stored frames to the page's typed rows: cells put together from their repeats, grouped by what compares, ranked."""
+"""From stored frames to typed records: cells are put together from their repeats, grouped by what is comparable, and ranked."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFr
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:
-    """The frame's rows with None for every null; whole numbers, floats in pandas beside nulls, whole again."""
+    """The frame's rows with None for every null. Beside nulls pandas makes whole numbers floats: they become whole again."""
     columns: dict[str, list[Any]] = {}
     for name in frame.columns:
         values, gone = frame[name].tolist(), frame[name].isna().tolist()
@@ -89,7 +89,7 @@ def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
         return {}
     keys = ["run_id", "cell_id", "repeat"]
     parts = cast("dict[tuple[str, str, int], Any]", frame.groupby(keys, sort=False).indices)
-    # A repeat's rows come from one file and so lie together: a slice costs nothing, where picking rows copies them.
+    # A repeat's rows come from one file and lie together. A slice costs nothing; picking rows copies them.
     return {
         (run, cell, int(repeat)): frame.iloc[rows[0] : rows[-1] + 1]
         if np.ptp(rows) + 1 == len(rows)
@@ -110,7 +110,7 @@ def _windows(frame: pd.DataFrame | None) -> Windows:
         _column(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
     )
     stage = np.array(frame["stage"].tolist(), dtype=object)
-    # A window without steps or with a clock that stood still carries no step time. No clock tells less than a nanosecond.
+    # A window without steps, or in which the clock stood still, has no step time. No clock resolves less than a nanosecond.
     kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
     kept = kept[np.argsort(index[kept], kind="stable")]
     return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
@@ -142,7 +142,7 @@ def _cell(
     rows: Sequence[Row],
     parts: Mapping[str, Mapping[Place, pd.DataFrame]],
 ) -> MeasuredCell:
-    """One cell from its stored repeats; `planned` is its entry in the manifest's plan, null for a row without one."""
+    """One cell from its stored repeats. `planned` is its entry in the manifest's plan; None where the plan has none."""
     run_id = str(manifest["run_id"])
     reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
     repeats = tuple(
@@ -202,7 +202,7 @@ def _key(row: Row) -> Key:
 
 
 def _status(repeats: Sequence[Repeat], planned: int) -> tuple[str, str]:
-    """The worst status among the repeats that were asked for, and the sentence for it."""
+    """The worst status among the planned repeats, and the sentence for it."""
     bad = [repeat for repeat in repeats if repeat.status != "ok"]
     if bad:
         first = bad[0].row
@@ -228,12 +228,12 @@ def _middle(rows: Iterable[Row], column: str) -> float | None:
 
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
-    """The middle of the repeats of every cost that some of them recorded."""
+    """The median over the repeats of each cost that some of them recorded."""
     return {cost.name: middle for cost in COSTS if (middle := _middle(rows, cost.name)) is not None}
 
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Why a cell's device slowed itself down, in any repeat; empty where none was seen to."""
+    """Why a cell's device slowed down in any repeat; empty where it did not."""
     slowed = (row.get("throttled_by") for row in rows if row.get("throttled"))
     return tuple(sorted({str(why) for reasons in slowed if reasons is not None for why in reasons}))
 
@@ -245,7 +245,8 @@ def _total(repeats: Sequence[Repeat]) -> float | None:
 
 
 def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
-    """The last value of the test metric in each repeat that ended well: the workload's, or of one unknown here the first there is."""
+    """The last value of the test metric in each repeat that ended well. The metric is the workload's; for a workload that this
+    checkout does not have, it is the first metric."""
     name, last, steps = "", [], []
     for repeat in repeats:
         tests = [curve for curve in repeat.curves if curve.split == "test" and curve.name != "loss"]
@@ -258,7 +259,7 @@ def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
 
 
 def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
-    """For each quantity the tensor that comes nearest to its bound, over all repeats."""
+    """For each quantity, the tensor nearest to its bound, over all repeats."""
     worst: dict[str, ParityRow] = {}
     tensors: dict[str, set[str]] = {}
     for frame in frames:
@@ -276,7 +277,7 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
 
 
 def _environment(row: Row) -> Mapping[str, Any]:
-    """The stored environment event; empty where the cell ended before it told one."""
+    """The stored environment event; empty where the cell ended before it."""
     text = row.get("environment_json")
     try:
         event = json.loads(text) if text else {}
@@ -286,7 +287,7 @@ def _environment(row: Row) -> Mapping[str, Any]:
 
 
 def _command(row: Row, manifest: Mapping[str, Any]) -> str:
-    """The command that measures this cell again on such a machine."""
+    """The command that measures this cell again on a machine of this kind."""
     gpus = "none" if row.get("device_kind") != "cuda" else str(row.get("devices") or 1)
     uuids = row.get("device_uuids")
     if gpus != "none" and uuids is not None and len(uuids):
@@ -311,7 +312,7 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
 
 
 def _labelled(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
-    """Each cell with an anchor, and a label that tells it from its group's others: mode, engine, run if needed."""
+    """Each cell with an anchor, and a label that no other cell of its group has: with mode, engine and run where needed."""
     engines = {cell.engine for cell in cells}
     labels = []
     for cell in cells:

@@ -1,4 +1,4 @@
-"""What the devices did while a repeat ran: stored telemetry as a few lines over time, and which cells ran beside it."""
+"""What the devices did while a repeat ran: stored telemetry as a few lines over time, and which cells ran at the same time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from reports.text import listing, number, plural
 from runner.results import throttling
 from runner.results.statistics import Array
 
-# Values of all lines of a page together, and of one line at least and at most: a plot is some hundred pixels wide.
+# The values of all lines of a page together; and of one line, the fewest and the most: a plot is some hundred pixels wide.
 VALUES_IN_ALL = 100_000
 FEWEST, MOST = 24, 240
 
-# A node has eight GPUs; the lines of more would only cover one another.
+# A node has eight GPUs. More lines would only cover each other.
 MOST_DEVICES = 8
 
 HELD_BACK = "clock held back"
 
-# column -> (what it is, unit, and how many of the column's own unit that is)
+# column -> (the quantity, its unit, and how many of the column's unit make one of it)
 _OF_A_GPU = {
     "power_watts": ("power", "W", 1.0),
     "temperature_celsius": ("temperature", "°C", 1.0),
@@ -41,7 +41,7 @@ def values_each(repeats: int) -> int:
 
 
 def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
-    """The lines of one repeat's telemetry, at most `most` values each: of GPUs as they were asked, of the cell its busy CPUs and memory."""
+    """The lines of one repeat's telemetry, at most `most` values each: those of its GPUs, and the busy CPUs and the memory of the cell."""
     lines: list[Signal] = []
     if frame is None:
         return ()
@@ -65,7 +65,7 @@ def _column(frame: pd.DataFrame, name: str) -> Array:
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
-    """A counter's rise a second, between its samples. Where it falls a process of the cell has ended: nothing is known."""
+    """A counter's rise a second, between its samples. Where it falls, a process of the cell has ended, and the rate is not known."""
     recorded = np.isfinite(counter)
     seconds, counter = seconds[recorded], counter[recorded]
     step = np.diff(seconds)
@@ -75,7 +75,7 @@ def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
 
 
 def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most: int) -> list[Signal]:
-    """The line, or none where nothing was told; more than `most` values become means over equal spans of time."""
+    """The line; none where nothing was recorded. More than `most` values become means over equal spans of time."""
     recorded = np.isfinite(values) & np.isfinite(seconds)
     seconds, values = seconds[recorded], values[recorded]
     if not len(values):
@@ -90,7 +90,7 @@ def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most
 
 
 def described(repeat: Repeat) -> str:
-    """What was sampled, in words: the range of each quantity, over all devices of a kind."""
+    """What was sampled, in words: the range of each quantity over all devices."""
     parts = []
     for name, unit in dict.fromkeys(
         (signal.name, signal.unit) for signal in repeat.signals if signal.name != HELD_BACK
@@ -109,7 +109,7 @@ def described(repeat: Repeat) -> str:
 
 @dataclass(frozen=True)
 class Beside:
-    """A repeat of a cell of the same run that ran at the same time, for so many seconds of it."""
+    """A repeat of a cell of the same run that ran at the same time, and for how many seconds."""
 
     cell: MeasuredCell
     repeat: int
@@ -120,7 +120,7 @@ MOST_BESIDE = 6
 
 
 class Neighbours(NamedTuple):
-    """What ran beside a repeat: those that did for longest, and how many more."""
+    """What ran at the same time as a repeat: the longest, and how many more there are."""
 
     longest: tuple[Beside, ...]
     more: int
@@ -130,7 +130,7 @@ def beside(tables: Tables) -> Mapping[tuple[str, int], Neighbours]:
     """(cell's anchor, repeat) -> what ran at the same time in its run."""
     neighbours: dict[tuple[str, int], list[Beside]] = {}
     for spans in _spans(tables.cells).values():
-        running: list[tuple[float, int, float, MeasuredCell, int]] = []  # by their ends
+        running: list[tuple[float, int, float, MeasuredCell, int]] = []  # a heap by their ends
         for at, (begin, end, cell, repeat) in enumerate(spans):
             while running and running[0][0] <= begin:
                 heapq.heappop(running)

@@ -1,4 +1,4 @@
-"""The plots that set cells beside one another: step times, learning, phases, operations, several devices."""
+"""The plots that compare cells: step times, learning curves, phases, several devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reports.page.figure import (
 from reports.text import between, duration, number
 from runner.results.statistics import Estimate
 
-# Okabe and Ito's colours (Color Universal Design, 2008), each shaded until it stands 3:1 against the page.
+# Okabe and Ito's colours (Color Universal Design, 2008), each darkened or lightened to a contrast of 3:1 with the page.
 PALETTE = {
     "vermilion": ("#d0500a", "#f0824a"),
     "amber": ("#a87400", "#e6a520"),
@@ -37,32 +37,32 @@ PALETTE = {
     "olive": ("#77750a", "#cfcb4a"),
     "grey": ("#6b7280", "#9aa3b0"),
 }
-# Those that are most often seen together come first, so that their colours differ.
+# These often stand in one report. They come first, so that their colours differ.
 _FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def _places(frameworks: Iterable[str]) -> dict[str, int]:
-    """Framework -> its place in an order that a release keeps: the same signs on every page. Foreign ones come last."""
+    """Framework -> its place in a fixed order, so that it has the same signs on every page. Unknown frameworks come last."""
     declared = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
     order = [*declared, *sorted(set(frameworks) - set(declared))]
     return {name: order.index(name) for name in frameworks}
 
 
 def colours(frameworks: Iterable[str]) -> dict[str, str]:
-    """Framework -> colour name. With the symbol it is one framework's own, for up to 56 of them (7 and 8 share no divisor)."""
+    """Framework -> colour name. Up to 56 frameworks have a pair of colour and symbol of their own (7 and 8 share no divisor)."""
     names = [name for name in PALETTE if name != "grey"]
     return {name: names[place % len(names)] for name, place in _places(frameworks).items()}
 
 
 def symbols(cells: Sequence[MeasuredCell]) -> dict[str, str]:
-    """Framework -> marker, so that colour is never the only sign."""
+    """Framework -> marker: colour is never the only sign."""
     return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
 
 
 def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
-    """Milliseconds a step of every measured cell: its windows as ticks, the median a marker with its interval."""
+    """Milliseconds a step of each measured cell: a tick for each window, a marker with its interval for the median."""
     cells = [cell for cell in group.cells if cell.step is not None]
     if not cells:
         return None
@@ -77,7 +77,7 @@ def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:
         traces.append({**ticks, "hoverinfo": "skip", "meta": {"framework": cell.framework}})
         if cell.step is not None:
             traces.append(_median_mark(cell, cell.step, row, marks[cell.framework]))
-        # A cell that hardly held still may have an interval many times its median: it may leave the axis, not own it.
+        # An unsteady cell may have an interval of many times its median. It may leave the axis; it must not stretch it.
         reach = max(reach, min(max(float(np.quantile(times, 0.97)), 1e3 * _upper(cell)), 3 * float(np.median(times))))
     labels = [tick(cell.label) + ("" if not cell.unranked else "<br><i>not ranked</i>") for cell in cells]
     layout = plot_layout(70 + 54 * len(cells), "milliseconds a step", "", yaxis=cell_axis(labels, 0.4))
@@ -105,7 +105,7 @@ def _error_bars(above: Sequence[float | None], below: Sequence[float | None], **
 
 
 def beyond_axis(group: Group) -> int:
-    """How many windows the interval plot's axis does not reach: rare long ones would press all the others together."""
+    """How many windows lie beyond the axis of the interval plot. Rare long windows would compress all others."""
     figure = intervals(group)
     if figure is None:
         return 0
@@ -114,7 +114,7 @@ def beyond_axis(group: Group) -> int:
 
 
 def learning(group: Group, workload: MeasuredWorkload, most: int = MOST_POINTS) -> list[tuple[str, Figure]]:
-    """For each metric its curve over training seconds, with the steps beside them for the page's switch; single classes have a table."""
+    """For each metric its curve over training seconds, and over steps for the page's switch. Metrics of single classes have a table."""
     metrics: dict[tuple[str, str], list[tuple[MeasuredCell, Curve]]] = {}
     for cell in group.cells:
         for repeat in cell.repeats:
@@ -140,7 +140,7 @@ def _learning_figure(
             same.append(cell.label)
         part = thinned(len(curve.values), most)
         few = len(curve.values) <= 12
-        # Two points say where it began and ended; a firm line between them would say how it went.
+        # Two points are the beginning and the end. A solid line would suggest a course between them.
         line = {"width": 2, "dash": DASHES[same.index(cell.label) % len(DASHES)]}
         line = {"width": 1, "dash": "dot"} if len(curve.values) < 3 else line
         x, y = json_numbers(curve.seconds[part], 5), json_numbers(curve.values[part], 5)
@@ -164,7 +164,7 @@ def _note(words: str, value: float) -> Figure:
 
 
 def phases(group: Group) -> Figure | None:
-    """Seconds until a cell trained at its steady rate, by phase; training and evaluation are not in it."""
+    """Seconds in each phase before a cell trained at its steady rate."""
     cells = [cell for cell in group.cells if cell.phases]
     if not cells:
         return None
@@ -188,7 +188,7 @@ def phases(group: Group) -> Figure | None:
 
 
 def described(group: Group) -> str:
-    """The interval plot in words, for those who do not see it."""
+    """The interval plot in words, for readers who do not see it."""
     parts = [
         f"{cell.label}: {number(1e3 * cell.step.value)} milliseconds, interval {between(cell.step, 1e3)}"
         for cell in group.cells
@@ -198,7 +198,7 @@ def described(group: Group) -> str:
 
 
 def scaling(shown: Scaling) -> Figure | None:
-    """Items a second by devices, both axes logarithmic: measured points, the ideal line, and dashed what is only predicted."""
+    """Items a second by devices, both axes logarithmic: the measured points, the ideal line, and the prediction as a dashed line."""
     rates = [point.rate for point in shown.points]
     predicted = shown.model.predictions if shown.model else ()
     farthest = max([*(point.devices for point in shown.points), *(prediction.devices for prediction in predicted)])

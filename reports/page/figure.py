@@ -1,6 +1,5 @@
-"""What every plot is made of: Plotly figures in plain dicts. Colours are not in them: a trace says which framework it shows
-(`meta`), and the page's script paints it for the light or the dark theme. Plotly reads some HTML in its texts, so every
-text is escaped.
+"""The parts of all plots: Plotly figures as plain dicts. They have no colours: a trace says which framework it shows (`meta`),
+and the page's script colours it for the light or the dark theme. Plotly interprets some HTML in its texts, so every text is escaped.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from runner.results.statistics import Array
 Figure = dict[str, Any]
 
 TICK = 28  # characters on a line of a label beside an axis
-MOST_POINTS = 400  # drawn per repeat; more cannot be told apart on a screen, and the file would not stay small
+MOST_POINTS = 400  # per repeat: a screen shows no more, and the file stays small
 
 
 def text(value: str, longest: int = 60) -> str:
@@ -25,8 +24,8 @@ def text(value: str, longest: int = 60) -> str:
 
 
 def tick(label: str) -> str:
-    """A cell's label beside an axis, its image on one line and the rest below. A cut one is only marked as such: the whole name stands in
-    the table, and the plot needs the room, on a phone most."""
+    """A cell's label beside an axis: its image on one line, the rest below. A long label is cut, because the plot needs the room,
+    on a phone above all. The table has the whole name."""
     image, _, rest = visible(label).partition(" · ")
     return "<br>".join(html.escape(_brief(part)) for part in (image, rest) if part)
 
@@ -36,12 +35,12 @@ def _brief(part: str) -> str:
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> slice:
-    """Every k-th point such that at most `most` are left."""
+    """Every k-th point, so that at most `most` are left."""
     return slice(None, None, max(1, math.ceil(count / most)))
 
 
 def json_numbers(values: Array | Sequence[float], digits: int = 6) -> list[float | None]:
-    """Numbers for JSON with `digits` significant digits, which are more than a screen can show; null for not finite."""
+    """Numbers for JSON with `digits` significant digits: a screen shows no more. Null where a number is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
@@ -81,5 +80,5 @@ def level(value: float) -> Figure:
 
 
 def number_of(value: float) -> float:
-    """The value to three digits, for an axis that ends at a number a person could write."""
+    """The value to three digits, so that an axis ends at a short number."""
     return float(f"{value:.3g}")

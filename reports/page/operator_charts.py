@@ -1,4 +1,4 @@
-"""The plots of single operations: a rate over its size, and all rates under the roofs that bound them."""
+"""The plots of single operations: rates by size, and all rates under the roofs that bound them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.page.figure import Figure, json_numbers, plot_layout, scatter, text
 
 
 def operator(curve: RateCurve) -> Figure | None:
-    """One operation's rate by size, a line a cell, both axes logarithmic: by work, or by traffic where that is what counts."""
+    """One operation's rate by size, a line for each cell, both axes logarithmic. The size is in operations, or in bytes as the rate."""
     marks = symbols([cell for cell, _ in curve.cells])
     traces: list[Figure] = []
     for cell, rates in curve.cells:
@@ -30,7 +30,7 @@ def operator(curve: RateCurve) -> Figure | None:
 
 
 def roofline(curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Figure | None:
-    """Each operation at the size where it was fastest, by its operations a byte, under the measured roofs and the datasheet's.
+    """Each operation at its fastest size, by its operations a byte, under the measured roofs and those of the datasheet.
 
     Both axes are logarithmic (Williams, Waterman and Patterson 2009, "Roofline"). None where no roof is known.
     """
@@ -86,7 +86,7 @@ def _promised(peak: Peak) -> tuple[float | None, float | None]:
 
 
 def _roof(name: str, work: float | None, traffic: float | None, dash: str, across: Sequence[float]) -> Figure:
-    """The line that nothing crosses: the memory's slope up to where the arithmetic bounds it; as much of it as is known."""
+    """The line that no rate crosses: the memory bounds it on the slope, the arithmetic on the level. Only what is known is drawn."""
     low, high = min(across, default=1.0), max(across, default=1.0)
     knee = [work / traffic] if work and traffic and low < work / traffic < high else []
     x = [low, *knee, high] if work or traffic else []

@@ -44,8 +44,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class OverviewEntry:
-    """What stands in one place of the overview: a cell with its ratio, a cell that is not ranked, the reason why the plan left
-    it out, or nothing."""
+    """One entry of the overview: a ranked cell with its ratio, a cell that is not ranked, the reason why the plan left it out,
+    or nothing."""
 
     cell: MeasuredCell | None = None
     ratio: Estimate | None = None

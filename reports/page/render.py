@@ -1,8 +1,8 @@
-"""Stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
+"""From stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
 
-What a cell printed reaches the page in two ways only: through the template, where every value is made visible and then
-escaped, and through the figures, which are compressed and of letters and digits only. A content security policy lets
-no other script run than ours, by digest, and lets the page ask no one for anything.
+What a cell printed reaches the page in two ways only. The templates make every value visible and escape it. The figures
+are compressed and then consist of letters and digits only. A content security policy names our scripts by digest: no
+other script runs, and the page can request nothing.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def _engine() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Whatever the template prints goes through here before it is escaped; markup is the template's own."""
+    """Every value that a template prints passes here before it is escaped. Markup is the template's own."""
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _code_styles() -> dict[str, Markup]:
-    """The styles of highlighted code: for the light page, the dark one, and one that is dark because its system is."""
+    """The styles of highlighted code: for the light page, for the dark page, and for a page that is dark because the system is."""
     light, dark = rosetta.styles(".code", ':root[data-theme="dark"] .code')
     by_system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
     return {"light": Markup(light), "dark": Markup(dark), "system": Markup(by_system)}
@@ -112,7 +112,7 @@ def _policy(digests: Iterable[str]) -> str:
 
 
 def moment(unix: float | None) -> str:
-    """A time on the wall clock, in UTC; of a clock that tells no year at all, nothing."""
+    """A time of the wall clock in UTC. A dash where the clock's time is no date."""
     try:
         return "–" if unix is None else f"{datetime.fromtimestamp(unix, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""The Rosetta stone: the same workload as each framework's own file has it.
+"""The Rosetta stone: the same workload in each framework's own file.
 
-The source shown is this checkout's. A report shows it only beside cells that the very same source measured.
+The source is this checkout's. A report shows it only beside cells that the same source measured.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PROJECT = Path(rules.BENCH).parent
 
 
 class RosettaError(UserError):
-    """A workload or framework that is not there; the message names those that are."""
+    """There is no such workload or framework; the message names those that exist."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One framework's file for a workload: the title people call it by, where it lies, its text and its language."""
+    """One framework's file for a workload: the framework's title, the file's path, its text and its language."""
 
     framework: str
     title: str
@@ -40,7 +40,7 @@ class Source:
 
     @property
     def lesson(self) -> str:
-        """What the file says of itself: what it computes with, and what is idiomatic in its framework. Its docstring, or first comment."""
+        """What the file says about itself, such as what is idiomatic in its framework: its docstring, or its first comment."""
         if found := _DOCSTRING.match(self.text):
             return " ".join(found[1].split())
         comment = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())
@@ -119,12 +119,12 @@ def _highlighted(text: str, language: str) -> str:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
 
-    # Pygments escapes what it highlights
+    # Pygments escapes what it highlights.
     return str(highlight(visible(text, len(text)), get_lexer_by_name(language), HtmlFormatter(nowrap=True)))
 
 
 def styles(light: str, dark: str) -> tuple[str, str]:
-    """The styles of highlighted code inside these two CSS selectors: on light ground, and on dark."""
+    """The styles of highlighted code inside these two CSS selectors: on a light background, and on a dark one."""
     from pygments.formatters import HtmlFormatter
 
     schemes = (("default", light), ("github-dark", dark))

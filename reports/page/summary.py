@@ -13,7 +13,7 @@ from runner.results.statistics import Estimate
 
 
 def markdown(tables: Tables, answers: Sequence[Finding] | None = None) -> str:
-    """The whole summary. What was not ranked is in the sentences under a table, with the reason; `found` are the answers."""
+    """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
     answers = findings.findings(tables) if answers is None else answers
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
     parts += [part for finding in answers for part in _answer(finding)]

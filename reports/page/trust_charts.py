@@ -1,5 +1,4 @@
-"""The plot under a cell's provenance: one repeat's windows in their order and by their frequency, and over the same seconds what its
-devices did."""
+"""The plot under a cell's provenance: one repeat's windows in order and as a histogram, and over the same seconds what its devices did."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _TIME, _FREQUENCIES = [0, 0.74], [0.79, 1]  # shares of the width
 
 
 def sequence(cell: MeasuredCell, repeat: Repeat, most: int = MOST_POINTS) -> Figure | None:
-    """Milliseconds a step against seconds since the process began, how often which came, and below what was sampled of the devices."""
+    """Milliseconds a step against seconds since the process began, their histogram, and below them the telemetry of the devices."""
     windows = repeat.windows
     stages = np.array(windows.stage, dtype=object)
     drawn = stages != "first"
@@ -45,12 +44,12 @@ def sequence(cell: MeasuredCell, repeat: Repeat, most: int = MOST_POINTS) -> Fig
 
 
 def _rows(repeat: Repeat) -> list[str]:
-    """The units of the lines, each of which has an axis."""
+    """The units of the lines. Each unit has an axis."""
     return list(dict.fromkeys(signal.unit for signal in repeat.signals))
 
 
 def _stacked(units: list[str]) -> Figure:
-    """A layout of the windows, and below them a row for each unit, over the same seconds."""
+    """A layout of the windows, with a row for each unit below, over the same seconds."""
     inside = _WINDOWS + len(units) * (_ROW + _BETWEEN)
     layout = plot_layout(inside + _MARGINS, "seconds since the process began", "milliseconds a step")
     axis = layout["yaxis"]
@@ -69,7 +68,7 @@ def _stacked(units: list[str]) -> Figure:
 
 
 def _frequencies(cell: MeasuredCell, times: Array, axis: str) -> list[Figure]:
-    """How many steady windows took which time. The rare long ones are left to the plot of their order: they would hide the rest."""
+    """A histogram of the steady windows. It leaves out the rare long windows, which would hide the rest: the plot beside it has them."""
     inside = times[times <= 1.05 * np.quantile(times, 0.97)] if len(times) else times
     if len(inside) < 2 or float(np.ptp(inside)) == 0.0:
         return []
@@ -81,7 +80,7 @@ def _frequencies(cell: MeasuredCell, times: Array, axis: str) -> list[Figure]:
 
 
 def _lines(cell: MeasuredCell, repeat: Repeat) -> list[Figure]:
-    """The devices' lines, and crosses where a clock was held back."""
+    """The devices' lines, with crosses where a clock was held back."""
     places = {unit: f"y{at}" for at, unit in enumerate(_rows(repeat), start=2)}
     gpus = dict.fromkeys(signal.device for signal in repeat.signals if signal.device != "cpu")
     shown = {"cpu", *list(gpus)[:MOST_DEVICES]}

@@ -133,7 +133,7 @@ def test_what_carries_no_prediction_says_why(tmp_path: Path) -> None:
     synthetic.add_scaling(run, {1: 0.1, 2: 0.15, 4: 0.3}, device_kind="cpu", device_model=synthetic.CPU)
     reasons = {found.key.device_kind: found.refused for found in shown(run)}
     assert reasons["cuda"].startswith("2 device counts (1, 2)")
-    assert reasons["cpu"] == "devices of a CPU share it, so more of them would add nothing"
+    assert reasons["cpu"] == "the devices of a CPU share it, so more of them would add nothing"
 
 
 def test_strong_scaling_is_not_predicted_beyond_its_batch(tmp_path: Path) -> None:
