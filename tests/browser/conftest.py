@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import reports.page.render
+from bench import identity
 from runner.results.store import RunStore
 from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, synthetic
@@ -39,11 +40,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs with versions, precisions and devices to set against one another, and what moved."""
+    """Two runs of this checkout's code with versions, precisions and devices to compare, and what moved."""
     folder = tmp_path_factory.mktemp("rich")
     runs = []
     for draw, name in enumerate(("monday", "tuesday"), start=1):
-        run = synthetic.make_run(folder / name, repeats=2, draw=draw, everywhere={"driver_version": f"{draw}.0"})
+        driver = {"driver_version": f"{draw}.0"}
+        run = synthetic.make_run(folder / name, repeats=2, draw=draw, everywhere=driver, code=identity.code_sha256)
         for image, changes in (("torch-a", {"precision": "bf16"}), ("torch-b", {"cuda_version": "12.8"})):
             entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
             for repeat in (1, 2):
@@ -51,8 +53,7 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 rows["cells"][0].update(changes, image="torch-2.13.0-cpu" if "precision" in changes else image)
                 RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
         runs.append(run)
-    # As if this checkout had measured them, so that its code is shown.
-    reports.page.render.render(runs, folder / "report.html", synthetic.digest("bench"))
+    reports.page.render.render(runs, folder / "report.html")
     return folder / "report.html"
 
 
