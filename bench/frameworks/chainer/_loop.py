@@ -1,4 +1,4 @@
-"""The training loop of a Chain: load, read, step, probe, predict. cnn_cifar10.py and gru_imdb.py have all of it in their own file."""
+"""The training loop of a Chain: load, read, inputs, probe, step, predict. cnn_cifar10.py has all of it in one file."""
 
 import chainer
 
@@ -22,6 +22,10 @@ class Trained(contract.Training):
         arrays = tensors(self.network)
         return {name: to_host(arrays[own]).copy() for name, own in self.own.items()}
 
+    def inputs(self, x, y):
+        # Pictures are channels first, the layout that cuDNN computes in.
+        return x, y
+
     def _backward(self, x, y):
         # Arrays that lie on the device already are not copied.
         x, y = to_device(x, y)
@@ -34,13 +38,16 @@ class Trained(contract.Training):
     def probe(self, x, y):
         logits, loss = self._backward(x, y)
         average(self.network)
-        own_gradients = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
-        gradients = {name: to_host(own_gradients[own]) for name, own in self.own.items() if own in own_gradients}
-        return to_host(logits.array), float(loss.array), gradients
+        return to_host(logits.array), float(loss.array), self.gradients()
+
+    def gradients(self):
+        gradients = {name.lstrip("/"): parameter.grad for name, parameter in self.network.namedparams()}
+        return {name: to_host(gradients[own]) for name, own in self.own.items() if own in gradients}
 
     def step(self, x, y):
         _, loss = self._backward(x, y)
         self.optimizer.update()
+        # No value goes back to the host inside the loop.
         return loss.array
 
     def value(self, loss):

@@ -7,7 +7,3 @@ from bench.frameworks.chainer.framework import average_persistent
 class Trained(_loop.Trained):
     def share_statistics(self):
         average_persistent(self.network)
-
-    def inputs(self, x, y):
-        # Channels first, the layout that cuDNN computes in.
-        return x, y

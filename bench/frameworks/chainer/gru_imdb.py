@@ -9,9 +9,9 @@ import chainer.functions as F
 import chainer.links as L
 import numpy as np
 
-from bench import contract
 from bench.frameworks.chainer._adam import Adam
-from bench.frameworks.chainer.framework import average, place, seed, set_up, to_device, to_host
+from bench.frameworks.chainer._loop import Trained
+from bench.frameworks.chainer.framework import place, seed, set_up, to_host
 
 
 class Network(chainer.Chain):
@@ -33,23 +33,24 @@ class Network(chainer.Chain):
         return self.dense(last[0])
 
 
-class Training(contract.Training):
+class Training(Trained):
     def __init__(self, setup):
-        self.network = Network()
+        super().__init__(Network())
         seed(setup.seed)
-        self.optimizer = None
+
+    def fresh(self):
+        # Adam's constants are explicit: defaults differ among frameworks.
+        return Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8)
 
     def load(self, parameters):
         self.network = self.network.to_cpu()
-        for name, w, b in self._gru_parts():
-            weight, bias, rows = name
+        for (weight, bias, rows), w, b in self._gru_parts():
             w.array, b.array = parameters["gru." + weight][rows].copy(), parameters["gru." + bias][rows].copy()
         self.network.embedding.W.array = parameters["embedding"].copy()
         self.network.dense.W.array = parameters["dense.w"].copy()
         self.network.dense.b.array = parameters["dense.b"].copy()
         self.network = place(self.network)
-        # Adam's constants are explicit: defaults differ among frameworks.
-        self.optimizer = set_up(Adam(alpha=0.001, beta1=0.9, beta2=0.999, eps=1e-8), self.network)
+        self.optimizer = set_up(self.fresh(), self.network)
 
     def _gru_parts(self):
         """((canonical weight, canonical bias, rows), w, b) of the six products: three of the input, three of the state."""
@@ -62,36 +63,12 @@ class Training(contract.Training):
     def read(self):
         return self._read(lambda parameter: parameter.array)
 
-    def inputs(self, x, y):
-        return x, y
+    def gradients(self):
+        return self._read(lambda parameter: parameter.grad)
 
-    def _backward(self, x, y):
-        x, y = to_device(x, y)
-        logits = self.network(x)
+    def loss(self, logits, y):
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        loss = F.softmax_cross_entropy(logits, y)
-        self.network.cleargrads()
-        loss.backward()
-        return logits, loss
-
-    def probe(self, x, y):
-        logits, loss = self._backward(x, y)
-        average(self.network)
-        return to_host(logits.array), float(loss.array), self._read(lambda parameter: parameter.grad)
-
-    def step(self, x, y):
-        _, loss = self._backward(x, y)
-        self.optimizer.update()
-        # No value goes back to the host inside the loop.
-        return loss.array
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        # No gradients in evaluation: they cost memory and time.
-        with chainer.using_config("train", False), chainer.no_backprop_mode():
-            return to_host(self.network(*to_device(x)).array)
+        return F.softmax_cross_entropy(logits, y)
 
     def _read(self, of):
         network = self.network

@@ -12,8 +12,8 @@ import numpy as np
 
 from bench import contract
 from bench.errors import Unsupported
+from bench.frameworks.chainer._adam import Adam
 from bench.frameworks.chainer.framework import all_reduced, place, to_device, to_host
-from bench.frameworks.chainer.gru_imdb import Adam
 from bench.workloads import ops
 
 DTYPES = {"fp64": np.float64, "fp32": np.float32, "tf32": np.float32, "fp16": np.float16}

@@ -7,17 +7,13 @@ every gate has both biases, as in cuDNN; those of r and z are added once, since 
 the leading axis. The embedding's gradient is dense.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
-from bench import contract
 from bench.frameworks.jax import _mixed
-from bench.frameworks.jax.framework import donated, started
+from bench.frameworks.jax._loop import Trained
 
 UNITS = 100
 
@@ -67,65 +63,21 @@ class Network(nnx.Module):
         return self.dense(self.gru(self.embedding(x.T)))
 
 
-# Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root.
-optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
-
-
-class Training(contract.Training):
+class Training(Trained):
     def __init__(self, setup):
-        self.structure, self.parameters = nnx.split(Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
-        self.optimizer = _mixed.optimizer(setup, optimizer)
-        self.state = self.optimizer.init(self.parameters)
+        super().__init__(setup, Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
 
-    def loss(self, parameters, x, y):
-        logits = nnx.merge(self.structure, parameters)(x).astype("float32")
-        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def gradients(self, parameters, state, x, y):
-        return _mixed.value_and_grad(self.loss, state)(parameters, x, y)
-
-    # Compiled, as people run it for speed.
-    @functools.partial(jax.jit, static_argnums=0, donate_argnums=donated(1, 2))
-    def train_step(self, parameters, state, x, y):
-        (loss, _), gradients = self.gradients(parameters, state, x, y)
-        updates, state = self.optimizer.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, loss
-
-    # No gradients in evaluation: they cost memory and time.
-    @functools.partial(jax.jit, static_argnums=0)
-    def logits(self, parameters, x):
-        return nnx.merge(self.structure, parameters)(x).astype("float32")
-
-    def load(self, parameters):
+    def fill(self, parameters):
         for name, (variable, transposed) in variables(self.parameters).items():
-            value = parameters[name].T if transposed else parameters[name]
-            variable[...] = jnp.array(value)
-        self.state = self.optimizer.init(self.parameters)
+            variable[...] = jnp.array(parameters[name].T if transposed else parameters[name])
 
-    def read(self):
-        return canonical(self.parameters)
-
-    def inputs(self, x, y):
-        return x, y
-
-    def probe(self, x, y):
-        (loss, logits), gradients = self.gradients(self.parameters, self.state, x, y)
-        return np.asarray(logits), float(loss), canonical(gradients)
-
-    def step(self, x, y):
-        self.parameters, self.state, loss = self.train_step(self.parameters, self.state, x, y)
-        return started(loss)
-
-    def skipped(self):
-        return _mixed.skipped(self.state)
-
-    def value(self, loss):
-        return float(loss)
-
-    def predict(self, x):
-        return np.asarray(self.logits(self.parameters, x))
+    def canonical(self, tree):
+        """Flax's parameters or their gradients -> canonical names and layouts."""
+        arrays = {}
+        for name, (variable, transposed) in variables(tree).items():
+            array = np.asarray(variable[...])
+            arrays[name] = array.T if transposed else array
+        return arrays
 
 
 def variables(tree):
@@ -139,12 +91,3 @@ def variables(tree):
         "dense.w": (tree["dense"]["kernel"], True),
         "dense.b": (tree["dense"]["bias"], False),
     }
-
-
-def canonical(tree):
-    """Flax's parameters or their gradients -> canonical names and layouts."""
-    arrays = {}
-    for name, (variable, transposed) in variables(tree).items():
-        value = np.asarray(variable[...])
-        arrays[name] = value.T if transposed else value
-    return arrays
