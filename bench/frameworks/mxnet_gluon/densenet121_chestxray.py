@@ -1,10 +1,9 @@
 """DenseNet-121 in Gluon: HybridBlocks whose attributes have torchvision's names, a Trainer with Adam.
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once.
-Inside autograd.record() the normalisations use the batch's
-statistics and move the running ones a tenth of the way; outside, evaluation uses the running statistics. Each of several contexts
-normalises its own part and keeps its own statistics.
-The model zoo's densenet121 is the same network with other names, its dense layers written as nested concatenations.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once. Inside autograd.record()
+the normalisations use the batch's statistics and move the running ones a tenth of the way; outside, evaluation uses the running
+statistics. Each of several contexts normalises its own part and keeps its own statistics. The model zoo's densenet121 is the same network
+with other names, its dense layers written as nested concatenations.
 """
 
 from mxnet import gluon

@@ -1,9 +1,8 @@
 """ResNet-50 trained in Gluon: the features' HybridBlock and a Dense, a Trainer with SGD.
 
-Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once.
-Inside autograd.record() the normalisations use the batch's
-statistics and move the running ones a tenth of the way; outside, evaluation uses the running statistics. Each of several contexts
-normalises its own part and keeps its own statistics.
+Idiomatic here: hybridize(static_alloc, static_shape) turns the blocks into one graph and plans its memory once. Inside autograd.record()
+the normalisations use the batch's statistics and move the running ones a tenth of the way; outside, evaluation uses the running
+statistics. Each of several contexts normalises its own part and keeps its own statistics.
 """
 
 from mxnet.gluon import nn

@@ -1,9 +1,9 @@
 """DenseNet-121 in TensorFlow: tf.nn's operations on variables in a tf.Module, the training step as one tf.function.
 
 Idiomatic here: the step is traced once for each size of batch. In training the fused normalisation returns the batch's mean and unbiased
-variance; assignments in the same graph update the running statistics, of which each replica has its own.
-Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy shows.
-TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
+variance; assignments in the same graph update the running statistics, of which each replica has its own. Gradients are added up and
+variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy shows. TensorFlow convolves channels last (N, H, W,
+C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
 import numpy as np

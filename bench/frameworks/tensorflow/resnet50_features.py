@@ -1,8 +1,8 @@
 """ResNet-50's features in TensorFlow: tf.nn's operations on variables in a tf.Module, the forward pass as one tf.function.
 
-Idiomatic here: the function is traced once for each size of batch. The normalisation is the fused operation, which the graph optimiser can
-join with its convolution (TensorFlow's guide to Grappler: the remapper).
-TensorFlow convolves channels last (N, H, W, C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
+Idiomatic here: the function is traced once for each size of batch. The normalisation is the fused operation, which the graph optimiser
+can join with its convolution (TensorFlow's guide to Grappler: the remapper). TensorFlow convolves channels last (N, H, W, C) on a CPU,
+and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 Idiomatic here: the step is traced once for each size of batch. In training the fused normalisation returns the batch's mean and unbiased
 variance; assignments in the same graph update the running statistics. Those are ON_READ variables: each replica updates its own, and
-outside the replicas their mean is read.
-Gradients are added up and variables updated as TensorFlow's guide to custom training with tf.distribute.Strategy shows.
+outside the replicas their mean is read. Gradients are added up and variables updated as TensorFlow's guide to custom training with
+tf.distribute.Strategy shows.
 """
 
 import tensorflow as tf
