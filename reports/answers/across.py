@@ -103,8 +103,8 @@ def _effect(old: Versions, new: Versions, row: Contrast) -> Effect:
     fixed = [
         f"{names.get(FACTORS[at], FACTORS[at])} {old[at]}" for at in range(len(FACTORS)) if at not in differ and old[at]
     ]
-    said = listing(words) + (f", with {listing(fixed)}" if fixed else "")
-    return Effect(said, row, apart=len(differ) == 1)
+    change = listing(words) + (f", with {listing(fixed)}" if fixed else "")
+    return Effect(change, row, apart=len(differ) == 1)
 
 
 def precisions(workload: MeasuredWorkload) -> tuple[Across, ...]:

@@ -103,8 +103,8 @@ class Comparison:
             (count["cannot tell"], "cannot be told"),
             (lost, "no longer measured"),
         ]
-        said = listing([f"{many} {words}" for many, words in parts if many])
-        return f"{plural(len(self.rows), 'cell')} compared" + (f": {said}." if said else ".")
+        counts = listing([f"{many} {words}" for many, words in parts if many])
+        return f"{plural(len(self.rows), 'cell')} compared" + (f": {counts}." if counts else ".")
 
 
 def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:

@@ -26,7 +26,7 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     if all(len(same) == 1 for same in copies.values()):
         return group, ()
     merged = {name: _newest(name, same) for name, same in copies.items()}
-    return group_of(group.anchor, group.key, [*merged.values(), *group.others]), _said(copies)
+    return group_of(group.anchor, group.key, [*merged.values(), *group.others]), _sentences(copies)
 
 
 def _name(cell: MeasuredCell) -> str:
@@ -44,16 +44,18 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)
 
 
-def _said(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
-    said = []
+def _sentences(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:
+    sentences = []
     again = {name: states(same) for name, same in copies.items() if len(same) > 1}
     pooled = [name for name, measured in again.items() if len(measured) == 1]
     if pooled:
         who = "Each cell counts" if len(pooled) == len(copies) else f"{listing(pooled)} count{'s' * (len(pooled) == 1)}"
-        said.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
+        sentences.append(f"{who} once, with the repeats of all its runs: nothing recorded changed between them.")
     for name, measured in again.items():
         if len(measured) > 1:
             changes = differences(Side(tuple(measured[-2])), Side(tuple(measured[-1])))
             runs = listing(cell.run_id for cell in measured[-1])
-            said.append(f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}.")
-    return tuple(said)
+            sentences.append(
+                f"{name} counts as run {runs} measured it, after {listing(str(change) for change in changes)}."
+            )
+    return tuple(sentences)

@@ -31,10 +31,10 @@ class Table:
         """The table without those of the columns `heads` that say the same in every row: the caption says it once."""
         columns = dict(zip(self.heads, zip(*self.rows, strict=True), strict=True))
         same = {head: column[0] for head, column in columns.items() if head in heads and len(set(column)) == 1}
-        said = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
+        captions = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
         kept = [at for at, head in enumerate(self.heads) if head not in same]
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
-        return Table(tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in said if part))
+        return Table(tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in captions if part))
 
 
 @dataclass(frozen=True)

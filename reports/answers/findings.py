@@ -92,17 +92,17 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
 def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
     """In sentences: what a version changed, where the change is real and nothing else changed; and what another precision or
     device changed for all cells that have both."""
-    said = []
+    sentences = []
     for workload in tables.ranked:
         for group in workload.groups:
             ladder = ladders.get(group.anchor)
             where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
             effects = ladder.effects if ladder else ()
             real = (effect for effect in effects if effect.apart and effect.contrast.verdict == "real")
-            said += [f"{where}: {_change(effect)}" for effect in real]
+            sentences += [f"{where}: {_change(effect)}" for effect in real]
         for table in (*across.precisions(workload), *across.devices(workload)):
-            said += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
-    return tuple(said)
+            sentences += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
+    return tuple(sentences)
 
 
 def _together(table: Across) -> Iterator[str]:

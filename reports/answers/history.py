@@ -53,8 +53,8 @@ class History:
             (len(self.rows) - len(self.moved) - unsure, "noise"),
             (unsure, "cannot be told"),
         ]
-        said = listing([f"{count} {word}" for count, word in parts if count])
-        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {said}."
+        counts = listing([f"{count} {word}" for count, word in parts if count])
+        return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
 
 
 def in_time(tables: Tables) -> dict[str, int]:

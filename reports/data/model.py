@@ -202,8 +202,8 @@ class MeasuredCell:
     def variant(self) -> tuple[str, str]:
         """What the cell computes instead of the specification, and why. Both are empty where it computes the specification."""
         settings = self.environment.get("settings")
-        found = settings if isinstance(settings, dict) else {}
-        return str(found.get("variant") or ""), str(found.get("variant_reason") or "no reason was given")
+        declared = settings if isinstance(settings, dict) else {}
+        return str(declared.get("variant") or ""), str(declared.get("variant_reason") or "no reason was given")
 
     @property
     def uuid(self) -> str:

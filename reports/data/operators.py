@@ -104,13 +104,18 @@ def curves(group: Group, stored: Mapping[tuple[str, str], Rates]) -> tuple[RateC
     keys = list(dict.fromkeys(key for _, rates in measured.values() for key in rates))
     return tuple(
         RateCurve(
-            *key,
-            tuple((cell, rates[key]) for cell, rates in measured.values() if key in rates),
-            peak,
-            group.key.device_kind,
-            group.key.devices,
+            operation=operation,
+            direction=direction,
+            cells=tuple(
+                (cell, rates[operation, direction])
+                for cell, rates in measured.values()
+                if (operation, direction) in rates
+            ),
+            peak=peak,
+            device_kind=group.key.device_kind,
+            devices=group.key.devices,
         )
-        for key in keys
+        for operation, direction in keys
     )
 
 

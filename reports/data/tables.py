@@ -192,12 +192,16 @@ def _cell(
 
 
 def _key(row: Row) -> Key:
-    words = ("workload", "precision", "preset", "device_kind", "device_model")
-    workload, precision, preset, kind, model = (str(row.get(name) or "unknown") for name in words)
-    source = str(row.get("data_source") or "")
     return Key(
-        *(workload, precision, preset, kind, model, int(row.get("devices") or 1), int(row.get("batch") or 0), source),
-        str(row.get("scaling") or ""),
+        workload=str(row.get("workload") or "unknown"),
+        precision=str(row.get("precision") or "unknown"),
+        preset=str(row.get("preset") or "unknown"),
+        device_kind=str(row.get("device_kind") or "unknown"),
+        device_model=str(row.get("device_model") or "unknown"),
+        devices=int(row.get("devices") or 1),
+        batch=int(row.get("batch") or 0),
+        data_source=str(row.get("data_source") or ""),
+        scaling=str(row.get("scaling") or ""),
     )
 
 

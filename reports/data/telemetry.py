@@ -97,8 +97,8 @@ def described(repeat: Repeat) -> str:
     ):
         same = [signal for signal in repeat.signals if signal.name == name]
         low, high = (number(end) for end in (min(signal.low for signal in same), max(signal.high for signal in same)))
-        said = low if low == high else f"{low} to {high}"
-        parts.append(f"{said} {name}" if unit == "CPUs" else f"{name} {said} {unit}")
+        values = low if low == high else f"{low} to {high}"
+        parts.append(f"{values} {name}" if unit == "CPUs" else f"{name} {values} {unit}")
     gpus = {signal.device for signal in repeat.signals if signal.device != "cpu"}
     held = any(signal.name == HELD_BACK for signal in repeat.signals)
     drawn = f", {MOST_DEVICES} of them drawn" if len(gpus) > MOST_DEVICES else ""

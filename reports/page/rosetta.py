@@ -41,8 +41,8 @@ class Source:
     @property
     def lesson(self) -> str:
         """What the file says about itself, such as what is idiomatic in its framework: its docstring, or its first comment."""
-        if found := _DOCSTRING.match(self.text):
-            return " ".join(found[1].split())
+        if docstring := _DOCSTRING.match(self.text):
+            return " ".join(docstring[1].split())
         comment = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())
         return " ".join(line.lstrip("#").strip() for line in comment).strip()
 
@@ -71,12 +71,12 @@ def source(workload: str, framework: str) -> Source:
     return Source(framework, title, path.relative_to(PROJECT).as_posix(), path.read_text(encoding="utf-8"), language)
 
 
-def sources(workload: str, wanted: Iterable[str]) -> list[Source]:
+def sources(workload: str, names: Iterable[str]) -> list[Source]:
     """For a report: the files of those frameworks that have one."""
     if workload not in workloads():
         return []
-    there = set(frameworks(workload))
-    return [source(workload, name) for name in sorted(set(wanted)) if name in there]
+    computing = set(frameworks(workload))
+    return [source(workload, name) for name in sorted(set(names)) if name in computing]
 
 
 def _path(framework: str, workload: str) -> Path | None:
@@ -85,10 +85,10 @@ def _path(framework: str, workload: str) -> Path | None:
     return Path(path) if path else None
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+def _meant(word: str, choices: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(choices), n=1)
     meant = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{meant}; there are: {', '.join(known)}"
+    return f"{meant}; there are: {', '.join(choices)}"
 
 
 def terminal(workload: str, names: Iterable[str]) -> None:
@@ -98,16 +98,16 @@ def terminal(workload: str, names: Iterable[str]) -> None:
     from rich.panel import Panel
     from rich.syntax import Syntax
 
-    found = [source(workload, name) for name in names]
+    files = [source(workload, name) for name in names]
     console = Console()
     beside = console.is_terminal and console.width >= 200
     panels = [
         Panel(
-            Syntax(one.text, one.language, theme="ansi_light", line_numbers=console.is_terminal, word_wrap=True),
-            title=f"{one.title} · {one.path}",
-            width=console.width // len(found) - 1 if beside else None,
+            Syntax(file.text, file.language, theme="ansi_light", line_numbers=console.is_terminal, word_wrap=True),
+            title=f"{file.title} · {file.path}",
+            width=console.width // len(files) - 1 if beside else None,
         )
-        for one in found
+        for file in files
     ]
     for part in [Columns(panels)] if beside else panels:
         console.print(part)
@@ -128,8 +128,8 @@ def styles(light: str, dark: str) -> tuple[str, str]:
     from pygments.formatters import HtmlFormatter
 
     schemes = (("default", light), ("github-dark", dark))
-    found = [str(HtmlFormatter(style=style).get_style_defs(scope)) for style, scope in schemes]
-    return found[0], found[1]
+    sheets = [str(HtmlFormatter(style=style).get_style_defs(scope)) for style, scope in schemes]
+    return sheets[0], sheets[1]
 
 
 def page(workload: str, names: Iterable[str]) -> str:
@@ -138,7 +138,7 @@ def page(workload: str, names: Iterable[str]) -> str:
     from markupsafe import Markup
 
     engine = Environment(loader=PackageLoader("reports.page", "templates"), autoescape=True, undefined=StrictUndefined)
-    shown = [(one, Markup(one.highlighted)) for one in (source(workload, name) for name in names)]
+    shown = [(file, Markup(file.highlighted)) for file in (source(workload, name) for name in names)]
     light, dark = styles("pre", ":root pre")
     template = engine.get_template("rosetta.html.j2")
     return template.render(workload=workload, shown=shown, light=Markup(light), dark=Markup(dark))

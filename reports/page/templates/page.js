@@ -2,8 +2,8 @@
 (() => {
   const root = document.documentElement;
 
-  // What a reader does not see at first lies in the page as text, and is built when it comes near the screen, is opened, is
-  // linked to or printed, and in idle moments: a page of a thousand cells opens as fast as one of six.
+  // What a reader does not see at first lies in the page as text. It is built when it comes near the screen, when it is opened,
+  // linked to or printed, and in idle moments. So a page of a thousand cells opens as fast as a page of six.
   function build(part) {
     const made = document.createElement("template");
     made.innerHTML = part.textContent;
@@ -24,7 +24,7 @@
     }
   }, { rootMargin: "600px" });
 
-  // Whatever of the page has buttons and plots in it.
+  // Equip a part of the page: its tables with buttons, its plots with their figures.
   function equip(element) {
     for (const box of element.querySelectorAll(".box")) furnish(box);
     for (const plot of element.querySelectorAll(".plot")) near.observe(plot);
@@ -33,7 +33,7 @@
 
   const idle = window.requestIdleCallback || ((work) => setTimeout(() => work({ timeRemaining: () => 8 }), 20));
   async function buildTheRest() {
-    await plots.ready().catch(() => {}); // where a plot is to be drawn it is told
+    await plots.ready().catch(() => {}); // draw() shows the error
     const slice = (deadline) => {
       do {
         const part = document.querySelector("noscript.later");
@@ -66,7 +66,7 @@
     });
   }
 
-  // The overview, a workload at a time.
+  // The overview shows all workloads or one.
   for (const choice of document.querySelectorAll(".only input")) {
     choice.closest(".only").hidden = false;
     choice.addEventListener("change", () => {
@@ -75,7 +75,7 @@
     });
   }
 
-  // The Rosetta stone: of all files of a workload, two that the reader chooses stand side by side.
+  // The Rosetta stone: two files of a workload stand side by side. The reader chooses them.
   for (const stones of document.querySelectorAll(".stones")) {
     const files = [...stones.children];
     if (files.length < 2) continue;
@@ -101,7 +101,7 @@
     stones.show = show;
   }
 
-  // Tables go out as CSV, plots as pictures.
+  // Tables are copied as CSV, plots are saved as pictures.
   const words = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent;
     if (node.hidden || node.getAttribute("aria-hidden")) return "";
@@ -109,7 +109,7 @@
   };
   const field = (node) => {
     const value = words(node).replace(/\s+/g, " ").trim();
-    // A spreadsheet would compute what begins so.
+    // A spreadsheet reads a text that begins like this as a formula.
     return `"${(/^[=+\-@]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`;
   };
   const commaSeparated = (table) => [...table.rows].map((row) => [...row.cells].filter((cell) => !cell.hidden).map(field).join(",")).join("\n") + "\n";
@@ -172,7 +172,7 @@
     caption.prepend(tools(label.slice(0, 100), [["PNG", picture("png")], ["SVG", picture("svg")]]));
   }
 
-  // A link to something inside a closed section opens it.
+  // A link to a part of a closed section opens the section.
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
@@ -181,7 +181,7 @@
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
 
-  // Paper is light and narrow, whatever the screen is.
+  // Print light and narrow, whatever the screen is.
   let chosen;
   addEventListener("beforeprint", () => {
     chosen = root.dataset.theme;

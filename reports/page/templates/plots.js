@@ -1,10 +1,10 @@
 "use strict";
-// Plotly and the figures lie in the page compressed: nobody waits for plots that nobody has come to.
+// Plotly and the figures lie in the page compressed. They are unpacked when the first plot comes near the screen.
 const plots = (() => {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map(); // element -> figure
-  let signs = null; // the frameworks' colours, and what those look like
+  let signs = null; // framework -> colour, and the palette
   let figures = null; // id -> JSON, until it is drawn
   let loading = null;
   let axis = "seconds";
@@ -23,7 +23,7 @@ const plots = (() => {
   async function load() {
     const [code, lines] = await Promise.all([inflated("plotly"), inflated("figures")]);
     const script = document.createElement("script");
-    script.textContent = code; // the page's policy knows its digest
+    script.textContent = code; // the content security policy names its digest
     document.head.append(script);
     const [first, ...others] = lines.split("\n");
     signs = JSON.parse(first);
@@ -85,7 +85,7 @@ const plots = (() => {
 
   return {
     dark, draw, inflated, ready, system,
-    // At once, where they are ready: paper does not wait.
+    // At once, if the figures are unpacked: printing does not wait.
     print(elements, width) { if (figures) for (const element of elements) paint(element, width); },
     redraw() { for (const element of drawn.keys()) paint(element); },
     against(name) { axis = name; this.redraw(); },

@@ -2,4 +2,4 @@
 try {
   const chosen = localStorage.getItem("report-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
-} catch (refused) { /* a page from disk may have no storage: the system's theme it is */ }
+} catch (refused) { /* a page from disk may have no storage: then the system's theme applies */ }
