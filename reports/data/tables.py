@@ -33,7 +33,6 @@ from reports.data.model import (
 )
 from reports.data.specifications import specification
 from runner.results import statistics
-from runner.results.statistics import Array
 from runner.results.store import TABLES, RunStore, read
 
 Row = Mapping[str, Any]
@@ -98,16 +97,12 @@ def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
     }
 
 
-def _column(frame: pd.DataFrame, name: str) -> Array:
-    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
-
-
 def _windows(frame: pd.DataFrame | None) -> Windows:
     if frame is None:
         empty = np.empty(0)
         return Windows(empty, (), empty, empty, empty, empty)
     begin, seconds, steps, items, index = (
-        _column(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
+        telemetry.floats(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
     )
     stage = np.array(frame["stage"].tolist(), dtype=object)
     # A window without steps, or in which the clock stood still, has no step time. No clock resolves less than a nanosecond.
@@ -122,7 +117,7 @@ def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
     curves = []
     for (name, split), part in frame.groupby(["name", "split"], sort=True):
         part = part.sort_values("step", kind="stable")
-        columns = (_column(part, column) for column in ("step", "train_seconds", "value"))
+        columns = (telemetry.floats(part, name) for name in ("step", "train_seconds", "value"))
         curves.append(Curve(str(name), str(split), repeat, *columns))
     return tuple(curves)
 

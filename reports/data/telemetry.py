@@ -47,20 +47,20 @@ def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
         return ()
     for device, part in frame.groupby("device", sort=True):
         part = part.sort_values("seconds", kind="stable")
-        seconds = _column(part, "seconds")
+        seconds = floats(part, "seconds")
         if device == "cpu":
-            lines += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, _column(part, "cpu_seconds")), most)
-            lines += _line("cpu", "memory of the cell", "GiB", seconds, _column(part, "memory_bytes") / 2.0**30, most)
+            lines += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, floats(part, "cpu_seconds")), most)
+            lines += _line("cpu", "memory of the cell", "GiB", seconds, floats(part, "memory_bytes") / 2.0**30, most)
             continue
         for column, (name, unit, factor) in _OF_A_GPU.items():
-            lines += _line(str(device), name, unit, seconds, _column(part, column) / factor, most)
+            lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
         reasons = part["throttle_reasons"].fillna(0).astype("int64").to_numpy()
-        clock = np.where(reasons & throttling.HELD_BACK, _column(part, "sm_megahertz"), math.nan)
+        clock = np.where(reasons & throttling.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
         lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(lines)
 
 
-def _column(frame: pd.DataFrame, name: str) -> Array:
+def floats(frame: pd.DataFrame, name: str) -> Array:
     return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
 
 
