@@ -1,26 +1,16 @@
-"""Words and numbers for the page: what a cell printed is made safe to show, and figures are rounded.
-
-Names, versions and log lines come from inside an image and may hold anything. The templates escape HTML. Here the
-characters that act without any HTML are made visible: terminal escapes, and the marks that reverse text.
-"""
+"""Words and numbers for the page: names as people write them, and figures rounded to what they are worth."""
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections.abc import Iterable
 
 from reports.data.specifications import titles
 from runner.results.statistics import Estimate
 
-LONGEST = 600  # of one value in the page, in characters
 LONGEST_LOG = 6000  # of a log's end
 
-_ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_DOUBTFUL = re.compile(r"[^\x20-\x7e\n\t]")
-_PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
 def framework_name(framework: str | None) -> str:
@@ -36,28 +26,6 @@ def cell_name(image: str, framework: str, mode: str | None) -> str:
     if mode and mode != "default":
         parts.append(mode)
     return " · ".join(parts)
-
-
-def visible(text: str, longest: int = LONGEST) -> str:
-    """`text` without characters that act: colour codes are dropped; other control, bidirectional, zero-width and private
-    characters become their code points; and what is beyond `longest` characters is cut, with a note."""
-    whole = len(text)
-    # A value may have megabytes: cut it first, and leave room for what is dropped.
-    text = text[: longest * 4]
-    if not _PLAIN.match(text):
-        text = _DOUBTFUL.sub(lambda match: _visible_character(match[0]), _ANSI.sub("", text))
-    if whole > longest * 4 or len(text) > longest:
-        text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
-    return text
-
-
-def _visible_character(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return character
-    if character == "\r":
-        return "\n"
-    code = ord(character)
-    return chr(0x2400 + code) if code < 0x20 else f"⟨U+{code:04X}⟩"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 from reports.answers import export
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
 from reports.data.model import MeasuredCell, Tables
-from reports.text import listing, plural, visible
+from reports.text import listing, plural
 from runner.errors import UserError
+from runner.text import visible
 
 # What a cell has in common with its partner: the values of the fields that its kind names.
 Match = tuple[object, ...]

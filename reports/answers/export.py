@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
-from reports.text import between, duration, number, visible
+from reports.text import between, duration, number
 from runner.results.statistics import Estimate
+from runner.text import visible
 
 # What has a meaning in a line of Markdown, and what may begin a tag or an entity.
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~&!])")

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from reports.text import visible
 from runner.results.statistics import Array
+from runner.text import visible
 
 Figure = dict[str, Any]
 

@@ -17,6 +17,7 @@ from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Ta
 from reports.data.operators import RateCurve
 from reports.page import charts, operator_charts, trust_charts
 from reports.page.figure import MOST_POINTS, Figure
+from runner.text import visible
 
 # All repeats share these. So a page of a thousand cells still opens.
 POINTS_IN_ALL = 40_000
@@ -38,7 +39,7 @@ class Chart:
 
 
 def _chart(place: str, figure: Figure | None, words: str, caption: str = "") -> Chart | None:
-    return None if figure is None else Chart(f"plot-{place}", figure, text.visible(words, 2000), caption)
+    return None if figure is None else Chart(f"plot-{place}", figure, visible(words, 2000), caption)
 
 
 def points_limit(tables: Tables) -> int:

@@ -27,6 +27,7 @@ from reports.page import charts, rosetta, summary
 from reports.page.build import page_of
 from reports.page.plots import packed, packed_figures
 from runner.results import store
+from runner.text import visible
 
 
 def render(folders: Sequence[Path], output: Path) -> None:
@@ -68,8 +69,8 @@ def _engine() -> Environment:
     )
     for name in ("number", "duration", "size", "percent", "between", "listing", "plural", "framework_name"):
         engine.filters[name] = getattr(text, name)
-    engine.filters["brief"] = lambda value: text.visible(str(value), 80)
-    engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(text.visible(str(value), longest)))
+    engine.filters["brief"] = lambda value: visible(str(value), 80)
+    engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
     engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment
     engine.filters["shell"] = shlex.join
@@ -79,7 +80,7 @@ def _engine() -> Environment:
 
 def _shown(value: Any) -> Any:
     """Every value that a template prints passes here before it is escaped. Markup is the template's own."""
-    return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _code_styles() -> dict[str, Markup]:

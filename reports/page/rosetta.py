@@ -16,8 +16,8 @@ from pathlib import Path
 from bench import rules
 from reports.data import specifications
 from reports.data.specifications import titles, workloads
-from reports.text import visible
 from runner.errors import UserError
+from runner.text import visible
 
 _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
 

@@ -27,25 +27,31 @@ class PlanError(UserError):
     """An option names what does not exist. The message lists the names that do."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One thing to measure. Two cells with the same content are the same cell, in whatever run."""
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """What a cell and a combination that is left out have in common."""
 
     image: str
     framework: str
     workload: str
     precision: str
-    preset: str
     mode: str
     # cpu | cuda
     device_kind: str
     device_model: str
-    devices: int
+    devices: int = 1
+    # The one GPU that it is for. Empty: any GPU of its model.
+    device_uuid: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Combination):
+    """One thing to measure. Two cells with the same content are the same cell, in whatever run."""
+
+    preset: str
     batch: int
     seed: int
     lock_sha256: str
-    # The one GPU that the cell is for. Empty: any GPU of its model.
-    device_uuid: str = ""
     # Of several devices, the batch that stays: weak (of each device) | strong (of all together). Empty: one device.
     scaling: str = ""
 
@@ -75,20 +81,11 @@ class Cell:
         return asdict(self) | {"id": self.id}
 
 
-@dataclass(frozen=True)
-class Skip:
+@dataclass(frozen=True, kw_only=True)
+class Skip(Combination):
     """A combination that is left out, with the sentence that says why."""
 
-    image: str
-    framework: str
-    workload: str
-    precision: str
-    mode: str
-    device_kind: str
-    device_model: str
     reason: str
-    devices: int = 1
-    device_uuid: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One repeat of a cell on its devices: from the engine's start, under the watchdog's eyes, to its row in the store."""
+"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its row in the store."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from runner.results import store
 from runner.run.dispatch import Job
 from runner.run.record import Recorder, judge, wrong_device
 
-# Between the signal that asks a hanging cell for its stack and the one that ends it.
+# From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
-# An engine that did not answer when a cell was to be ended is asked again after so long.
+# If the engine did not answer when a cell was to be ended, it is called again after this time.
 _KILL_AGAIN_SECONDS = 30.0
 
-# How a cell ends whose engine is shut down: SIGTERM, SIGKILL.
+# The exit codes of a cell whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
 _SHUTDOWN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a cell is taken to hang, in seconds."""
+    """After how many seconds a cell counts as hanging: since its start, and since its last output."""
 
-    whole: float  # it has not ended
-    silence: float  # it has said nothing
+    whole: float
+    silence: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Site:
     data: Path | None
     cache: Path
     monitor: telemetry.Monitor
-    profiled: frozenset[str] = frozenset()  # the frameworks whose steps are profiled
+    # The frameworks whose steps are profiled.
+    profiled: frozenset[str] = frozenset()
 
 
 def arguments(cell: Cell, profiled: bool = False) -> list[str]:
@@ -68,19 +69,21 @@ def arguments(cell: Cell, profiled: bool = False) -> list[str]:
 
 
 class Attempt:
-    """One run of one cell. One thread calls run(); the matrix's own calls watch() and stop()."""
+    """One run of one cell. A thread of its own calls run(); the main thread calls watch() and stop()."""
 
     def __init__(self, site: Site, job: Job, slot: Slot, boards: Sequence[str], observe: Callable[[Any], None]) -> None:
         self.job = job
         self.slot = slot
         self.boards = tuple(boards)
         self.stopped = False
-        self.lost: str | None = None  # the board that fell off the bus under it
+        # The board that fell off the bus during the cell.
+        self.lost: str | None = None
         self._site = site
         self._observe = observe
         self._running: Running | None = None
         self._recording: telemetry.Recording | None = None
-        self._ended_by: tuple[str, str] | None = None  # (kind, reason), when the runner did
+        # (kind, reason) where the runner ended the cell.
+        self._ended_by: tuple[str, str] | None = None
         self._kill_at: float | None = None
         self._began = time.monotonic()
         self._heard = self._began
@@ -97,8 +100,8 @@ class Attempt:
         began_unix = time.time()
         self._began = self._heard = time.monotonic()
         try:
-            asked = arguments(job.cell, job.cell.framework in site.profiled)
-            running = site.engine.start(prepared, asked, self.slot, site.run.run_id, site.data, site.cache)
+            words = arguments(job.cell, job.cell.framework in site.profiled)
+            running = site.engine.start(prepared, words, self.slot, site.run.run_id, site.data, site.cache)
         except EngineError:
             recorder.close()
             raise
@@ -110,7 +113,8 @@ class Attempt:
                     running.stop()
             ended = self._follow(running, recorder)
         except BaseException as error:
-            if not isinstance(error, EngineError):  # a full disk: nobody reads the cell any more, and it must not go on
+            # On a full disk, for example, nobody reads the cell's output any more: it must not go on.
+            if not isinstance(error, EngineError):
                 _try(running.stop)
                 _try(running.wait)
             raise
@@ -146,7 +150,7 @@ class Attempt:
             _try(running.dump)
 
     def stop(self) -> None:
-        """End the cell at once; what it measured so far is not a finished repeat."""
+        """End the cell at once. Its repeat is not stored."""
         with self._lock:
             self.stopped = True
             if self._running is not None:
@@ -157,7 +161,7 @@ class Attempt:
         if now - self._began > limits.whole:
             return "time-limit", f"it had not ended after {limits.whole:.0f} s and was stopped"
         if now - self._heard > limits.silence:
-            return "hang", f"it had said nothing for {limits.silence:.0f} s and was stopped"
+            return "hang", f"it had printed nothing for {limits.silence:.0f} s and was stopped"
         return None
 
     def _follow(self, running: Running, recorder: Recorder) -> Exit:
@@ -167,16 +171,16 @@ class Attempt:
             self._heard = time.monotonic()
             if useless:
                 continue
-            known = recorder.environment is not None
+            checked = recorder.environment is not None
             recorder.feed(chunk)
-            wrong = not known and recorder.environment is not None and self._wrong_device(recorder)
+            wrong = not checked and recorder.environment is not None and self._wrong_device(recorder)
             useless = recorder.problem is not None or wrong
             if useless:
                 running.stop()
         return running.wait()
 
     def _wrong_device(self, recorder: Recorder) -> bool:
-        """Whether the cell computes on something else than it was given; its row will say so."""
+        """Whether the cell computes on another device than it was given. Its row will say so."""
         if wrong := wrong_device(recorder, self.job.cell, self.slot.device_uuids):
             with self._lock:
                 self._ended_by = self._ended_by or wrong
@@ -188,7 +192,7 @@ class Attempt:
         cell = self.job.cell
         status, kind, reason = judge(recorder, cell, ended, self._ended_by, self.slot.device_uuids)
         if status != "ok" and recording.xids:
-            kind, reason = "xid", f"{_told(recording.xids)}; the cell: {reason}"
+            kind, reason = "xid", f"{_xid_sentence(recording.xids)}; the cell: {reason}"
         advice = (
             known_messages.xid(recording.xids[0][1])[1]
             if recording.xids
@@ -217,20 +221,20 @@ class Attempt:
 
 
 def _goes_down(engine: Engine) -> str | None:
-    """Why the engine is gone, if it is soon: it ends its containers first. None when it stays."""
+    """Why the engine is gone, or goes within a few seconds: a shutdown ends the containers first. None when it stays."""
     end = time.monotonic() + _SHUTDOWN_SECONDS
     while (gone := engine.unavailable()) is None and time.monotonic() < end:
         time.sleep(0.2)
     return gone
 
 
-def _told(xids: Sequence[tuple[str, int]]) -> str:
+def _xid_sentence(xids: Sequence[tuple[str, int]]) -> str:
     return "the NVIDIA driver reported " + ", ".join(
         f"Xid {n} ({known_messages.xid(n)[0]})" for _, n in dict.fromkeys(xids)
     )
 
 
 def _try(action: Callable[[], object]) -> None:
-    """An engine that does not answer cannot end a cell; what it left is swept when it does."""
+    """If the engine does not answer, its cells stay. The next sweep removes them."""
     with contextlib.suppress(EngineError):
         action()

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job
 from runner.run.schedule import Observer, Outcome
+from runner.text import visible
 
 
 def say(sentence: str) -> None:
@@ -31,7 +32,7 @@ def announce(prospect: Prospect) -> None:
     say(prospect.why_engine)
     say(
         f"{len(prospect.plan.cells)} cells x {prospect.options.repeats} repeats, "
-        f"{len(prospect.plan.skips)} left out (--dry-run tells why), "
+        f"{len(prospect.plan.skips)} left out (--dry-run says why), "
         f"about {minutes(prospect.expected_seconds(prospect.jobs))} once the images are ready "
         f"[{time.strftime('%H:%M:%S')}]"
     )
@@ -53,14 +54,14 @@ def observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[Observer]:
 
 
 def minutes(seconds: float) -> str:
-    """A length of time for a person."""
+    """An estimated length of time, rounded: more digits would promise too much."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Remaining:
-    """The time left: the mean length of the jobs that have ended, or the expectation before one has."""
+    """The time left: from the mean length of the jobs that have ended, or the expected length before one has ended."""
 
     def __init__(self, jobs: int, expected_seconds: float, lanes: int) -> None:
         self._left, self._expected, self._lanes = jobs, expected_seconds, max(1, lanes)
@@ -72,8 +73,8 @@ class Remaining:
             self._spent.append(seconds)
 
     def text(self) -> str:
-        each = sum(self._spent) / len(self._spent) if self._spent else self._expected
-        return f"about {minutes(self._left * each / self._lanes)} left"
+        seconds = sum(self._spent) / len(self._spent) if self._spent else self._expected
+        return f"about {minutes(self._left * seconds / self._lanes)} left"
 
 
 def result_line(outcome: Outcome) -> str:
@@ -83,15 +84,14 @@ def result_line(outcome: Outcome) -> str:
     return line + (f"\n     {one_line(outcome.reason)}" if outcome.reason else "")
 
 
-def one_line(text: str, most: int = 400) -> str:
-    """Untrusted text as one printable line: control characters (terminal escapes too) are shown as their codes."""
-    text = text if len(text) <= most else text[:most] + " …"
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split("\n")))
+def one_line(text: str, longest: int = 400) -> str:
+    """Untrusted text as one line without control characters."""
+    return " ".join(visible(text, longest).split("\n"))
 
 
-def told_of(image: str, line: str, most: int = 400) -> str:
+def image_line(image: str, line: str, longest: int = 400) -> str:
     """A line about an image, with its name in front once."""
-    return one_line(line if line.startswith(image) else f"{image}: {line}", most)
+    return one_line(line if line.startswith(image) else f"{image}: {line}", longest)
 
 
 class PlainObserver:
@@ -101,12 +101,12 @@ class PlainObserver:
         self._remaining = remaining
 
     def preparing(self, image: str, line: str) -> None:
-        say(f"     {told_of(image, line)}")
+        say(f"     {image_line(image, line)}")
 
     def started(self, job: Job) -> None:
         say(f"run  {job.cell.label} · repeat {job.repeat}")
 
-    def told(self, job: Job, event: Mapping[str, Any]) -> None:
+    def printed(self, job: Job, event: Mapping[str, Any]) -> None:
         pass
 
     def ended(self, outcome: Outcome) -> None:
@@ -134,16 +134,17 @@ class LiveObserver:
     def preparing(self, image: str, line: str) -> None:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
-            self.progress.update(self._all, note=escape(told_of(image, line, 80)))
+            self.progress.update(self._all, note=escape(image_line(image, line, 80)))
 
     def started(self, job: Job) -> None:
-        if (before := self._tasks.pop(job, None)) is not None:  # it is tried again
+        # A job that is tried again has a task already.
+        if (before := self._tasks.pop(job, None)) is not None:
             self.progress.remove_task(before)
         title = escape(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
         self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
         self.progress.update(self._all, note=self._remaining.text())
 
-    def told(self, job: Job, event: Mapping[str, Any]) -> None:
+    def printed(self, job: Job, event: Mapping[str, Any]) -> None:
         task = self._tasks[job]
         if event["event"] == "phase" and event["state"] == "begin":
             self.progress.update(task, note=event["name"])

@@ -1,7 +1,7 @@
-"""Runs the planned cells: each on devices of its own, repeats in shuffled blocks, each stored the moment it ends.
+"""Runs the planned cells in threads: each on devices of its own, each stored the moment it ends.
 
-A cell's failure is its row. What is not the cell's fault is mended: a lost GPU's cell goes to a twin, and an engine that restarts is
-waited for.
+A cell that fails is a row that says why. A cell that is not to blame is tried again: on another GPU of the model where its own was lost,
+and after the engine is back where that went down.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from runner.plan.plan import Cell
 from runner.run.attempt import Attempt, Site
 from runner.run.dispatch import Dispatcher, Job, Place, places
 
-# What the cells may use of the host's memory together; the rest is the runner's and the system's.
+# The part of the host's memory that all cells together may use. The rest is for the runner and the system.
 _MEMORY_SHARE = 0.9
 
 # How often the watchdog looks.
 _WATCH_SECONDS = 0.5
 
-# An engine that restarts is back within this time, or the run ends.
+# The run ends when an engine that went down is not back within this time.
 _ENGINE_SECONDS = 180.0
 
-# A cell that an engine's restarts have cut off so often is not tried again.
+# A cell is not tried more often than this when the engine goes down under it.
 _ATTEMPTS = 3
 
-# A GPU counts as cool again within so many degrees of what it was at the start; and no cell waits longer for it than this.
+# A GPU is cool again when it is at most so many degrees warmer than at the start of the run. No cell waits longer than this.
 _COOL_CELSIUS = 3.0
 _COOL_SECONDS = 300.0
 
@@ -49,19 +49,19 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Is told what happens, from the threads of the cells."""
+    """Gets what happens. The threads of the cells call it."""
 
     def preparing(self, image: str, line: str) -> None: ...
 
     def started(self, job: Job) -> None: ...
 
-    def told(self, job: Job, event: Mapping[str, Any]) -> None: ...
+    def printed(self, job: Job, event: Mapping[str, Any]) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
 
 
 def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
-    """The part of the machine that a job on these places has: their CPUs, their share of memory, from the nodes near them.
+    """A job's part of the machine: the CPUs near its GPUs and a share of the memory, from the nodes near them.
 
     GPU cells and CPU cells never run at once, since a CPU cell would take the GPU cells' cores: CellRunner.run_jobs ends one kind first.
     """
@@ -69,18 +69,19 @@ def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
     if chosen[0].kind == "cpu":
         return Slot("cpu", (), machine.cpu.cpus, memory)
     gpus = {gpu.uuid: gpu for gpu in machine.gpus}
-    used = [gpus[place.uuid] for place in chosen]
-    cpus = tuple(sorted({cpu for gpu in used for cpu in _share(machine, gpu)}))
-    nodes = {gpu.numa_node for gpu in used}
-    known = nodes <= set(machine.cpu.memory_nodes) and len(machine.cpu.memory_nodes) > 1
+    own = [gpus[place.uuid] for place in chosen]
+    cpus = tuple(sorted({cpu for gpu in own for cpu in _share(machine, gpu)}))
+    nodes = {gpu.numa_node for gpu in own}
+    # Memory is bound to nodes only where the machine has several and names those of the GPUs.
+    bound = nodes <= set(machine.cpu.memory_nodes) and len(machine.cpu.memory_nodes) > 1
     boards = len({gpu.board for gpu in machine.gpus})
-    where = tuple(sorted(node for node in nodes if node is not None)) if known else ()
-    return Slot("cuda", tuple(gpu.uuid for gpu in used), cpus, len(used) * (memory // boards), where)
+    where = tuple(sorted(node for node in nodes if node is not None)) if bound else ()
+    return Slot("cuda", tuple(gpu.uuid for gpu in own), cpus, len(own) * (memory // boards), where)
 
 
 def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:
-    """The CPUs of one GPU: its part of those near it, divided among the GPUs that are near the same ones."""
-    boards = list(dict.fromkeys(each.board for each in machine.gpus if each.cpus == gpu.cpus))
+    """The CPUs of one GPU: GPUs that are near the same CPUs divide them."""
+    boards = list(dict.fromkeys(other.board for other in machine.gpus if other.cpus == gpu.cpus))
     share = max(1, len(gpu.cpus) // len(boards))
     number = boards.index(gpu.board)
     return gpu.cpus[number * share : (number + 1) * share] or gpu.cpus
@@ -94,9 +95,11 @@ class CellRunner:
     machine: Machine
     observer: Observer
     seconds: Callable[[Cell], float]
-    cool_down: GpuSampler | None = None  # asked for temperatures before a cell starts; None: nobody waits
+    # Reads the temperatures before a cell starts. None: no cell waits for its GPU to cool.
+    cool_down: GpuSampler | None = None
     outcomes: list[Outcome] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)  # UUIDs of the GPUs that fell off the bus
+    # The UUIDs of the GPUs that fell off the bus.
+    lost: list[str] = field(default_factory=list)
     _active: dict[Job, Attempt] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _tries: dict[Job, int] = field(default_factory=dict)
@@ -107,9 +110,9 @@ class CellRunner:
     _broken: BaseException | None = None
 
     def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
-        """Make the images ready, before anything is measured; (ready ones, the others' reasons).
+        """Prepare the images before anything is measured: those that are ready, and the reasons of the others.
 
-        Raises EngineError where the engine went down and stays away.
+        Raises EngineError where the engine went down and does not come back.
         """
         ready: dict[str, Prepared] = {}
         failed: dict[str, str] = {}
@@ -125,17 +128,18 @@ class CellRunner:
                 except EngineError as error:
                     failed[image.name] = str(error)
                     break
-                self._wait_for_engine(gone)  # where it stays away the run ends, and --resume makes the image
+                # If the engine does not come back, this ends the run; --resume prepares the image again.
+                self._wait_for_engine(gone)
         return ready, {name: why for name, why in failed.items() if name not in ready}
 
     def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
         """Run the jobs; returns when all have ended or stop() was called. Raises what broke the store."""
         for kind in ("cuda", "cpu"):
-            there = places(self.machine, kind)
+            places_of_kind = places(self.machine, kind)
             of_kind = [job for job in jobs if job.cell.device_kind == kind]
-            self._remember_temperatures(there)
+            self._remember_temperatures(places_of_kind)
             try:
-                self._drain(Dispatcher(of_kind, there, self.seconds), ready)
+                self._drain(Dispatcher(of_kind, places_of_kind, self.seconds), ready)
             except BaseException:
                 self.stop()
                 raise
@@ -151,18 +155,20 @@ class CellRunner:
             while not self._stopped.is_set():
                 for job in dispatcher.without_devices():
                     self.fail(job, "gpu-lost", "every GPU that it could run on has fallen off the bus")
-                while found := dispatcher.next(time.monotonic()):
-                    self._start(dispatcher, *found, ready)
+                while started := dispatcher.next(time.monotonic()):
+                    job, chosen = started
+                    self._start(dispatcher, job, chosen, ready)
                 if not self._active:
                     return
-                self._changed.wait(_WATCH_SECONDS)  # with a limit: one without would hold back Ctrl-C
+                # With a limit: a wait without one would hold back Ctrl-C.
+                self._changed.wait(_WATCH_SECONDS)
                 for attempt in list(self._active.values()):
                     attempt.watch(time.monotonic())
 
     def _start(self, dispatcher: Dispatcher, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
         slot = slot_of(self.machine, chosen)
         boards = [place.board for place in chosen if place.kind == "cuda"]
-        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.told, job))
+        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.printed, job))
         self._active[job] = attempt
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=self._work, args=(dispatcher, attempt, ready[job.cell.image]))
@@ -178,7 +184,8 @@ class CellRunner:
                 again = not self._stopped.is_set() and self._attempt(attempt, prepared)
             except EngineError as error:
                 again = self._after_engine_error(attempt, error)
-        except BaseException as error:  # told by run_jobs in the main thread
+        except BaseException as error:
+            # run_jobs raises it in the main thread.
             self._broken = error
             self.stop()
         with self._changed:
@@ -192,15 +199,15 @@ class CellRunner:
             self._changed.notify_all()
 
     def _attempt(self, attempt: Attempt, prepared: Prepared) -> bool:
-        """Run it and tell how it ended; True when it is to be tried again, on another GPU than the one that it lost."""
+        """Run it and report how it ended; True when it is to be tried again on another GPU than the one that it lost."""
         self.observer.started(attempt.job)
         if ended := attempt.run(prepared):
-            self._tell(Outcome(attempt.job, *ended))
+            self._report(Outcome(attempt.job, *ended))
             return False
         return attempt.lost is not None and not attempt.stopped
 
     def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
-        """Whether the job is to be tried again, since it was not to blame; else its row says what happened."""
+        """Whether the job is to be tried again, because it was not to blame. Otherwise its row says what happened."""
         job = attempt.job
         if isinstance(error, EngineGoneError) and not self._stopped.is_set():
             self._wait_for_engine(str(error))
@@ -215,8 +222,9 @@ class CellRunner:
         return False
 
     def _wait_for_engine(self, reason: str) -> None:
-        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it stays away."""
-        with self._engine_lock:  # one thread waits for all
+        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it does not come back."""
+        # One thread waits for all.
+        with self._engine_lock:
             end = time.monotonic() + _ENGINE_SECONDS
             while gone := self._gone():
                 if time.monotonic() >= end:
@@ -225,17 +233,18 @@ class CellRunner:
                     return
 
     def _gone(self) -> str | None:
-        """Why the engine does not answer; None where it does, and what it left behind is cleared up."""
+        """Why the engine does not answer. None: it answers, and what it left behind is cleared up."""
         try:
             gone = self.site.engine.unavailable()
             if gone is None:
                 self.site.engine.sweep()
-        except EngineGoneError as error:  # it went down between the two, as one that is restarting does
+        except EngineGoneError as error:
+            # It went down between the two calls, as a restarting engine does.
             return str(error)
         return gone
 
     def stop(self) -> None:
-        """End every running cell at once and start no more. What they measured so far is not a finished repeat."""
+        """End every running cell at once and start no more. The repeats that are cut off are not stored."""
         self._stopped.set()
         for attempt in list(self._active.values()):
             attempt.stop()
@@ -250,22 +259,22 @@ class CellRunner:
             "engine": self.site.engine.name,
         }
         self.site.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
-        self._tell(Outcome(job, "failed", reason, 0.0))
+        self._report(Outcome(job, "failed", reason, 0.0))
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         self.observer.ended(outcome)
 
-    def _remember_temperatures(self, there: Sequence[Place]) -> None:
+    def _remember_temperatures(self, measured: Sequence[Place]) -> None:
         if self.cool_down is None:
             return
-        for place in there:
+        for place in measured:
             celsius = self.cool_down.temperature(place.board) if place.kind == "cuda" else None
             if celsius is not None:
                 self._start_celsius[place.board] = celsius
 
     def _cool(self, boards: Sequence[str]) -> None:
-        """Wait until the GPUs are as cool as they were at the start of the run, or long enough."""
+        """Wait until the GPUs are as cool as they were at the start of the run, but no longer than _COOL_SECONDS."""
         end = time.monotonic() + _COOL_SECONDS
         while self.cool_down is not None and time.monotonic() < end and not self._stopped.is_set():
             now = {board: self.cool_down.temperature(board) for board in boards if board in self._start_celsius}

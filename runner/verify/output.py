@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reports.text import visible
+from runner.text import visible
 from runner.verify.causes import per_cent
 from runner.verify.outliers import FALSE_ALARM
 from runner.verify.verdict import FAIL, PASS, CellVerdict

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reports.text import visible
 from runner.results.statistics import median_estimate
+from runner.text import visible
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.published import (
     PUBLISHED,

@@ -7,7 +7,16 @@ from runner.plan.plan import Skip
 
 
 def skip(image: str, framework: str, workload: str) -> Skip:
-    return Skip(image, framework, workload, "fp32", "default", "cuda", "", "it needs a GPU")
+    return Skip(
+        image=image,
+        framework=framework,
+        workload=workload,
+        precision="fp32",
+        mode="default",
+        device_kind="cuda",
+        device_model="",
+        reason="it needs a GPU",
+    )
 
 
 def test_a_few_are_named_and_many_of_an_image_are_counted() -> None:

@@ -70,7 +70,7 @@ class Observer:
 
     def started(self, job: Job) -> None: ...
 
-    def told(self, job: Job, event: Any) -> None: ...
+    def printed(self, job: Job, event: Any) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -122,7 +122,7 @@ def row_of(tmp_path: Path) -> dict[str, Any]:
     ("limits", "kind", "words"),
     [
         (Limits(1, 60), "time-limit", "it had not ended after 1 s"),
-        (Limits(60, 1), "hang", "it had said nothing for 1 s"),
+        (Limits(60, 1), "hang", "it had printed nothing for 1 s"),
     ],
 )
 def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
