@@ -27,7 +27,7 @@ class Training(Trained):
 
         # Channels first, the layout that cuDNN computes in.
         # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
-        # Stride and padding are explicit: defaults differ among frameworks.
+        # Padding is explicit: defaults differ among frameworks.
         def conv(x, name):
             options = {"kernel": 3, "pad": 1, "order": "NCHW", "exhaustive_search": True}
             return add.Conv([x] + parameters(name), name, **options)

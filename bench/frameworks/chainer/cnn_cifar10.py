@@ -18,7 +18,7 @@ class Network(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            # Stride and padding are explicit: defaults differ among frameworks.
+            # Padding is explicit: defaults differ among frameworks.
             self.conv1, self.conv2 = L.Convolution2D(3, 50, 3, pad=1), L.Convolution2D(50, 50, 3, pad=1)
             self.conv3, self.conv4 = L.Convolution2D(50, 100, 3, pad=1), L.Convolution2D(100, 100, 3, pad=1)
             self.dense1, self.dense2 = L.Linear(6400, 512), L.Linear(512, 10)

@@ -29,7 +29,7 @@ class Training(Trained):
     def network(self, x, training):
         p = self.parameters
 
-        # Stride and padding are explicit: defaults differ among frameworks. Height and width are padded by 1, channels are not.
+        # Padding is explicit: defaults differ among frameworks. Height and width are padded by 1, channels are not.
         def conv(x, name):
             return C.convolution(p[name + ".w"], x, auto_padding=[False, True, True]) + p[name + ".b"]
 

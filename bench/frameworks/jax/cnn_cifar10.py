@@ -22,7 +22,7 @@ LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
-        # Stride and padding are explicit: defaults differ among frameworks.
+        # Padding is explicit: defaults differ among frameworks.
         def conv(inputs, outputs):
             return nnx.Conv(inputs, outputs, kernel_size=(3, 3), padding=1, dtype=dtype, rngs=rngs)
 

@@ -18,7 +18,7 @@ from bench.frameworks.mindspore._loop import Trained  # noqa: E402
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
 
-# Stride and padding are explicit: defaults differ among frameworks.
+# Padding is explicit: defaults differ among frameworks.
 def conv(inputs, outputs):
     return nn.Conv2d(inputs, outputs, 3, pad_mode="pad", padding=1, has_bias=True)
 
