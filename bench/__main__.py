@@ -76,7 +76,7 @@ def positive(text):
 
 
 def check_adapter(options):
-    """The verdict of the parity check, and of the learning curve where it was asked for and the workload has one."""
+    """The verdict of the parity check; with --curve, also of the learning curve, where the workload has one."""
     setup = setup_of(options, 1, False)
     contract.check(options)
     framework = contract.load_framework(options.framework)
@@ -93,9 +93,8 @@ def check_adapter(options):
     results = parallel.worst(group, results)
     failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
     curve_verdict = None
-    if options.curve and curve.has_curve(
-        options.workload
-    ):  # before another network is built: Caffe2's workspace holds one
+    # The curve comes before another network is built: Caffe2's workspace holds a single one.
+    if options.curve and curve.has_curve(options.workload):
         curve_verdict = curve.verdict(options.workload, curve.follow(options.workload, adapter))
     if isinstance(adapter, contract.Training):
         trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
@@ -119,10 +118,10 @@ def check_adapter(options):
 
 
 def in_its_own_language(options):
-    """Become the entrypoint of a framework that is not in Python; returns where there is none. Raises OSError.
+    """Become the entrypoint of a framework that is not in Python. Returns where the framework has no such entrypoint. Raises OSError.
 
-    It gets the same arguments and owes the same output. DLBENCH_PYTHON names this interpreter, for what it takes from the bench; where it
-    is set already, this is that entrypoint, back for the bench's part.
+    The entrypoint gets the same arguments and owes the same output. DLBENCH_PYTHON names this interpreter, which it embeds for the
+    bench's part. Where DLBENCH_PYTHON is set already, that entrypoint is running this code.
     """
     entrypoint = rules.framework_declaration(options.framework).get("entrypoint")
     if entrypoint and "DLBENCH_PYTHON" not in os.environ:
@@ -136,8 +135,8 @@ def in_its_own_language(options):
 def list_frameworks(only):
     """[{"framework": ..., "version": ...}] of those that this interpreter can import and configure for a CPU.
 
-    Each is tried in a process of its own: two of them want one library in two ways (Keras and its backends), and what fails half way
-    leaves things behind.
+    Each is tried in its own process: Keras and its backends configure the same library in different ways, and an import that fails half
+    way leaves modules behind.
     """
     if only:
         framework = contract.load_framework(only)
@@ -146,14 +145,15 @@ def list_frameworks(only):
     installed = []
     for name in rules.framework_names():
         if "entrypoint" in rules.framework_declaration(name):
-            continue  # another language's: this interpreter cannot tell
+            continue  # of another language: this interpreter cannot import it
         command = [sys.executable, "-m", "bench", "frameworks", "--framework", name]
         variables = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
         printed, log = child.communicate()
         if child.returncode == 0:
             installed += json.loads(printed.decode("utf-8"))
-        else:  # a broken installation is left out of the list, and said
+        # A broken installation is left out of the list, and named on standard error.
+        else:
             last = log.decode("utf-8", "replace").strip().splitlines()[-1:]
             print("%s: %s" % (name, "".join(last)), file=sys.stderr)
     return installed

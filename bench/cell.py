@@ -1,4 +1,4 @@
-"""What every cell does, whatever it measures: import, data, parity, build, measure, each a phase told as events."""
+"""What every cell does, whatever it measures: import, data, parity, build, measure. Each is a phase, and emits events."""
 
 import contextlib
 import math
@@ -10,7 +10,7 @@ from bench import contract, environment, parallel, parity, profiling, rules
 
 
 def setup_of(options, seed, training):
-    """What the adapters are told. Every process has its part of the threads, and a dropout of its own."""
+    """What the adapters are built with. Every process has its part of the threads, and its own dropout."""
     threads = parallel.threads_of_each(options.framework, options.threads or environment.cpu_count(), options.devices)
     where = options.device, options.precision, options.mode, threads
     rank = parallel.rank()
@@ -18,10 +18,10 @@ def setup_of(options, seed, training):
 
 
 class RunningCell(object):
-    """Runs one cell and tells it through `emitter`. `options` are the parsed arguments of `python -m bench run`.
+    """Runs one cell and emits its events. `options` are the parsed arguments of `python -m bench run`.
 
-    A task is a subclass: `load_data()` returns what its other methods use, `fill(adapter, data, random)` gives the adapter its parameters,
-    and `measure(framework, adapter, data, random)` tells the plan, the samples and the metrics. `random` is the cell's, from its seed.
+    A task is a subclass. `load_data()` returns the data that its other methods use. `fill(adapter, data, random)` gives the adapter its
+    parameters. `measure(framework, adapter, data, random)` emits the plan, the samples and the metrics. `random` comes from the seed.
     """
 
     def __init__(self, options, emitter):
@@ -35,7 +35,7 @@ class RunningCell(object):
         self.variant = ""
         self.loop = None  # the timing.Loop of a task that has steps
         self.group = parallel.Alone()
-        # of all devices together, in one step; a preset may have one of its own, which is part of what the cell is
+        # The items in a step of all devices together. A preset may have its own, which is part of what the cell is.
         self.batch = self.preset.get("batch") or self.declared["batch"]
 
     @contextlib.contextmanager
@@ -50,7 +50,7 @@ class RunningCell(object):
         return setup_of(o, o.seed, training)
 
     def settings(self):
-        """What a task does by itself, told with the framework's settings."""
+        """The task's own settings, emitted with the framework's."""
         return {}
 
     def run(self):
@@ -90,7 +90,7 @@ class RunningCell(object):
         self.group.leave()
 
     def profile(self):
-        """After all that is measured, since a profiler slows the steps and takes memory of its own."""
+        """Runs after everything is measured: a profiler slows the steps and takes memory."""
         if self.loop is None:
             reason = "a profile is of the operations of a step, and %s has none" % self.options.workload
             self.emit("left-out", what="the profile", reason=reason)

@@ -1,4 +1,4 @@
-"""What can go wrong in a cell, each kind of the protocol an exception of its own."""
+"""What can go wrong in a cell: an exception for each kind of error in the protocol."""
 
 
 class BenchError(Exception):
@@ -8,7 +8,7 @@ class BenchError(Exception):
 
 
 class Unsupported(BenchError):
-    """This framework, image or device cannot do what was asked."""
+    """This framework, image or device cannot compute this cell."""
 
     kind = "unsupported"
 
@@ -20,6 +20,6 @@ class DataError(BenchError):
 
 
 class Overflow(BenchError):
-    """A loss scaler skipped steps that were to be measured or checked: what would be told is not training."""
+    """A loss scaler skipped steps that had to be measured or checked: they did not train."""
 
     kind = "framework"

@@ -41,7 +41,7 @@ def mini_batches(x, y, size, random, rank=0, count=1):
 
 
 class Waited(object):
-    """An iterator that knows for how many seconds its caller has waited for it: two readings of the clock a mini-batch."""
+    """An iterator that counts the seconds that its caller waits for it: two readings of the clock a mini-batch."""
 
     def __init__(self, batches, clock=time.perf_counter):
         self._batches, self._clock = batches, clock
@@ -58,7 +58,7 @@ class Waited(object):
 
 
 class ArrayFeed(object):
-    """A data set that fits in memory. `group` (bench.parallel) says which of the processes this is, each of which takes its part."""
+    """A data set that fits in memory. `group` (bench.parallel) says which process this is; each takes its part of every batch."""
 
     def __init__(self, data, shuffled, group):
         self.data, self.shuffled, self.group = data, shuffled, group
@@ -89,8 +89,8 @@ class ArrayFeed(object):
 class PictureFeed(object):
     """Pictures decoded, cropped and turned while the steps before theirs are computed: each mini-batch by one of `workers` threads.
 
-    Threads and not processes: inflating, Pillow's decoder and NumPy's loops all let go of the interpreter, and a process would have to be
-    started beside a framework that has threads of its own. What is drawn is drawn in order, whoever decodes it.
+    Threads and not processes: Pillow's decoder and NumPy's loops release the interpreter's lock, and starting a process is not safe beside
+    a framework that has threads. Random numbers are drawn in order, whichever thread decodes.
     Of several processes (`group`) each decodes its own part of every mini-batch, and they take turns at what is held out; `devices` of one
     process share each of its mini-batches evenly.
     """
@@ -147,10 +147,10 @@ class PictureFeed(object):
 
 
 class PoolFeed(object):
-    """Random tensors in memory, as the published synthetic run had them, from a pool that is gone through again and again.
+    """Random tensors in memory, as in the published synthetic run, from a pool that is used again and again.
 
-    A whole epoch of them is 52.6 GB; the pool is larger than any cache, and which of its mini-batches comes changes nothing. Of several
-    processes (`group`) each draws its own part of every mini-batch.
+    A whole epoch of tensors would take 52.6 GB. The pool is larger than any cache, and the order of its mini-batches changes nothing. Of
+    several processes (`group`) each draws its own part of every mini-batch.
     """
 
     POOL = 8  # mini-batches: 308 MB for those of 64

@@ -11,19 +11,20 @@ from bench.cell import RunningCell
 from bench.errors import Unsupported
 from bench.workloads import ops
 
-WARM_UP_RUNS = 20  # dl_bench's; fewer where they would take longer than the point's own time
+# As in dl_bench; fewer where they would take longer than the point's own time.
+WARM_UP_RUNS = 20
 LEAST_WARM_UP_RUNS = 3
-# Inputs that fit a cache take turns, so that a run finds its inputs where a network's step would: in memory.
+# Inputs that fit into a cache take turns, so that a run reads its inputs from memory, as a network's step does.
 CACHE_BYTES = 64 * 1024 * 1024
 MOST_BUFFERS = 16
 
-# A point is given up on after so many times the time it should take.
+# A point is given up after so many times the time that it should take.
 TOO_LONG = 3.0
-# No larger size is tried where the fastest run took that long, and longer than this.
+# No larger size is tried where the fastest run took TOO_LONG, and longer than this.
 LONG_RUN_SECONDS = 0.5
 
-# precision -> (unit roundoff of sums, that of what is stored: inputs before, or at fp8 the result after). The reference is given
-# what e4m3 makes of the inputs: fp8 loses nothing there, and it shows whether the factors were in e4m3 and no other type.
+# precision -> (unit roundoff of sums, unit roundoff of stored values: of the inputs, or at fp8 of the result). At fp8 the reference gets
+# the inputs rounded to e4m3: fp8 loses nothing there, so the error shows whether the factors were in e4m3 or in another type.
 ROUNDOFF = {
     "fp64": (2.0**-53, 0.0),
     "fp32": (2.0**-24, 2.0**-24),
@@ -35,7 +36,7 @@ ROUNDOFF = {
 
 
 class OperatorsCell(RunningCell):
-    """Every point of the preset. What a framework or the device cannot do is told as left out, with the reason."""
+    """Every point of the preset. What a framework or the device cannot do is emitted as left out, with the reason."""
 
     def load_data(self):
         return None  # inputs are drawn for each point
@@ -49,7 +50,7 @@ class OperatorsCell(RunningCell):
             self.emit_parity(result)
 
     def points(self):
-        """What is measured; what of the workload is not is told."""
+        """The points to measure. Operations that are left out are emitted with the reason."""
         precision, most_bytes = self.options.precision, self.preset.get("most_bytes")
         if self.options.devices > 1:
             reason = "each uses one device: they are measured with --devices 1"
@@ -80,7 +81,8 @@ class OperatorsCell(RunningCell):
                 except Exception as error:
                     if not isinstance(error, MemoryError) and not framework.is_out_of_memory(error):
                         raise
-                    if self.group.count > 1:  # the other processes may have had room, and would wait for this one
+                    # The other processes may have had enough memory, and would wait for this one.
+                    if self.group.count > 1:
                         raise
                     refused[key] = "out of memory"
                     what = "%s %s from %s" % (key + (size_text(point.size),))
@@ -88,7 +90,7 @@ class OperatorsCell(RunningCell):
         self.stop = "time"
 
     def measure_point(self, framework, operators, point, random):
-        """Tell the windows of a point; returns the seconds of its fastest run. Raises Unsupported."""
+        """Emit the windows of a point. Returns the seconds of its fastest run. Raises Unsupported."""
         refuse(point.operation, self.options.precision)
         count = max(1, min(MOST_BUFFERS, CACHE_BYTES // max(point.bytes, 1)))
         runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
@@ -107,19 +109,19 @@ class OperatorsCell(RunningCell):
             spent = self.agreed(time.perf_counter() - begin)
             if len(times) >= self.preset["windows"] and reached is not None and reached <= self.preset["noise"]:
                 break
-            if spent > TOO_LONG * seconds:  # a single run can be longer than all the windows should be together
+            # A single run can take longer than all windows together should.
+            if spent > TOO_LONG * seconds:
                 break
         self.steps += len(times) * per_window
         return turns.fastest
 
     def agreed(self, seconds):
-        """Of several processes all go by one clock: they must run the same number of times, since each run takes all of them."""
+        """The first process's seconds. Every run needs all processes, so all must take the same number of runs: one clock decides."""
         return self.group.gather(seconds)[0]
 
     def buffers(self, point, count, random):
-        if (
-            point.direction == ops.REDUCE
-        ):  # a sum left in its place would double with every run: zeros stay what they are
+        if point.direction == ops.REDUCE:
+            # The sum replaces the buffer, so it would grow with every run. Zeros stay zeros.
             items = point.size[0] // ops.ITEMSIZE[self.options.precision]
             zeros = np.broadcast_to(np.zeros(1), (self.options.devices, items))
             return [{"x": zeros} for _ in range(count)]
@@ -147,8 +149,8 @@ class OperatorsCell(RunningCell):
 def check(operators, precision, devices=1):
     """Each operation at its smallest size, the result and its gradients by the inputs, against NumPy in float64: a list of parity.Result.
 
-    Of several devices the all-reduce, against the sum. What the adapter says it has not is left out here, and told when it is to be
-    measured; Unsupported where it has nothing.
+    Of several devices the all-reduce, against the sum. Operations that the adapter refuses are left out here, and emitted as left out when
+    they are to be measured. Raises Unsupported where it refuses all.
     """
     if precision == "fp8" and devices > 1:
         raise Unsupported("gradients are added up in other types than fp8; ask for bf16")
@@ -169,7 +171,7 @@ def check(operators, precision, devices=1):
 
 
 def check_sum(operators, precision, devices):
-    """The all-reduce of random buffers: what this process sees of the results, each against the sum."""
+    """The all-reduce of random buffers: the results that this process has, each against the sum."""
     unit, stored = ROUNDOFF[precision]
     bound = parity.MARGIN * (unit * (2.0 + math.sqrt(devices)) + stored)
     x = np.random.RandomState(20210927).uniform(-1.0, 1.0, (devices, ops.REDUCE_SIZES[0] // ops.ITEMSIZE[precision]))
@@ -182,7 +184,7 @@ def check_sum(operators, precision, devices):
 def error_of(operators, name, operation, direction, precision):
     """(relative error, its bound) of one operation at its smallest size.
 
-    A gradient is held by its slope along a random direction, which needs no gradient of ours to compare with.
+    A gradient is compared by its slope along a random direction, so the reference needs no gradients.
     """
     refuse(name, precision)
     size = operation.sizes[0]
@@ -197,7 +199,8 @@ def error_of(operators, name, operation, direction, precision):
     values = [np.asarray(value, dtype=np.float64) for value in operators.values(name, direction, run())]
     if direction != ops.GRADIENT:
         return parity.relative_error(values[0], operation.compute(p)), bound
-    if precision == "fp8":  # a slope is too blunt to tell two types of 8 bits apart
+    # A slope is too blunt to tell two types of 8 bits apart.
+    if precision == "fp8":
         d = np.ones(operation.result(*size))
         return max(map(parity.relative_error, values, (d.dot(p["b"].T), p["a"].T.dot(d)))), bound
     errors = []
@@ -214,7 +217,7 @@ def has_larger(points, point):
 
 
 def refuse(operation, precision):
-    """Raises Unsupported for what no framework is asked to do."""
+    """Raises Unsupported for operations that no framework has to compute in this precision."""
     if (operation, precision) in ops.UNFIT:
         raise Unsupported(ops.UNFIT[operation, precision])
     if precision == "fp8" and operation not in ops.PRODUCTS:
@@ -222,7 +225,7 @@ def refuse(operation, precision):
 
 
 class Turns(object):
-    """Runs that take turns over several sets of inputs; a window ends when the device has done all it was given.
+    """Runs that take turns over several sets of inputs. A window ends when the device has finished all its runs.
 
     `agree(seconds)` gives each of several processes the time of the first.
     """

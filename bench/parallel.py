@@ -1,11 +1,10 @@
-"""Several devices in one cell: how a batch is shared out among them, and what their processes tell each other.
+"""Several devices in one cell: how they share a batch, and what their processes exchange.
 
 Training is data-parallel and synchronous: every device has the same parameters, computes its part of each batch, and takes its step with
-the mean of all gradients. A framework says in framework.json how it does that: "processes", a process a device (bench.ranks starts
-them, and each of them runs the whole cell), "mpi", the same started by mpiexec, or "one-process", which sees all devices. Its
-parallel.py has the rest.
-Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the
-workload's, which may go with the batch.
+the mean of all gradients. framework.json says how: "processes" is a process a device (bench.ranks starts them, and each runs the whole
+cell); "mpi" is the same, started by mpiexec; "one-process" sees all devices. The framework's parallel.py has the rest.
+Weak scaling keeps the batch of a device, strong scaling that of all devices together. The learning rate is the workload's, and may
+depend on the batch.
 """
 
 import importlib
@@ -15,10 +14,10 @@ import numpy as np
 
 from bench import contract, rules
 
-# Which of a cell's processes this is, and a path that all of them know and none has made (bench.ranks).
+# Which of a cell's processes this is, and a path where they meet: it does not exist yet (bench.ranks).
 RANK, MEETING = "DLBENCH_RANK", "DLBENCH_MEETING"
 
-# A process that waits for another one longer than this ends with an error. The longest compilation that was met took ten minutes.
+# A process that waits longer for another one ends with an error. The longest compilation so far took ten minutes.
 PATIENCE_SECONDS = 900
 
 
@@ -28,17 +27,17 @@ def form(framework):
 
 
 def rank():
-    """Which of the cell's processes this is: 0 tells its events."""
+    """Which of the cell's processes this is. 0 emits the cell's events."""
     return int(os.environ.get(RANK, "0"))
 
 
 def threads_of_each(framework, threads, devices):
-    """CPU threads of one process, of those that the cell has."""
+    """The CPU threads of one process, out of the cell's."""
     return max(1, threads // devices) if form(framework) in (rules.PROCESSES, rules.MPI) else threads
 
 
 def join(framework, setup):
-    """The devices of this cell, its framework configured: Alone, OneProcess or Processes. In the latter case all of them are met."""
+    """The devices of this cell, after its framework is configured: Alone, OneProcess, or Processes, which waits for all of them."""
     if setup.devices == 1:
         return Alone()
     module = importlib.import_module("bench.frameworks.%s.parallel" % framework)
@@ -56,15 +55,15 @@ class Alone(object):
         return adapter_class(setup)
 
     def whole(self, training):
-        """The adapter as one that is given whole batches and tells of whole batches: what the parity check wants."""
+        """The adapter as the parity check needs it: whole batches in, results of whole batches out."""
         return training
 
     def gather(self, value):
-        """What each process gives, in their order. All of them must call it."""
+        """The values of all processes, by rank. All of them must call it."""
         return [value]
 
     def leave(self):
-        """Part from the other processes: the cell has ended well."""
+        """Leave the other processes: the cell has ended well."""
 
 
 class OneProcess(Alone):
@@ -99,9 +98,9 @@ class Processes(Alone):
 
 
 class Whole(contract.Wrapper):
-    """An adapter among several processes, seen as one: takes whole batches, computes its part, tells of the whole.
+    """An adapter among several processes, seen as one: it takes whole batches and computes its part; its results are of the whole.
 
-    A gradient and a parameter stay this process's own: that they are the whole's is what the parity check proves, of every process.
+    Gradients and parameters stay this process's own. The parity check proves for every process that they are those of the whole batch.
     """
 
     def __init__(self, training, group):
@@ -132,12 +131,12 @@ class Whole(contract.Wrapper):
 
 
 def mean(group, value):
-    """The mean of what the processes give."""
+    """The mean over the processes."""
     return sum(group.gather(float(value))) / group.count
 
 
 def worst(group, results):
-    """The parity results of all processes as one list: each quantity's furthest from its bound."""
+    """The parity results of all processes as one list: of each quantity, the largest error."""
     lists = group.gather([(result.error, result.passed) for result in results])
     return [
         result._replace(error=max(error for error, _ in outcomes), passed=all(passed for _, passed in outcomes))

@@ -7,10 +7,10 @@ the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored besi
 
 Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
 precision would (bench.arithmetic.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
-error those runs show. It so contains what a plain operation count misses: a ReLU or a maximum that tips over because
-its argument moved by a rounding error, Adam's division by a tiny second moment, and its bias correction 1 - beta^t, whose float32
-value is as far off as the rounding of beta^t. The price is wide bounds on the gradients below the pools: one tipped maximum of the millions
-moves a whole gradient element. Logits, loss, and the parameters after the steps are held to 1e-7 to 1e-4.
+error in those runs. It contains what a count of operations misses: a ReLU or a maximum that changes its choice because a rounding error
+moved its argument; Adam's division by a tiny second moment; and Adam's bias correction 1 - beta^t, whose float32 value is as far off as
+the rounding of beta^t. The price is wide bounds on the gradients below the pools, where a single changed maximum among millions moves a
+whole element of the gradient. Logits, loss, and the parameters after the steps are held to 1e-7 to 1e-4.
 """
 
 import collections
@@ -24,11 +24,12 @@ from bench.errors import Overflow, Unsupported
 
 STEPS = 3
 RUNS = 8
-# The largest of 8 draws is the 89 % point of the error's distribution; three times that leaves no honest float32 outside
-# (a normal error would need 4.8 deviations), and a wrong formula errs by orders of magnitude more.
+# The largest of 8 draws is the 89 % point of the error's distribution. A correct float32 stays below three times that: a normal error
+# would need 4.8 deviations to exceed it. A wrong formula errs by orders of magnitude more.
 MARGIN = 3.0
-DECAY_BOUND = 0.2  # float32 gives it to some per cent, and a decay that is left out or applied to other tensors is off by all of it
-# Ends the name of the second of two values that a specification leaves open; an adapter must have the one or the other.
+# The decay is measured to some per cent in float32. A decay that is missing, or applied to other tensors, is off by 100 %.
+DECAY_BOUND = 0.2
+# A specification may accept two values of a tensor. The second one's name ends so, and an adapter must have either.
 EITHER = ".biased"
 
 # precision -> the model of its arithmetic, from the source of its errors
@@ -60,7 +61,7 @@ def sketch(name, value, buckets=contract.Specification.BUCKETS):
 def quantities(workload, rounding, variant="", parts=1):
     """(quantity, tensor) -> float64 array: everything that is compared, from the canonical case.
 
-    parts: of the batch, where the workload has PARTS: what several devices compute otherwise than one.
+    parts: of the batch, each normalised by itself, as several devices do for a workload that has PARTS.
     """
     parameters, x, y = canonical.parity_case(workload, variant)
     p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
@@ -69,7 +70,7 @@ def quantities(workload, rounding, variant="", parts=1):
         return {("features", "features"): workload.features(p, x, rounding)}
     optimizer = workload.optimizer()
     values = collections.OrderedDict()
-    if workload.predict:  # where evaluation computes something else than a training step
+    if workload.predict:
         values["prediction", "logits"] = workload.predict(p, x, rounding)
     how = {"parts": parts} if parts > 1 else {}
     for step in range(STEPS):
@@ -101,7 +102,7 @@ def dealt(workload, devices, array):
 
 
 def undealt(workload, devices, array):
-    """The other way, for what was computed of it: the mean of what devices with the same share give."""
+    """The inverse of `dealt`, for results: the mean over the devices that had the same share."""
     parts = parts_of(workload, devices)
     copies = devices // parts if parts > 1 else 1
     shares = array.reshape((parts, copies, -1) + array.shape[1:])
@@ -127,14 +128,14 @@ def make_reference(name, variant="", devices=1):
         for run in range(RUNS):
             rounding = ROUNDINGS[precision](np.random.RandomState(run))
             for key, value in quantities(workload, rounding, variant, parts).items():
-                # a result is stored in float32, whatever made it
+                # Results are stored in float32, so no error is smaller than its unit.
                 worst[key] = max(worst[key], relative_error(value, exact[key]), 2.0**-24)
         stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(MARGIN * e)) for key, e in worst.items())
     return stored
 
 
 def reference_path(name, variant="", devices=1):
-    """Where a workload's reference is stored: of each variant its own, and of several devices where they compute something else."""
+    """Where a workload's reference is stored. A variant has its own, and so have several devices where PARTS makes them differ."""
     name = rules.workload_declaration(name).get("computes") or name
     stem = name + "." + variant if variant else name
     stem += ".devices" if parts_of(contract.specification(name), devices) > 1 else ""
@@ -142,7 +143,7 @@ def reference_path(name, variant="", devices=1):
 
 
 def variant_of(training, name):
-    """The variant that an adapter (class or object) declares, "" for the specification itself. Raises ValueError."""
+    """The variant that an adapter (class or object) declares; "" for the specification itself. Raises ValueError."""
     variant = training.VARIANT
     if variant and (variant not in contract.specification(name).VARIANTS or not training.VARIANT_REASON):
         raise ValueError("%s knows no variant %r, or the adapter gives no VARIANT_REASON" % (name, variant))
@@ -169,7 +170,7 @@ def check(name, adapter, precision, devices=1):
 
 
 def _refuse_float32(results, precision, bound):
-    """Raises Unsupported where nothing was computed in the half type: logits that float32's own bound holds have no other error."""
+    """Raises Unsupported where the logits are within float32's bound: then nothing was computed in the half type."""
     error = next(result.error for result in results if result.quantity == "logits")
     if error <= bound:
         raise Unsupported(
@@ -179,9 +180,10 @@ def _refuse_float32(results, precision, bound):
 
 
 def _in_float32(result, quantity, tensor, value):
-    """The result of a parameter, failed where the half type has kept it: rounding it each step stays within what Adam's steps err by.
+    """The result of a parameter, failed where the parameter is kept in the half type.
 
-    Of a tensor in float32 one value in thousands has the half type's few digits.
+    The error does not show it: rounding a parameter in every step stays within the error of Adam's steps. Its digits do: in a float32
+    tensor, a value in thousands has no more digits than the half type.
     """
     value = np.asarray(value, "float32").ravel()
     value = value[value != 0]
@@ -201,7 +203,8 @@ def _trained(training, workload, parameters, trained, x, y):
     """[(quantity, tensor, value)] of one batch and of STEPS steps on it; the logits first."""
     x, y = training.inputs(x, y)
     logits, loss, gradients = training.probe(x, y)
-    if len(trained) < len(parameters):  # a forward pass in training may move running statistics
+    # A forward pass in training may move running statistics.
+    if len(trained) < len(parameters):
         training.load(parameters)
     for rate in workload.PARITY_RATES:
         if rate is not None:
@@ -221,7 +224,7 @@ def _trained(training, workload, parameters, trained, x, y):
 
 
 def check_prediction(name, training, precision, devices=1):
-    """Hold what an adapter evaluates with against the reference's logits: one Result. Its path is often another than training's."""
+    """Hold the logits of `predict` against the reference: a Result. Evaluation often takes another path than training."""
     variant, workload = variant_of(training, name), contract.specification(name)
     parameters, x, y = canonical.parity_case(workload, variant)
     training.load(parameters)
@@ -233,7 +236,7 @@ def check_prediction(name, training, precision, devices=1):
 
 
 def check_training(name, training, precision, devices=1):
-    """Sentences about what is wrong with an adapter built with training=True: [] where it trains, with dropout where there is some."""
+    """Sentences about what is wrong with an adapter built with training=True: none where it trains, with the workload's dropout."""
     workload = contract.specification(name)
     variant = variant_of(training, name)
     parameters, x, y = canonical.parity_case(workload, variant)
@@ -253,10 +256,10 @@ def check_training(name, training, precision, devices=1):
 
 
 def _decay(name, training, devices):
-    """Hold the weight decay of a workload that has one, of each of its last tensors, against the specification's: a list of Result.
+    """Hold the weight decay of the tensors in DECAYED against the specification's: a list of Result, [] without a decay.
 
-    Beside the gradients it is too small for the bounds to see. One step from rest takes rate (g + decay w) away; with the adapter's own g,
-    the part of the rest that lies along w tells the decay, of the last tensors, whose gradients two runs agree on.
+    The decay is too small beside the gradients for the bounds to see. The first step subtracts rate (g + decay w). With the adapter's own
+    g subtracted too, the component of the remainder along w is the decay. DECAYED are the last tensors: two runs agree on their gradients.
     """
     workload = contract.specification(name)
     decay = workload.WEIGHT_DECAY

@@ -1,6 +1,6 @@
 """Where the time of a step goes: the framework's own profiler over a few more steps, after all that is measured.
 
-A profiler makes steps slower, so nothing that is measured is measured under it, and what it tells is shares, not speeds. A framework that
+A profiler makes steps slower, so nothing is measured under it: it shows shares, not speeds. A framework that
 has one has a profile.py, or its "backend" in framework.json has it:
 
     def operations(run, device):  # run() does the steps and waits for the device
@@ -14,7 +14,7 @@ import time
 from bench import rules
 
 STEPS = 5
-ROWS = 40  # the longest are told one by one, the rest together
+ROWS = 40  # the longest operations; the rest are one row together
 NAME_CHARACTERS = 200  # the name of a fused kernel can be longer than a page
 
 # name: of the operation or kernel; on: "cpu" or "cuda"; seconds: its own, without what it calls, of all its calls together

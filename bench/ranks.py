@@ -1,8 +1,8 @@
-"""A cell in several processes, one a device: starts them, hands on what the first one tells, ends all when one of them fails.
+"""A cell in several processes, one a device: starts them, hands on the output of the first, ends all when one fails.
 
-Each is this entrypoint again with the same arguments, and runs the whole cell; what rank 0 prints is the cell's output. Its `error`
-and `end` are held back until all processes have ended: a process that fails makes the others fail after it, and the cell's
-error is that of the first. PyTorch's torchrun does the same; it is not used because other frameworks have none.
+Each process is this entrypoint again with the same arguments, and runs the whole cell. The output of rank 0 is the cell's output. Its
+`error` and `end` are held back until all processes have ended: a process that fails makes the others fail after it, and the cell's
+error is that of the first to fail. PyTorch's torchrun does the same. It is not used, because the other frameworks have no such program.
 """
 
 import ctypes
@@ -18,41 +18,36 @@ import time
 
 from bench import environment, parallel, rules
 
-# The others notice a dead process within this time, and say so themselves; then they are ended.
+# The others have this time to notice a dead process and to emit their errors. Then they are ended.
 GRACE_SECONDS = 2.0
 # What a process may take to end after the others have.
 LAST_SECONDS = 60.0
-# A process that a signal ended is to blame, unless another one had complained this long before.
+# A process that a signal ended is to blame, unless another one had failed this long before.
 TOGETHER_SECONDS = 1.0
 _POLL_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
-# Where processes of MPI write what is not the first one's output, and what MPICH calls their rank.
+# The folder where MPI's processes write their output, but for the first; and MPICH's variable for the rank.
 ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
 
 
 def starts_processes(options):
-    """Whether this process is to start the cell's processes, and is none of them."""
+    """Whether this process must start the cell's processes, and is not one of them."""
     form = parallel.form(options.framework) if options.devices > 1 else None
     return form in (rules.PROCESSES, rules.MPI) and parallel.RANK not in os.environ
 
 
 class Rank(object):
-    """One process of the cell, and what it said. A thread of its own reads it."""
+    """One process of the cell, with its error and its end. A thread reads its output."""
 
     def __init__(self, number, command, variables, hand_on):
         self.number = number
         self.error = None  # its first `error` event
         self.end = None  # the line with its `end`
-        self.complained = None  # when it told an error or its output ended
-        self.stopped = False  # it was ended here
-        self.all = parallel.RANK not in variables  # it is mpiexec, and stands for all of them
+        self.complained = None  # when its `error` came, or its output ended
+        self.stopped = False  # whether it was ended here
+        self.all = parallel.RANK not in variables  # whether it is mpiexec, which stands for all processes
         self._hand_on = hand_on
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=variables,
-        )
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=variables)
         self._reader = threading.Thread(target=self._read)
         self._reader.daemon = True
         self._reader.start()
@@ -69,7 +64,7 @@ class Rank(object):
         self.complained = self.complained or time.time()
 
     def blame(self, event, moment):
-        """It told an `error`: its first counts."""
+        """It emitted an `error`. The first one counts."""
         self.error, self.complained = self.error or event, self.complained or moment
 
     def failed(self):
@@ -131,15 +126,14 @@ def _mpiexec(count):
 def take_place():
     """Called by a process of the cell, before it does anything else.
 
-    Linux ends it when the one that started it dies, however it dies. One of MPI's finds its rank, and where it is not the first,
-    writes its events beside the others': mpiexec has one output for all.
+    Linux ends it when the process that started it dies, however that dies. A process of MPI looks up its rank. If it is not the first,
+    it writes its events to a file, because mpiexec has a single output for all.
     """
     if ASIDE in os.environ and parallel.RANK not in os.environ:
         rank = os.environ[parallel.RANK] = os.environ[PMI_RANK]
         if rank != "0":
-            aside = os.open(
-                os.path.join(os.environ[ASIDE], "rank-" + rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
-            )
+            path = os.path.join(os.environ[ASIDE], "rank-" + rank)
+            aside = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(aside, 1)
             os.close(aside)
     if parallel.RANK not in os.environ:
@@ -147,11 +141,11 @@ def take_place():
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
-        pass  # another system: the engine ends what is left
+        pass  # not Linux: the engine ends the processes
 
 
 def leave(code):
-    """The end of a process of the cell. One that failed waits for nobody, as MPI's own end would."""
+    """The end of a process of the cell. After a failure it ends at once: MPI's own end would wait for the others."""
     if code and parallel.RANK in os.environ:
         sys.stderr.flush()
         os._exit(code)
@@ -159,7 +153,7 @@ def leave(code):
 
 
 class FailedAside(object):
-    """The first of MPI's processes that told an error aside."""
+    """A process of MPI that wrote an error to its file."""
 
     stopped = False
 
@@ -168,7 +162,7 @@ class FailedAside(object):
 
 
 def _failed_aside(folder, first):
-    """Who of MPI's processes told the earliest error; None where only the first one did, or none."""
+    """The process of MPI with the earliest error; None where only the first process has an error, or no process has."""
     failures = []
     for name in os.listdir(folder):
         if name.startswith("rank-"):
@@ -181,7 +175,7 @@ def _failed_aside(folder, first):
 
 
 def _wait(ranks):
-    """Wait until all have ended; ends those that are left when one has failed. The one that did not end after the others, or None."""
+    """Wait until all have ended, and end the rest when one has failed. Returns the one that did not end after the others, or None."""
     limit = None
     while any(rank.process.poll() is None for rank in ranks):
         over = [rank for rank in ranks if rank.process.poll() is not None]
@@ -202,7 +196,7 @@ def _wait(ranks):
 
 
 def _to_blame(ranks):
-    """The process that failed first; None where none did."""
+    """The process that failed first, or None."""
     failed = [rank for rank in ranks if (rank.failed() and not rank.stopped) or rank.error]
     if not failed:
         return None if ranks[0].end else ranks[0]
@@ -215,7 +209,7 @@ def _to_blame(ranks):
 def _emit_failure(rank, count, emitter):
     who = "rank %d of %d" % (rank.number, count)
     if rank.error is None and rank.all:
-        who = "one of %d processes of MPI, which the log names" % count
+        who = "one of %d processes of MPI (the log has its rank)" % count
     error = rank.error or {"kind": "framework", "message": _how_it_ended(rank), "traceback": ""}
     message = "%s: %s" % (who, error["message"])
     emitter.emit("error", kind=error["kind"], message=message[:16000], traceback=error["traceback"])
@@ -240,7 +234,7 @@ def _how_it_ended(rank):
 
 
 def _event(line):
-    """The event in a line of a process of ours; empty where it is none."""
+    """The event in a line; {} where the line is no event."""
     try:
         event = json.loads(line.decode("utf-8"))
     except ValueError:
@@ -249,7 +243,7 @@ def _event(line):
 
 
 def _dump(ranks):
-    """The watchdog wants the stack of the cell: it is theirs."""
+    """The watchdog asks for the cell's stack: make every process dump its own."""
     for rank in ranks:
         if rank.process.poll() is None:
             rank.process.send_signal(signal.SIGABRT)

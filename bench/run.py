@@ -1,4 +1,4 @@
-"""One cell, from import to end: every way out is told as events."""
+"""One cell, from import to end. However it ends, it emits `end`."""
 
 import sys
 import traceback
@@ -15,7 +15,7 @@ TASKS = {"train": TrainingCell, "infer": InferenceCell, "operators": OperatorsCe
 
 
 def error_kind(error, framework):
-    """The protocol's kind of an exception: the frame that raised it tells the bench's own bugs from the framework's."""
+    """The protocol's kind of an exception. The frame that raised it shows whether the bug is the bench's or the framework's."""
     if isinstance(error, BenchError):
         return error.kind
     if isinstance(error, MemoryError) or (framework is not None and framework.is_out_of_memory(error)):
@@ -26,12 +26,12 @@ def error_kind(error, framework):
 
 
 def run(options, emitter):
-    """Run a cell; returns the process's exit status. Every way out tells `end`."""
+    """Run a cell; returns the process's exit status."""
     cell = None
     try:
         cell = TASKS[rules.workload_declaration(options.workload)["task"]](options, emitter)
         cell.run()
-    except Exception as error:  # the boundary: whatever it was, the host must hear it
+    except Exception as error:  # the boundary: the host must learn of every error
         loaded = sys.modules.get("bench.frameworks.%s.framework" % options.framework)
         framework = loaded and contract.Framework(loaded)
         emitter.emit(

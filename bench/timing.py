@@ -1,6 +1,6 @@
 """How a training loop is measured: windows of steps, each ended by a device synchronisation and one clock reading.
 
-Nothing happens inside a window that a person's own loop would not do: take a mini-batch, call the step. What is computed about the windows
+A window holds nothing but what a person's own loop does: take a mini-batch, call the step. Everything computed about the windows
 (noise, learning curve) is computed between them, outside the clock.
 """
 
@@ -12,9 +12,9 @@ from bench.errors import Overflow
 # Warm-up ends when the last steps are no longer clearly faster than the ones before them.
 WARMUP_GROUP = 3
 WARMUP_GAIN = 0.05
-# A window should be long against the clock and the synchronisation (microseconds): 0.1 s makes both at most 1e-4 of it.
+# A window must be long against the clock and the synchronisation (microseconds). In 0.1 s both are at most 1e-4 of it.
 WINDOW_SECONDS = 0.1
-# Each halves the loss scale: so many bring any that float32 holds below the least loss.
+# Every skipped step halves the loss scale. So many halvings bring the largest float32 scale below the smallest loss.
 MOST_SKIPPED = 256
 
 
@@ -53,9 +53,9 @@ class Loop(object):
     """Runs steps in windows. `step(x, y)` is asynchronous and returns a handle; `batches` yields mini-batches for ever.
 
     `observe(sample, handle)` is called after each window, outside the clock. `seconds` is the training time so far and `steps` the
-    steps so far, first step and warm-up inside. Of several processes all go by one clock: `agree(seconds)` gives each that of the first,
-    so that they take the same number of steps. `skipped()` is how many steps a loss scaler has skipped so far: their time counts, since
-    training takes it, and they do not.
+    steps so far, with the first step and the warm-up. Several processes use one clock: `agree(seconds)` returns the first process's
+    seconds, so that all take the same number of steps. `skipped()` is how many steps a loss scaler has skipped so far: their time counts,
+    because training takes it, and the steps do not.
     """
 
     def __init__(self, step, batches, synchronize, observe, clock=time.perf_counter, agree=None, skipped=None):
@@ -69,7 +69,7 @@ class Loop(object):
         self.steps = 0
 
     def window(self, stage, steps):
-        """Run and keep one window; returns its seconds per step. One whose every step was skipped goes on until one is taken."""
+        """Run and keep a window; returns its seconds per step. A window whose steps were all skipped continues until a step is taken."""
         begin, seconds, trained = None, 0.0, 0
         for _ in range(MOST_SKIPPED):
             now, more, handle = self._run(steps)
@@ -90,7 +90,7 @@ class Loop(object):
         return seconds / trained
 
     def _run(self, steps):
-        """(when so many steps began, the seconds that they took, the last one's handle)."""
+        """Run so many steps: (when they began, the seconds that they took, the handle of the last)."""
         step, batches, handle = self._step, self._batches, None
         self._synchronize()
         begin = self._clock()
@@ -101,7 +101,7 @@ class Loop(object):
         return begin, self._agree(self._clock() - begin), handle
 
     def unmeasured(self, steps):
-        """Run steps that are kept nowhere, and wait for the device."""
+        """Run steps that are not recorded, and wait for the device."""
         for _ in range(steps):
             x, y = next(self._batches)
             self._step(x, y)

@@ -12,9 +12,8 @@ from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
-PICTURES = {
-    each.NAME: each.load for each in (chestxray, imagenet)
-}  # sets whose pictures stay in files until a step wants them
+# The data sets whose pictures stay in files until a step needs them.
+PICTURES = {chestxray.NAME: chestxray.load, imagenet.NAME: imagenet.load}
 
 
 class TrainingCell(RunningCell):
@@ -22,10 +21,11 @@ class TrainingCell(RunningCell):
 
     def __init__(self, options, emitter):
         super(TrainingCell, self).__init__(options, emitter)
-        self.alone = self.batch  # what one device takes by itself
+        self.alone = self.batch  # the batch of one device by itself
         self.batch = rules.batch_of_all(self.batch, options.devices, options.scaling)
         self.skipped = 0
-        self.waited = None  # seconds until the last window, where the feed makes its batches while the steps run
+        # Seconds that the loop had waited for batches at the end of the last window; None for a feed that makes them before.
+        self.waited = None
 
     def settings(self):
         """What this cell does with its data and in which types it computes, for the environment."""
@@ -39,14 +39,13 @@ class TrainingCell(RunningCell):
         return settings
 
     def rate(self, epoch):
-        """The learning rate in an epoch, of a workload that says it."""
+        """The learning rate in an epoch, of a workload with a schedule."""
         return self.workload.rate(epoch, self.batch, self.alone)
 
     def weight_file(self):
         """The user's pretrained parameters beside the pictures, or None."""
-        return (
-            weights.find(self.options.data, self.options.workload) if self.declared["data"] == chestxray.NAME else None
-        )
+        pretrained = self.declared["data"] == chestxray.NAME
+        return weights.find(self.options.data, self.options.workload) if pretrained else None
 
     def load_data(self):
         """A feed of bench.feeds."""
@@ -54,11 +53,8 @@ class TrainingCell(RunningCell):
         if name == "random-images":
             feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed, self.group)
             self.waited = 0.0
-            facts = (
-                name + " (a pool of %d batches)" % feed.POOL,
-                "generated",
-                hashlib.sha256(b"seed %d" % seed).hexdigest(),
-            )
+            name += " (a pool of %d batches)" % feed.POOL
+            source, sha256 = "generated", hashlib.sha256(b"seed %d" % seed).hexdigest()
         else:
             loader = PICTURES.get(name) or (lambda *a: data.load(name, *a))
             loaded = loader(self.options.data, items, self.preset["test_items"], seed, data.default_cache())
@@ -67,7 +63,7 @@ class TrainingCell(RunningCell):
                 self.waited = 0.0
             else:
                 feed = ArrayFeed(loaded, self.workload.SHUFFLE, self.group)
-            facts = (loaded.name, loaded.source, loaded.sha256)
+            name, source, sha256 = loaded.name, loaded.source, loaded.sha256
         if self.batch % self.options.devices:
             raise Unsupported(
                 "%d devices cannot share a batch of %d evenly; ask for a divisor of it, or for --scaling weak"
@@ -78,20 +74,15 @@ class TrainingCell(RunningCell):
                 "%s trains on batches of %d here, and there are %d items to train with (%s): give more, or take fewer devices"
                 % (self.options.workload, self.batch, feed.train_items, self.options.data or "generated")
             )
-        self.emit(
-            "data",
-            name=facts[0],
-            source=facts[1],
-            sha256=facts[2],
-            train_items=feed.train_items,
-            test_items=feed.test_items,
-        )
+        items = {"train_items": feed.train_items, "test_items": feed.test_items}
+        self.emit("data", name=name, source=source, sha256=sha256, **items)
         return feed
 
     def fill(self, training, feed, random):
         drawn = canonical.draw_parameters(self.workload, random, False, self.variant)
         path = self.weight_file()
-        if path:  # all but the classifier, which is of another set of classes there
+        # The file's classifier is for another set of classes, so it is left out.
+        if path:
             own = [spec for spec in self.workload.PARAMETERS if not spec.name.startswith("classifier.")]
             drawn.update(weights.read(path, own))
         training.load(drawn)
@@ -111,7 +102,8 @@ class TrainingCell(RunningCell):
             skipped=training.skipped,
         )
         self.evaluate(training, feed, loop)
-        if self.workload.rate:  # a run that is shorter than an epoch of the real data stays at the first
+        # A run that is shorter than an epoch of the real data keeps the first rate.
+        if self.workload.rate:
             training.set_rate(self.rate(0))
         with self.phase("compile"):
             loop.window("first", 1)
@@ -128,10 +120,10 @@ class TrainingCell(RunningCell):
             self.evaluate(training, feed, loop)
 
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
-        """The specification's whole run: every epoch to its last whole batch, evaluated ten times or after each, outside the clock.
+        """The specification's whole run: every epoch to its last whole batch, evaluated ten times, outside the clock.
 
-        With a schedule of the learning rate it is after each. Where there is a validation part, it is that part after each epoch, and the
-        test once at the end, with the last weights: choosing the best by validation would be another procedure.
+        With a schedule of the learning rate it is evaluated after each epoch. Where there is a validation part, that part is evaluated,
+        and the test once at the end, with the last weights: choosing the best by validation would be another procedure.
         """
         epochs = self.preset["epochs"]
         scheduled = self.workload.rate is not None

@@ -172,9 +172,8 @@ def read_shard(path):
                 elif suffix == ".cls":
                     labels[key] = tar.extractfile(member).read(16)
             tar.fileobj.seek(tar.offset)
-            if (
-                tar.fileobj.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE
-            ):  # tarfile ends at a bad header as at the end
+            # tarfile stops at a bad header as it stops at the end, so the end is checked.
+            if tar.fileobj.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
                 raise wrong("after its last file", "it is damaged or cut short")
     except (tarfile.TarError, EOFError, IOError, OSError, ValueError) as error:
         raise DataError("%s is no readable tar file (%s): make the shard again, without compression" % (path, error))

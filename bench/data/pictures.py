@@ -23,9 +23,8 @@ def normalised(pixels, top, left, flip):
     crop = crop[:, ::-1] if flip else crop
     out = np.empty((3, SIDE, SIDE), np.float32)
     for channel in range(3):
-        np.take(
-            _VALUES[:, channel], crop[:, :, channel], out=out[channel], mode="clip"
-        )  # unlike "raise", without a copy
+        # mode="clip" makes no copy; "raise" would.
+        np.take(_VALUES[:, channel], crop[:, :, channel], out=out[channel], mode="clip")
     return out
 
 

@@ -24,13 +24,8 @@ RATE, RATE_BATCH = 0.1, 256  # the rate belongs to a batch of so many
 DROP_EPOCHS, DROP = 30, 0.1
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
-DECAYED = (
-    "layer4.2.conv3.weight",
-    "layer4.2.bn3.weight",
-    "layer4.2.bn3.bias",
-    "fc.weight",
-    "fc.bias",
-)  # checked one by one
+# The parity check holds the decay of these, one by one.
+DECAYED = ("layer4.2.conv3.weight", "layer4.2.bn3.weight", "layer4.2.bn3.bias", "fc.weight", "fc.bias")
 DROPOUT = False
 PARTS = 2
 # 693 tensors are compared: 128 sums of each tell a difference's norm to 6 % (bench.parity.sketch) and keep the file small
