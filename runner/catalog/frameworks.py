@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bench import rules
-from runner.catalog.workloads import BENCH
 from runner.errors import UserError
+from runner.paths import BENCH
 
 
 class FrameworkError(UserError):

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bench import rules
 from runner.errors import UserError
+from runner.paths import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 IMAGES = PROJECT / "images"
 
 # An image is named as its folder, in lower case: the name is a container image's too.

@@ -8,10 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench import rules
-from runner.catalog.images import PROJECT
 from runner.errors import UserError
-
-BENCH = PROJECT / "bench"
+from runner.paths import BENCH
 
 
 class WorkloadError(UserError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
+from runner.paths import data_folder
 from runner.results.store import run_folder, write_bytes
 from runner.run.begin import runner_version
 from runner.verify.references import show
@@ -29,12 +29,11 @@ Replace = Annotated[bool, typer.Option("--replace", help="Replace another refere
 
 def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
     """The user's references. Raises SavedError for a folder that is none."""
-    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     if folder and folder.exists() and not folder.is_dir():
         raise SavedError(f"--references: {folder} is not a folder; name one that holds *.reference.parquet files")
     if folder and not folder.exists() and not to_write:
         note(f"--references: {folder} is not there, so there is no reference to compare with")
-    return Shelf([folder or home / "dlbench" / "references"])
+    return Shelf([folder or data_folder() / "references"])
 
 
 @app.command("save")

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.catalog.images import PROJECT, Image
+from runner.catalog.images import Image
 from runner.errors import EngineError
 from runner.images import registry
 from runner.images.docker_client import DockerError, asking, connect, find_image, pull_image, registry_digest
 from runner.images.recipe import BASE_IMAGE_VARIABLE, Recipe, bench_files, build_arguments, installed_files
 from runner.images.recipe import recipe as make_recipe
+from runner.paths import PROJECT, cache_folder
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -77,7 +78,7 @@ def build(
     """
     recipe = make_recipe(image, base_image)
     say = say or (lambda _: None)
-    log_path = (logs or _log_folder()) / f"{image.name}.log"
+    log_path = (logs or cache_folder() / "build-logs") / f"{image.name}.log"
     with asking(f"building {image.name}"):
         client = client or connect()
         digest = built(client, recipe) or registry.pull(client, recipe, say)
@@ -234,8 +235,3 @@ def _proxies() -> dict[str, str]:
     """
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
     return {name: os.environ[name] for name in names if os.environ.get(name)}
-
-
-def _log_folder() -> Path:
-    cache: str | Path = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "dlbench" / "build-logs"

@@ -15,23 +15,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from runner.catalog.cuda import LEAST_CAPABILITY, LEAST_DRIVER
 from runner.catalog.images import CatalogError, Image, asked_digest, read_pins
 from runner.catalog.workloads import Workload
-
-# The least driver of each CUDA family, Linux x86_64. 11, 12 and 13 run on it by minor-version compatibility
-# (docs.nvidia.com/deploy/cuda-compatibility); 10 has none, so there it is the release's own (the toolkit's release notes).
-LEAST_DRIVER = {
-    "10.0": "410.48",
-    "10.1": "418.39",
-    "10.2": "440.33",
-    "11": "450.80.02",
-    "12": "525.60.13",
-    "13": "580.65.06",
-}
-
-# The oldest compute capability that a CUDA family's libraries serve (release notes: 11.0 dropped 3.0, 12.0 dropped 3.x,
-# 13.0 dropped Maxwell, Pascal and Volta).
-LEAST_CAPABILITY = {"10": "3.0", "11": "3.5", "12": "5.0", "13": "7.5"}
 
 # NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
 # themselves; the toolkit's metapackage or the framework's own exact requirements hold those together.

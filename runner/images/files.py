@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import identity
-from runner.catalog.images import PROJECT, CatalogError, Image, read_pins
+from runner.catalog.images import CatalogError, Image, read_pins
 from runner.images.recipe import build_arguments
+from runner.paths import PROJECT
 
 COMPOSE = PROJECT / "compose.gpu.yml"
 BAKE = PROJECT / "images" / "docker-bake.json"

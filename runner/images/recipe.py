@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import identity
-from runner.catalog.images import PROJECT, Image
+from runner.catalog.images import Image
+from runner.paths import PROJECT
 
 BASE_IMAGE_VARIABLE = "DLBENCH_BASE_IMAGE"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from runner.catalog import frameworks
 from runner.engines.base import EngineError
-from runner.engines.process.process import cache_folder
 from runner.machine import lease, nvml, telemetry
+from runner.paths import cache_folder
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site

@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from reports.text import percent, plural
+from runner.catalog import cuda as cuda_releases
 from runner.verify.ceilings import Ceilings, best, is_machine_busy
 from runner.verify.references.facts import Facts
 from runner.verify.references.telemetry import Telemetry
@@ -106,22 +107,9 @@ def _cudnn(case: Case) -> Iterator[Cause]:
         )
 
 
-# The first CUDA release that compiles for a capability (release notes of those versions). Older ones leave PTX to the driver.
-_FIRST_CUDA = {
-    "7.0": "9.0",
-    "7.5": "10.0",
-    "8.0": "11.0",
-    "8.6": "11.1",
-    "8.9": "11.8",
-    "9.0": "11.8",
-    "10.0": "12.8",
-    "12.0": "12.8",
-}
-
-
 def _ptx(case: Case) -> Iterator[Cause]:
     capability, cuda = case.facts.compute_capability, case.facts.cuda_version
-    first = _FIRST_CUDA.get(capability or "")
+    first = cuda_releases.FIRST_RELEASE.get(capability or "")
     try:
         if first is None or not cuda or Version(cuda) >= Version(first):
             return

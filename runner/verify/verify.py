@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from reports.text import plural
-from runner.engines.process.process import cache_folder
 from runner.machine import lease
+from runner.paths import cache_folder
 from runner.results.statistics import Estimate, median_estimate
 from runner.results.store import RunStore, write_bytes
 from runner.run.begin import Prospect, look_ahead, start

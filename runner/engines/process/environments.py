@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
 from runner.catalog.images import Image
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -34,15 +34,15 @@ def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
 
 def remove(folder: Path) -> str | None:
     """Remove an environment; why it stays, where it is being made or something runs in it. Raises OSError."""
-    with open(folder.with_name(folder.name + ".lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return "a runner is making it"
-        if number := _user(folder):
-            return f"process {number} runs in it"
-        (folder / COMPLETE).unlink(missing_ok=True)  # first: half an environment must not pass for a whole one
-        shutil.rmtree(folder)
+    try:
+        with FileLock(f"{folder}.lock", timeout=0):
+            if number := _user(folder):
+                return f"process {number} runs in it"
+            # First: half an environment must not pass for a whole one.
+            (folder / COMPLETE).unlink(missing_ok=True)
+            shutil.rmtree(folder)
+    except Timeout:
+        return "a runner is making it"
     return None
 
 

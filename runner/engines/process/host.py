@@ -13,9 +13,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from runner.catalog.images import PROJECT, Image
+from runner.catalog.images import Image
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
-from runner.engines.process.process import LocalRunning, cache_folder, start_process, sweep_scratch
+from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.paths import PROJECT, cache_folder
 
 # The user's own installation may need these, and they are part of what is measured.
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME")

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from runner.catalog.images import PROJECT
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
 from runner.engines.ownership import is_dead, owner_of
+from runner.paths import PROJECT, cache_folder
 
 KEEPER = Path(__file__).with_name("keeper.py")
 
@@ -30,11 +30,6 @@ _KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE",
 
 # Libraries that would otherwise start a thread for each CPU of the machine, whatever the cell's slot is.
 _THREADED = ("OMP", "MKL", "OPENBLAS")
-
-
-def cache_folder() -> Path:
-    """Where this project keeps what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlbench"
 
 
 def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str] = ()) -> dict[str, str]:

@@ -7,7 +7,6 @@ configuration holds: mirrors, extra indexes, wheel folders, certificates, proxie
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -18,9 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.process import LocalRunning, cache_folder, start_process, sweep_scratch
+from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.paths import cache_folder
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
@@ -72,7 +74,7 @@ class VenvEngine(Engine):
             raise EngineError(f"{image.name}: {found}")
         folder = environment_folder(image, found)
         try:
-            with _alone(folder, say):
+            with alone(folder, say):
                 if not (folder / COMPLETE).exists():
                     _make(image, found, folder, say)
         except OSError as error:
@@ -132,16 +134,19 @@ def environment_folder(image: Image, interpreter: Interpreter) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder's lock: of two runners that want one environment, one makes it and the other waits."""
+def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder's lock: of two runners that need one environment, one makes it and the other waits."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(folder.name + ".lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another runner that is making the same environment")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = FileLock(f"{folder}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("waiting for another runner that is making the same environment")
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:

@@ -210,7 +210,7 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     assert list(environments.stale([image(tmp_path, python="3.99")])) == []
     process = subprocess.Popen([used / "bin" / "python", "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        with venv._alone(made, lambda line: None):
+        with venv.alone(made, lambda line: None):
             kept = {folder: environments.remove(folder) for folder, _ in environments.stale([tiny])}
     finally:
         process.communicate(b"\n")
