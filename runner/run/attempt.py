@@ -12,7 +12,7 @@ from typing import Any
 
 from runner import known_messages
 from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
-from runner.machine import telemetry
+from runner.machine import telemetry, telemetry_gpu, telemetry_summary
 from runner.plan.plan import Cell
 from runner.results import store
 from runner.run.dispatch import Job
@@ -123,7 +123,7 @@ class Attempt:
             with self._lock:
                 self._running = None
             recorder.close()
-        self.lost = self.lost or recording.lost or (telemetry.lost_board(self.boards) if ended.code else None)
+        self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
         killed = ended.code in _ENGINE_ENDED and not (ended.out_of_memory or self._ended_by or recorder.problem)
@@ -200,7 +200,7 @@ class Attempt:
         )
         if recording.fault:
             recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": recording.fault})
-        rows = telemetry.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
+        rows = telemetry_summary.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
         tables = recorder.tables(
             cell,
             (status, kind, reason),
@@ -211,7 +211,7 @@ class Attempt:
             exit_code=ended.code,
             wall_seconds=wall,
             hint=advice if status != "ok" or recording.xids else None,
-            **telemetry.summary(rows, recorder.rows["samples"], recording.step),
+            **telemetry_summary.summary(rows, recorder.rows["samples"], recording.step),
         )
         tables["telemetry"] = rows
         name = store.file_name(cell.id, self.job.repeat)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner.catalog import frameworks
 from runner.engines.base import EngineError
-from runner.machine import lease, nvml, telemetry
+from runner.machine import lease, nvml, telemetry, telemetry_gpu
 from runner.paths import cache_folder
 from runner.results.store import RunStore
 from runner.run import progress, summary
@@ -42,7 +42,7 @@ def execute(prospect: Prospect, run: RunStore, write_report: Callable[[Path], Pa
         stack.enter_context(lease.hold(boards, run.run_id, say, prospect.options.wait))
         site = _site(prospect, run, stack.enter_context(telemetry.Monitor()))
         cool_down = prospect.options.cool_down and boards
-        sampler = telemetry.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
+        sampler = telemetry_gpu.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
         observer = stack.enter_context(progress.observer(prospect, jobs))
         cells = CellRunner(site, prospect.machine, observer, prospect.durations.seconds, sampler)
         interrupted = _run(cells, prospect, jobs)

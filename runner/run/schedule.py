@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from runner import known_messages
 from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
 from runner.machine.devices import Gpu, Machine
-from runner.machine.telemetry import GpuSampler, lost_board
+from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.plan import Cell
 from runner.run.attempt import Attempt, Site
 from runner.run.dispatch import Dispatcher, Job, Place, places

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.machine import telemetry, telemetry_cpu
+from runner.machine import telemetry, telemetry_cpu, telemetry_summary
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler
 from tests.fixtures.waiting import wait_for
 
@@ -121,9 +121,9 @@ def test_joules_per_item_of_a_cpu_cell_come_from_its_packages(bare: Path, monkey
 
     monkeypatch.setattr(telemetry_cpu, "_content", burning)
     rows = watch([], 1.8)
-    on_clock = telemetry.on_the_cells_clock(rows, rows[0]["unix"])
+    on_clock = telemetry_summary.on_the_cells_clock(rows, rows[0]["unix"])
     steady = [{"stage": "steady", "begin_seconds": 0.3, "seconds": 1.2, "items": 30}]
-    found = telemetry.summary(on_clock, steady)
+    found = telemetry_summary.summary(on_clock, steady)
     assert found["energy_joules"] == pytest.approx(60, rel=0.15)
     assert found["joules_per_item"] == pytest.approx(found["energy_joules"] / 30)
     assert found["mean_power_watts"] == pytest.approx(50, rel=0.15)
@@ -140,7 +140,7 @@ def test_a_machine_that_shows_nothing_leaves_gaps_and_no_zeros() -> None:
     assert row is not None
     assert row["cpu_megahertz"] is None
     assert (
-        telemetry.summary(
+        telemetry_summary.summary(
             [row | {"seconds": 1.0}], [{"stage": "steady", "begin_seconds": 0.5, "seconds": 1, "items": 1}]
         )
         == {}

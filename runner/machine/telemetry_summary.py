@@ -1,0 +1,75 @@
+"""What the telemetry of a cell says in short: energy, heat and throttling over its steady windows. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.machine.telemetry import HERTZ
+from runner.machine.telemetry_cpu import Row
+from runner.results import throttling
+
+
+def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
+    """The rows with `seconds` from the start of the cell's process, as the samples have it."""
+    return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
+
+
+def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
+    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, throttling.
+
+    `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.
+    Every value is None where the devices did not say.
+    """
+    steady = [sample for sample in samples if sample["stage"] == "steady"]
+    devices: dict[str, list[Row]] = {}
+    for row in rows:
+        devices.setdefault(row["device"], []).append(row)
+    of_cpu = [row for row in devices.pop("cpu", []) if row.get("energy_joules") is not None]
+    gpus = devices or ({"cpu": of_cpu} if of_cpu else {})
+    if not steady or not gpus:
+        return {}
+    begin = min(sample["begin_seconds"] for sample in steady)
+    end = max(sample["begin_seconds"] + sample["seconds"] for sample in steady)
+    items = sum(sample["items"] for sample in steady)
+    spent = [energy(of_gpu, begin, end, step) for of_gpu in gpus.values()]
+    joules = sum(each for each, _ in spent if each is not None) if all(each is not None for each, _ in spent) else None
+    inside = [row for of_gpu in gpus.values() for row in of_gpu if begin <= row["seconds"] <= end]
+    seen = 0
+    for row in inside:
+        seen |= int(row.get("throttle_reasons") or 0)
+    known = any(row.get("throttle_reasons") is not None for row in inside)
+    heat = [row["temperature_celsius"] for row in inside if row.get("temperature_celsius") is not None]
+    return {
+        "energy_joules": joules,
+        "energy_source": " and ".join(sorted({source for _, source in spent})) if joules is not None else None,
+        "joules_per_item": joules / items if joules is not None and items else None,
+        "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
+        "max_temperature_celsius": max(heat, default=None),
+        "throttled": bool(seen & throttling.THROTTLED) if known else None,
+        "throttled_by": throttling.names(seen) if known else None,
+    }
+
+
+def energy(rows: Sequence[Row], begin: float, end: float, step: float = 1 / HERTZ) -> tuple[float | None, str]:
+    """(joules that one device took between two times, "counter" or "power"): of its counter, else the integral of its power.
+
+    None where the rows do not reach from one end to the other, within two sampling steps.
+    """
+    for column, source in (("energy_joules", "counter"), ("power_watts", "power")):
+        told = [(row["seconds"], row[column]) for row in rows if row.get(column) is not None]
+        if len(told) < 2 or told[0][0] > begin + 2 * step or told[-1][0] < end - 2 * step:
+            continue
+        if source == "counter":
+            return value_at(told, end) - value_at(told, begin), source
+        edges = [(begin, value_at(told, begin)), *(p for p in told if begin < p[0] < end), (end, value_at(told, end))]
+        return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(edges)), source
+    return None, "none"
+
+
+def value_at(points: Sequence[tuple[float, float]], at: float) -> float:
+    """The value at a time between points (time, value), on the straight line; beyond the ends on the line of the last two."""
+    after = next((n for n, (seconds, _) in enumerate(points) if seconds >= at), len(points) - 1)
+    (t0, v0), (t1, v1) = points[max(0, after - 1)], points[max(1, after)]
+    return v0 if t1 == t0 else v0 + (v1 - v0) * (at - t0) / (t1 - t0)
