@@ -183,14 +183,14 @@ _OF_KIND = {
 
 def find(text: str) -> Known | None:
     """The first known message in a text; None when there is none."""
-    return next((known for known in KNOWN if re.search(known.pattern, text)), None)
+    return next((message for message in KNOWN if re.search(message.pattern, text)), None)
 
 
 def hint(kind: str | None, *texts: str | None) -> str | None:
     """What to do about a failure, by what was said and else by its kind."""
-    known = next((found for text in texts if text and (found := find(text))), None)
-    if known:
-        return f"{known.means}: {known.fix}"
+    for text in texts:
+        if text and (message := find(text)):
+            return f"{message.means}: {message.fix}"
     return _OF_KIND.get(kind or "")
 
 

@@ -1,4 +1,4 @@
-"""What an engine owes the runner: start a cell on given devices, yield what it prints, stop it at once, leave nothing behind."""
+"""What an engine owes the runner: it starts a cell on given devices, hands over what it prints, stops it at once, leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Running(Protocol):
         ...
 
     def dump(self) -> None:
-        """Ask the cell for its stack on standard error; it ends by that. Python's faulthandler does it, on SIGABRT."""
+        """Make the cell write its stack to standard error and abort: SIGABRT, which Python's faulthandler handles."""
         ...
 
     def pid(self) -> int | None:
-        """The host's number of the cell's first process; None when it is not known (any more)."""
+        """The host's number of the cell's first process; None when nobody knows it (any more)."""
         ...
 
     def wait(self) -> Exit:

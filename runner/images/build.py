@@ -206,8 +206,8 @@ class _Log:
         for line in text.splitlines():
             if line.strip():
                 self._last.append(line.rstrip())
-            if found := re.match(r"\s*Downloading (\S+) \((\d+\.\d+ [MG]B)\)", line):
-                self._say(f"fetching {' '.join(found[1].rsplit('/', 1)[-1].split('-')[:2])}, {found[2]}")
+            if match := re.match(r"\s*Downloading (\S+) \((\d+\.\d+ [MG]B)\)", line):
+                self._say(f"fetching {' '.join(match[1].rsplit('/', 1)[-1].split('-')[:2])}, {match[2]}")
 
     def failure(self, reason: str) -> str:
         lines = "\n".join(f"  {line}" for line in self._last)

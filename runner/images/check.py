@@ -29,11 +29,11 @@ _NUMBERED_AS_CUDA = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong, with the file, what in it, and how to mend it."""
+    """Something that is wrong: the file, the field, and how to fix it."""
 
     path: Path
     what: str
-    # a digest that nobody could resolve yet is wrong only where all must be pinned
+    # a digest that nobody could look up yet is wrong only with --strict
     only_strict: bool = False
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def check(
     images: Iterable[Image], workloads: Iterable[Workload], adapters: Collection[tuple[str, str]]
 ) -> list[Problem]:
     """Everything that is wrong with the images, in the catalog's order."""
-    computed = {framework for framework, module in adapters if module in {found.module for found in workloads}}
+    computed = {framework for framework, module in adapters if module in {workload.module for workload in workloads}}
     return [problem for image in images for problem in _check_image(image, computed)]
 
 
@@ -85,7 +85,7 @@ def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
         yield facts.wrong("frameworks", f"no workload is computed by {' or '.join(image.frameworks)}; {fix}")
 
 
-def _seal(image: Image, found: Mapping[str, str]) -> Iterator[Problem]:
+def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
     """Pins and requirements that are not as the last `runner images lock` left them, each by its name."""
     again = f"make the lock again with `runner images lock {image.name} --date {image.locked}`"
     if not image.seal_path.is_file():
@@ -93,15 +93,15 @@ def _seal(image: Image, found: Mapping[str, str]) -> Iterator[Problem]:
         return
     lines = image.seal_path.read_text(encoding="utf-8").splitlines()
     sealed = dict(line.rsplit(" ", 1) for line in lines if " " in line and not line.startswith("#"))
-    asked = image.folder / "requirements.in"
-    if sealed.pop(asked.name, None) != asked_digest(asked):
-        yield Problem(asked, f"it was changed after the lock was made; {again}")
-    for pin in sealed.keys() - found.keys():
+    requirements = image.folder / "requirements.in"
+    if sealed.pop(requirements.name, None) != asked_digest(requirements):
+        yield Problem(requirements, f"it was changed after the lock was made; {again}")
+    for pin in sealed.keys() - pins.keys():
         yield Problem(image.lock_path, f"{pin} is not there, or its line was edited; {again}")
-    for pin in found.keys() - sealed.keys():
+    for pin in pins.keys() - sealed.keys():
         yield Problem(image.lock_path, f"{pin} was not locked; {again}")
-    for pin in found.keys() & sealed.keys():
-        if found[pin] != sealed[pin]:
+    for pin in pins.keys() & sealed.keys():
+        if pins[pin] != sealed[pin]:
             yield Problem(image.lock_path, f"{pin}: its hashes are not those that were locked; {again}")
 
 
@@ -112,7 +112,7 @@ def _names(facts: _Facts) -> Iterator[Problem]:
     ending = f"-{image.framework_version}-{f'cu{cuda}' if image.accelerator == 'cuda' else 'cpu'}"
     if not image.name.endswith(ending):
         yield Problem(
-            image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it or mend that"
+            image.folder, f"its name does not end with {ending!r}, as image.toml says; rename it, or fix image.toml"
         )
 
 
@@ -124,15 +124,15 @@ def _asked(facts: _Facts) -> Iterator[Problem]:
         if not line:
             continue
         try:
-            asked = Requirement(line)
+            requirement = Requirement(line)
         except InvalidRequirement as error:
             yield Problem(path, f"{line!r}: {str(error).splitlines()[0]}; write it like `torch==2.13.0`")
             continue
-        version = facts.pins.get(canonicalize_name(asked.name))
+        version = facts.pins.get(canonicalize_name(requirement.name))
         if version is None:
-            yield Problem(facts.image.lock_path, f"{asked.name} is not in it, and requirements.in asks for it")
-        elif not asked.specifier.contains(version, prereleases=True):
-            yield Problem(facts.image.lock_path, f"{asked.name}=={version} is not the {line} of requirements.in")
+            yield Problem(facts.image.lock_path, f"{requirement.name} is not in it, and requirements.in asks for it")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            yield Problem(facts.image.lock_path, f"{requirement.name}=={version} is not the {line} of requirements.in")
 
 
 def _framework(facts: _Facts) -> Iterator[Problem]:
@@ -161,14 +161,14 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
     if image.cuda is None or image.cuda_from != "wheels":
         return
     major = image.cuda.partition(".")[0]
-    there = [facts.pins.get("cuda-toolkit"), (facts.pin("nvidia-cuda-runtime") or ("", None))[1]]
-    if not any(version and _same(version, image.cuda) for version in there):
-        held = " and ".join(version for version in there if version) or "none"
+    releases = [facts.pins.get("cuda-toolkit"), (facts.pin("nvidia-cuda-runtime") or ("", None))[1]]
+    if not any(version and _same(version, image.cuda) for version in releases):
+        held = " and ".join(version for version in releases if version) or "none"
         yield facts.wrong("cuda", f"it says {image.cuda}, and the lock holds {held}")
-    for field, said in (("cudnn", image.cudnn), ("nccl", image.nccl)):
+    for field, field_value in (("cudnn", image.cudnn), ("nccl", image.nccl)):
         version = (facts.pin(f"nvidia-{field}") or ("", None))[1]
-        if version != said:
-            yield facts.wrong(field, f"it says {said or 'none'}, and the lock holds {version or 'none'}")
+        if version != field_value:
+            yield facts.wrong(field, f"it says {field_value or 'none'}, and the lock holds {version or 'none'}")
     for name, version in facts.pins.items():
         suffix = re.search(r"-cu(\d+)$", name)
         if name.startswith("nvidia-") and suffix and suffix[1] != major:
@@ -208,7 +208,9 @@ def _hardware(facts: _Facts) -> Iterator[Problem]:
     release, major = ".".join(image.cuda.split(".")[:2]), image.cuda.partition(".")[0]
     driver = LEAST_DRIVER.get(release) or LEAST_DRIVER.get(major)
     if driver is None:
-        yield facts.wrong("cuda", f"no driver is known for {image.cuda}; add it to LEAST_DRIVER with NVIDIA's figure")
+        yield facts.wrong(
+            "cuda", f"catalog/cuda.py has no driver for {image.cuda}; add NVIDIA's figure to LEAST_DRIVER"
+        )
     elif Version(image.min_driver or "0") < Version(driver):
         yield facts.wrong("min_driver", f"it says {image.min_driver}, and CUDA {release} takes {driver} or newer")
     capability = LEAST_CAPABILITY.get(major)
@@ -238,9 +240,9 @@ def _stem(name: str) -> str:
     return re.sub(r"-cu\d+$", "", name)
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     """Whether two versions are one: a release may have zeros at its end."""
     try:
-        return Version(one) == Version(other)
+        return Version(first) == Version(second)
     except InvalidVersion:
-        return one == other
+        return first == second

@@ -14,45 +14,45 @@ from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, 
 
 
 class HardwareError(UserError):
-    """GPUs were asked for that cannot be had; the message says which, and what there is."""
+    """--gpus names GPUs that cannot be used; the message says which, and what there is."""
 
 
-def detect(asked: str, share: bool = False) -> Machine:
-    """This machine with the GPUs asked for: `all`, `none`, or indexes and UUIDs with commas. Raises HardwareError.
+def detect(names: str, share: bool = False) -> Machine:
+    """This machine with the named GPUs: `all`, `none`, or indexes and UUIDs between commas. Raises HardwareError.
 
-    A GPU that somebody computes on is refused unless it is to be shared: neither's times would mean anything.
+    A GPU that somebody computes on is refused, unless `share`: the times of both would mean nothing.
     """
     cpu = detect_cpu()
-    if asked == "none":
+    if names == "none":
         return Machine(cpu, (), "GPUs were left out by --gpus none")
-    found, refused, why = detect_gpus(cpu.cpus)
-    if asked != "all":
-        found = choose_gpus(found, asked.split(","), why)
+    gpus, refused, why = detect_gpus(cpu.cpus)
+    if names != "all":
+        gpus = choose_gpus(gpus, names.split(","), why)
     if not share:
-        refused += tuple(map(busy, filter(is_busy, found)))
-        found = tuple(gpu for gpu in found if not is_busy(gpu))
-    if not found and why is None:
-        why = "; ".join(each.reason for each in refused)
-    return Machine(cpu, found, why, refused)
+        refused += tuple(map(busy, filter(is_busy, gpus)))
+        gpus = tuple(gpu for gpu in gpus if not is_busy(gpu))
+    if not gpus and why is None:
+        why = "; ".join(refusal.reason for refusal in refused)
+    return Machine(cpu, gpus, why, refused)
 
 
-def choose_gpus(found: Sequence[Gpu], asked: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
+def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
     """The GPUs that indexes (`3`, `3:0` for a MIG instance) or UUIDs or unique beginnings of them name.
 
     Raises HardwareError.
     """
-    if not found:
-        raise HardwareError(f"--gpus {','.join(asked)}: {why or 'this machine has no GPU to use'}; say --gpus none")
-    known = ", ".join(f"{gpu.name} ({gpu.model}, {gpu.uuid})" for gpu in found)
+    if not gpus:
+        raise HardwareError(f"--gpus {','.join(names)}: {why or 'this machine has no GPU to use'}; say --gpus none")
+    all_gpus = ", ".join(f"{gpu.name} ({gpu.model}, {gpu.uuid})" for gpu in gpus)
     chosen: list[Gpu] = []
-    for name in (part.strip() for part in asked):
+    for name in (part.strip() for part in names):
         if name.replace(":", "").isdigit():
-            fits = [gpu for gpu in found if name in (gpu.name, str(gpu.index))]
+            fits = [gpu for gpu in gpus if name in (gpu.name, str(gpu.index))]
         else:
-            fits = [gpu for gpu in found if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]
+            fits = [gpu for gpu in gpus if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]
         if len(fits) != 1:
             raise HardwareError(
-                f"--gpus: {name!r} names {'no' if not fits else 'more than one'} GPU; there are {known}"
+                f"--gpus: {name!r} names {'no' if not fits else 'more than one'} GPU; there are {all_gpus}"
             )
         if fits[0] not in chosen:
             chosen.append(fits[0])
@@ -69,8 +69,8 @@ def detect_cpu() -> Cpu:
 
 
 def _memory_nodes() -> tuple[int, ...]:
-    found = Path("/sys/devices/system/node").glob("node[0-9]*")
-    return tuple(sorted(int(path.name.removeprefix("node")) for path in found))
+    folders = Path("/sys/devices/system/node").glob("node[0-9]*")
+    return tuple(sorted(int(path.name.removeprefix("node")) for path in folders))
 
 
 def _cpu_model() -> str:
@@ -105,9 +105,9 @@ def _cpu_quota() -> float | None:
 def detect_gpus(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...], str | None]:
     """The GPUs that NVML finds, those that are broken, and a clause that says why there is none to use."""
     try:
-        found, refused = nvml.discover(allowed)
+        gpus, refused = nvml.discover(allowed)
     except nvml.NvmlError as error:
         return (), (), str(error)
-    if not found and not refused:
+    if not gpus and not refused:
         return (), (), "the NVIDIA driver knows no GPU"
-    return found, refused, None
+    return gpus, refused, None

@@ -56,7 +56,7 @@ class Gpu:
     power_limit_watts: float | None = None
     mig: bool = False
     processes: tuple[Process, ...] = ()
-    near: tuple[tuple[str, int], ...] = ()  # the other boards, with how near each is: the more the nearer
+    near: tuple[tuple[str, int], ...] = ()  # the other boards, each with how near it is: a larger number is nearer
 
     def __post_init__(self) -> None:
         if not self.board:

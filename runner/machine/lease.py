@@ -1,7 +1,7 @@
-"""Who may use which GPU: a locked file for each, by UUID, so that two runners never measure on one GPU at a time. And who works on a run.
+"""Locks for GPUs and for runs: a locked file for each GPU, by UUID, so that two runners never measure on one GPU at a time.
 
-The kernel ends the lock with the process that holds it, whatever ends that; the file that a killed runner leaves is taken over, and
-removed, by the next. What stands in it is for people: it names the holder to whoever waits.
+The kernel drops the lock when the process that holds it ends, however it ends. The next runner takes over, and removes, the file that a
+killed runner leaves. The file's text is for people: it names the holder to whoever waits.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ def alone(run: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _held(board: str, run: str, say: Callable[[str], None], wait: bool) -> Iterator[None]:
     path = folder() / f"{board.replace('/', '_')}.lease"
-    told = ""
+    announced = ""
     while (lock := _try(path)) is None:
         sentence = f"GPU {board} is held by {holder(path)}"
         if not wait:
             raise LeaseError(f"{sentence}; wait for it, stop it, or leave that GPU out with --gpus")
-        who = sentence.rpartition(", for ")[0] or sentence  # without the minutes: a log gets one line for each holder
-        if who != told:
+        # Name each holder once: the sentence without its minutes.
+        who = sentence.rpartition(", for ")[0] or sentence
+        if who != announced:
             say(f"{sentence}; waiting in line (Ctrl-C ends the waiting)")
-            told = who
+            announced = who
         time.sleep(_POLL_SECONDS)
     with _signed(path, lock, run):
         yield
@@ -78,8 +79,8 @@ def _signed(path: Path, lock: int, run: str) -> Iterator[None]:
         os.pwrite(lock, json.dumps(about).encode(), 0)
         yield
     finally:
-        # Before the lock ends: whoever opened it meanwhile sees that it is not the file any more. In a folder for all nobody removes
-        # what another user's killed runner left; it stays, unlocked.
+        # Remove it before the lock ends: whoever has opened it meanwhile then sees that the file is another one. In a folder for all users
+        # nobody may remove the file of another user's killed runner. It stays, unlocked.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         os.close(lock)
@@ -114,7 +115,7 @@ def _try(path: Path) -> int | None:
                 return lock
         except FileNotFoundError:
             pass
-        os.close(lock)  # its holder removed it between the opening and the locking
+        os.close(lock)  # its holder removed it after it was opened and before it was locked
 
 
 def _open(path: Path) -> int:
@@ -131,7 +132,7 @@ def _open(path: Path) -> int:
 
 
 def holder(path: Path) -> str:
-    """Who holds a lease, as the file says; it is others' text, so only its numbers and short words are shown."""
+    """Who holds a lease, as the file says. Other users write these files, so only numbers and short words are shown."""
     try:
         about = json.loads(path.read_text()[:1000])
         words = [f"process {int(about['pid'])}"]

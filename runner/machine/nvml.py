@@ -1,4 +1,4 @@
-"""NVIDIA's management library, asked from the host: which GPUs there are, what they are joined by, what runs on them.
+"""NVIDIA's management library on the host: which GPUs there are, how they are connected, what runs on them.
 
 A question that a GPU does not support has the answer None; an error that says that the driver or the GPU is gone is raised.
 """
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Process, Refused
 
-# What NVML tells when it cannot answer one question of a GPU that is well.
+# NVML's errors for a question that a healthy GPU does not support.
 _NO_ANSWER = ("NVMLError_NotSupported", "NVMLError_NoPermission", "NVMLError_FunctionNotFound", "NVMLError_NotFound")
 
 # How near two GPUs are: NVLink before everything, then what PCI Express has between them (NVML's topology levels).
@@ -73,7 +73,7 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise NvmlError(f"the NVIDIA driver failed while it listed its GPUs ({error})") from None
-        found: list[Gpu] = []
+        gpus: list[Gpu] = []
         refused: list[Refused] = []
         handles: dict[str, Any] = {}
         for index in range(count):
@@ -94,9 +94,9 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
                 why = "MIG is on and it is cut into no instance; `nvidia-smi mig -cgi ... -C` makes some"
                 refused.append(Refused(board.name, board.model, f"{board}: {why}"))
             handles[board.uuid] = handle
-            found += parts
+            gpus += parts
         near = _nearness(nvml, handles)
-        return tuple(replace(gpu, near=near[gpu.board]) for gpu in found), tuple(refused)
+        return tuple(replace(gpu, near=near[gpu.board]) for gpu in gpus), tuple(refused)
 
 
 def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: Sequence[int]) -> Gpu:
@@ -152,8 +152,8 @@ def _instances(nvml: Any, handle: Any, board: Gpu) -> Iterator[Gpu]:
 
 def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
     """Who computes on a GPU, by the host's process ids. Desktops that only draw are not among them."""
-    found = ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return tuple(Process(each.pid, *_who(each.pid), each.usedGpuMemory) for each in found)
+    processes = ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    return tuple(Process(process.pid, *_who(process.pid), process.usedGpuMemory) for process in processes)
 
 
 def _who(pid: int) -> tuple[str, str]:
@@ -198,18 +198,20 @@ def _bits(words: Sequence[int]) -> Iterator[int]:
 
 def _nearness(nvml: Any, handles: dict[str, Any]) -> dict[str, tuple[tuple[str, int], ...]]:
     """For each GPU the others, with how near each is."""
-    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    near: dict[str, tuple[tuple[str, int], ...]] = {}
     for uuid, handle in handles.items():
-        others = [(other, _closeness(nvml, handle, there)) for other, there in handles.items() if other != uuid]
-        found[uuid] = tuple(others)
-    return found
+        others = [
+            (other, _closeness(nvml, handle, other_handle)) for other, other_handle in handles.items() if other != uuid
+        ]
+        near[uuid] = tuple(others)
+    return near
 
 
-def _closeness(nvml: Any, one: Any, other: Any) -> int:
+def _closeness(nvml: Any, first: Any, second: Any) -> int:
     try:
-        if ask(nvml, nvml.nvmlDeviceGetP2PStatus, one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0:
+        if ask(nvml, nvml.nvmlDeviceGetP2PStatus, first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0:
             return NVLINK
-        level = ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
+        level = ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
     except nvml.NVMLError:
         return 0
     return _NEARNESS.get(50 if level is None else level, 0)

@@ -18,7 +18,7 @@ from runner.machine.telemetry_gpu import GpuLostError, GpuSampler
 
 HERTZ = 10
 
-# So many rows of a device are kept, an hour and a half of them; of a longer cell every second one goes, and again, and fewer come.
+# The most rows of a device that are kept: an hour and a half. In a longer cell every second row is dropped, and rows come half as often.
 _MOST_ROWS = 50_000
 
 
@@ -52,7 +52,7 @@ class Recording:
             self.add(row)
 
     def add(self, row: Row) -> None:
-        """Keep a row; of a cell of days, whose rows would fill the host's memory, those that are a step apart or tell more."""
+        """Keep a row. In a cell of days, whose rows would fill the host's memory, only if it is a step apart or has more columns."""
         last = self._last.get(row["device"])
         if (
             self.step > 1 / HERTZ
@@ -69,7 +69,7 @@ class Recording:
 
 
 def thinned(rows: Iterable[Row], step: float) -> list[Row]:
-    """One row of each device in every `step` seconds: the first of those that tell most."""
+    """One row of each device in every `step` seconds: the first of those with the most columns."""
     kept: dict[tuple[str, int], Row] = {}
     for row in rows:
         place = row["device"], int(row["unix"] // step)
@@ -113,11 +113,11 @@ class Monitor:
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
             gpus = GpuSampler(None)
-            asked = False
+            opened = False
             while recordings := self._wait():
                 begin = time.monotonic()
-                if not asked and any(recording.boards for recording in recordings):
-                    asked = True
+                if not opened and any(recording.boards for recording in recordings):
+                    opened = True
                     with contextlib.suppress(nvml.NvmlError):
                         gpus = GpuSampler(stack.enter_context(nvml.session()))
                 self._sample(gpus, recordings)
@@ -134,7 +134,7 @@ class Monitor:
         for recording in recordings:
             try:
                 self._sample_cell(gpus, recording)
-            except Exception as error:  # one cell's telemetry may not end that of the others: it is told, and goes on
+            except Exception as error:  # a fault in one cell's telemetry must not end the others': it is recorded
                 recording.fault = f"{type(error).__name__}: {error}"
         for board, number in gpus.xids():
             for recording in recordings:

@@ -1,7 +1,7 @@
 """What the CPU did while a cell ran: the cell's CPU time and memory, the clock of its CPUs, the energy of the CPU's packages.
 
-The first two come from the cell's control group, or from psutil where it has none of its own. What a machine does not tell (most virtual
-ones tell neither clock nor energy) is left open.
+The first two come from the cell's control group, or from psutil where the cell has none of its own. Most virtual machines give neither
+clock nor energy: those columns are empty there.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_group(cpu: Path, memory: Path) -> tuple[float, int]:
 
 
 def _content(path: Path) -> str:
-    """A small file as the kernel gives it: at every tick, and for every cell, what Python's own files do around it is too much."""
+    """A small file of the kernel. Python's file objects cost too much at every tick of every cell."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096).decode("ascii")
@@ -148,7 +148,7 @@ class CpuClock:
 
 @functools.cache
 def _measures_clocks() -> bool:
-    """Whether /proc/cpuinfo tells what CPUs run at: without these two counters the kernel repeats what it found when it started."""
+    """Whether /proc/cpuinfo has the present clock: without these two counters the kernel repeats the clock that it saw at its start."""
     with contextlib.suppress(OSError):
         return any(
             line.startswith("flags") and "aperfmperf" in line.split() for line in _CPUINFO.read_text().splitlines()
@@ -157,8 +157,8 @@ def _measures_clocks() -> bool:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 class PackageEnergy:
@@ -188,9 +188,9 @@ class PackageEnergy:
         except (OSError, ValueError):
             return None
         for (_, most), before, after in zip(self._counters, self._last, now, strict=True):
-            self._joules += (
-                after - before + (most if after < before else 0)
-            ) / 1e6  # it begins again at its largest value
+            # The counter starts again at 0 after its largest value.
+            microjoules = after - before + (most if after < before else 0)
+            self._joules += microjoules / 1e6
         self._last = now
         return self._joules
 

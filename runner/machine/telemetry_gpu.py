@@ -1,4 +1,4 @@
-"""What a GPU did while a cell ran, as NVML tells it."""
+"""What a GPU does while a cell runs, by NVML."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lost_board(boards: Iterable[str]) -> str | None:
 
 
 class GpuSampler:
-    """Asks NVML. A question that a GPU once had no answer to is not asked again. `library` None: there is no driver."""
+    """Samples GPUs by NVML. A question that a GPU does not support is asked once. `library` None: there is no driver."""
 
     def __init__(self, library: Any | None) -> None:
         self._nvml = library
@@ -79,7 +79,7 @@ class GpuSampler:
         return answer
 
     def _fields(self, board: str, handle: Any) -> Row:
-        """What only the interface of field numbers tells. PCIe is a pair of counters: the calls for its rate block for 20 ms each."""
+        """The values that NVML gives by field number only. PCIe is a pair of counters: the calls for its rate block for 20 ms each."""
         library = self._nvml
         assert library is not None
         if (board, "fields") in self._unanswered:
@@ -89,15 +89,15 @@ class GpuSampler:
             "pcie_sent_bytes": library.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
             "pcie_received_bytes": library.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
         }
-        found = nvml.ask(library, library.nvmlDeviceGetFieldValues, handle, list(names.values()))
-        if found is None or all(value.nvmlReturn for value in found):
+        values = nvml.ask(library, library.nvmlDeviceGetFieldValues, handle, list(names.values()))
+        if values is None or all(value.nvmlReturn for value in values):
             self._unanswered.add((board, "fields"))
             return {}
         return {
             name: None
             if value.nvmlReturn
             else (value.value.uiVal if value.valueType == library.NVML_VALUE_TYPE_UNSIGNED_INT else value.value.ullVal)
-            for name, value in zip(names, found, strict=True)
+            for name, value in zip(names, values, strict=True)
         }
 
     def _listen(self, handle: Any) -> None:
@@ -110,16 +110,16 @@ class GpuSampler:
 
     def xids(self) -> list[tuple[str, int]]:
         """The driver's critical errors since the last call: (board, Xid)."""
-        found: list[tuple[str, int]] = []
+        errors: list[tuple[str, int]] = []
         if self._events is None:
-            return found
+            return errors
         library = self._nvml
         assert library is not None
         with contextlib.suppress(library.NVMLError):
-            while len(found) < 100:
+            while len(errors) < 100:
                 event = library.nvmlEventSetWait_v2(self._events, 0)
-                found.append((nvml.text(library.nvmlDeviceGetUUID(event.device)), int(event.eventData)))
-        return found
+                errors.append((nvml.text(library.nvmlDeviceGetUUID(event.device)), int(event.eventData)))
+        return errors
 
 
 # column -> how NVML is asked for it, in the column's unit

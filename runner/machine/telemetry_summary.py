@@ -36,10 +36,10 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
     spent = [energy(of_gpu, begin, end, step) for of_gpu in gpus.values()]
     joules = sum(each for each, _ in spent if each is not None) if all(each is not None for each, _ in spent) else None
     inside = [row for of_gpu in gpus.values() for row in of_gpu if begin <= row["seconds"] <= end]
-    seen = 0
+    reasons = 0
     for row in inside:
-        seen |= int(row.get("throttle_reasons") or 0)
-    known = any(row.get("throttle_reasons") is not None for row in inside)
+        reasons |= int(row.get("throttle_reasons") or 0)
+    reported = any(row.get("throttle_reasons") is not None for row in inside)
     heat = [row["temperature_celsius"] for row in inside if row.get("temperature_celsius") is not None]
     return {
         "energy_joules": joules,
@@ -47,8 +47,8 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
         "joules_per_item": joules / items if joules is not None and items else None,
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
-        "throttled": bool(seen & throttling.THROTTLED) if known else None,
-        "throttled_by": throttling.names(seen) if known else None,
+        "throttled": bool(reasons & throttling.THROTTLED) if reported else None,
+        "throttled_by": throttling.names(reasons) if reported else None,
     }
 
 
@@ -58,18 +58,22 @@ def energy(rows: Sequence[Row], begin: float, end: float, step: float = 1 / HERT
     None where the rows do not reach from one end to the other, within two sampling steps.
     """
     for column, source in (("energy_joules", "counter"), ("power_watts", "power")):
-        told = [(row["seconds"], row[column]) for row in rows if row.get(column) is not None]
-        if len(told) < 2 or told[0][0] > begin + 2 * step or told[-1][0] < end - 2 * step:
+        points = [(row["seconds"], row[column]) for row in rows if row.get(column) is not None]
+        if len(points) < 2 or points[0][0] > begin + 2 * step or points[-1][0] < end - 2 * step:
             continue
         if source == "counter":
-            return value_at(told, end) - value_at(told, begin), source
-        edges = [(begin, value_at(told, begin)), *(p for p in told if begin < p[0] < end), (end, value_at(told, end))]
+            return value_at(points, end) - value_at(points, begin), source
+        edges = [
+            (begin, value_at(points, begin)),
+            *(p for p in points if begin < p[0] < end),
+            (end, value_at(points, end)),
+        ]
         return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(edges)), source
     return None, "none"
 
 
 def value_at(points: Sequence[tuple[float, float]], at: float) -> float:
-    """The value at a time between points (time, value), on the straight line; beyond the ends on the line of the last two."""
+    """The value at a time, on the straight line between two points (time, value); beyond the ends, on the line of the last two."""
     after = next((n for n, (seconds, _) in enumerate(points) if seconds >= at), len(points) - 1)
     (t0, v0), (t1, v1) = points[max(0, after - 1)], points[max(1, after)]
     return v0 if t1 == t0 else v0 + (v1 - v0) * (at - t0) / (t1 - t0)

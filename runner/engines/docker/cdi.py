@@ -1,7 +1,7 @@
-"""Which GPUs an engine knows by their CDI names, and the request that asks an engine for GPUs.
+"""The CDI names under which an engine knows the GPUs, and the request for GPUs that a container is started with.
 
-Docker 28.2 and newer tell the names. From 25 on an engine that has CDI switched on tells only where its specifications lie (both met);
-there the names are read from the files (`kind` and `devices[].name` of the Container Device Interface's specification).
+Docker 28.2 and newer list the names. Docker 25 to 28.1 with CDI switched on list only the folders of the specifications; the names are
+then read from those files (`kind` and `devices[].name` of the Container Device Interface's specification). Both were tried.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KIND = "nvidia.com/gpu"
 
-# A specification of sixteen GPUs has some 100 kB; what is larger is none.
+# A specification of sixteen GPUs has some 100 kB. A larger file is something else.
 _MAX_BYTES = 16 << 20
 
 
@@ -25,41 +25,41 @@ def name(uuid: str) -> str:
     return f"{KIND}={uuid}"
 
 
-def device_request(uuids: Sequence[str], known: Collection[str]) -> DeviceRequest:
-    """What asks the engine for these GPUs: by CDI name where it knows all of them, else of NVIDIA's hook.
+def device_request(uuids: Sequence[str], engine_names: Collection[str]) -> DeviceRequest:
+    """The request for these GPUs: by CDI name where the engine knows all of them, else through NVIDIA's hook.
 
-    A container that got its devices by CDI keeps them when systemd reloads; one that got them of the hook may lose them.
+    When systemd reloads, a container keeps the devices that it got by CDI. It may lose those that it got from the hook.
     """
     from docker.types import DeviceRequest
 
     names = [name(uuid) for uuid in uuids]
-    if set(names) <= set(known):
+    if set(names) <= set(engine_names):
         return DeviceRequest(driver="cdi", device_ids=names)
     return DeviceRequest(device_ids=list(uuids), capabilities=[["gpu"]])
 
 
 def devices(info: Mapping[str, Any]) -> frozenset[str]:
-    """The CDI names that an engine knows, by its `info`; none where it has no CDI."""
-    if told := info.get("DiscoveredDevices"):
-        return frozenset(str(device.get("ID")) for device in told if device.get("Source") == "cdi")
-    return frozenset(found for path in specifications(info) for found in _names(path))
+    """The CDI names that an engine knows, by its `info`. Without CDI there are none."""
+    if discovered := info.get("DiscoveredDevices"):
+        return frozenset(str(device.get("ID")) for device in discovered if device.get("Source") == "cdi")
+    return frozenset(cdi_name for path in specifications(info) for cdi_name in _names(path))
 
 
 def specifications(info: Mapping[str, Any]) -> list[Path]:
-    """The files that the engine reads CDI names from; an engine without CDI, or with CDI switched off, tells of no folder."""
+    """The files that the engine reads CDI names from. An engine without CDI, or with CDI switched off, lists no folder."""
     folders = [Path(folder) for folder in info.get("CDISpecDirs") or ()]
     return [path for folder in folders for path in sorted(folder.glob("*")) if path.suffix in (".json", ".yaml")]
 
 
 def _names(path: Path) -> Iterator[str]:
-    """The names that one file gives; none where it cannot be read: the engine leaves such a file out too."""
+    """The names in one file. A file that cannot be read gives none: the engine leaves it out too."""
     import yaml
 
     try:
         if path.stat().st_size > _MAX_BYTES:
             return
         text = path.read_text("utf-8")
-        told = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        yield from [f"{told['kind']}={device['name']}" for device in told["devices"]]
+        specification = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        yield from [f"{specification['kind']}={device['name']}" for device in specification["devices"]]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
         return

@@ -16,8 +16,8 @@ BENCH_USER = 10001
 # The same for every cell, and the same in compose.gpu.yml (a test compares them).
 PIDS_LIMIT = 4096  # threads count too: TensorFlow and XLA start some per CPU
 SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
-# stack: what NVIDIA's own images ask for. Neither memlock (only network cards need it, and cells have none) nor nofile (1024 of Docker 29
-# are enough): an engine may itself not have what it would be asked for, and then no container starts
+# stack: what NVIDIA's own images ask for. memlock is left out: only network cards need it, and cells have none. nofile is left out:
+# the 1024 of Docker 29 are enough. A limit above the engine's own would keep every container from starting.
 ULIMITS = {"core": 0, "stack": 64 << 20}
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
@@ -39,14 +39,6 @@ def container_options(
     if data is not None:
         mounts.append(Mount("/data", str(data.resolve()), type="bind", read_only=True))
         arguments += ["--data", "/data"]
-    environment = {
-        "DLBENCH_CACHE": "/cache",
-        "HOME": "/tmp",
-        "USER": "bench",
-        "LOGNAME": "bench",
-        "CUDA_CACHE_PATH": "/cache/cuda",
-        "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
-    }
     options: dict[str, Any] = {
         "image": prepared.digest,
         "entrypoint": list(prepared.command),
@@ -65,7 +57,7 @@ def container_options(
         "ulimits": [Ulimit(name=name, soft=limit, hard=limit) for name, limit in ULIMITS.items()],
         "log_config": LogConfig(type="none"),
         "hostname": "cell",
-        "environment": environment,
+        "environment": _environment(slot, cdi),
     }
     if slot.cpus:
         options["cpuset_cpus"] = ",".join(map(str, slot.cpus))
@@ -74,20 +66,31 @@ def container_options(
     if slot.memory_nodes:
         options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
-        request = device_request(slot.device_uuids, cdi)
-        options["device_requests"] = [request]
-        if (
-            request["Driver"] == "cdi"
-        ):  # then a runtime of NVIDIA's has nothing to add, though CUDA's base images ask it for all GPUs
-            environment["NVIDIA_VISIBLE_DEVICES"] = "void"
-        # compute: CUDA; utility: nvidia-smi and NVML. The hook reads it from here, and the image's own may say less
-        environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
-        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    else:
-        environment["NVIDIA_VISIBLE_DEVICES"] = (
-            "void"  # where NVIDIA's runtime is the default one, it gives a CPU cell no GPU
-        )
+        options["device_requests"] = [device_request(slot.device_uuids, cdi)]
     return options
+
+
+def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
+    """The variables of a cell's container."""
+    environment = {
+        "DLBENCH_CACHE": "/cache",
+        "HOME": "/tmp",
+        "USER": "bench",
+        "LOGNAME": "bench",
+        "CUDA_CACHE_PATH": "/cache/cuda",
+        # A crash, and the watchdog's SIGABRT, write the stack.
+        "PYTHONFAULTHANDLER": "1",
+    }
+    if slot.device_kind != "cuda":
+        # Where NVIDIA's runtime is the default one, a CPU cell gets no GPU from it.
+        return environment | {"NVIDIA_VISIBLE_DEVICES": "void"}
+    if device_request(slot.device_uuids, cdi)["Driver"] == "cdi":
+        # CUDA's base images ask NVIDIA's runtime for all GPUs. The cell has its GPUs by CDI, so the runtime must add none.
+        environment["NVIDIA_VISIBLE_DEVICES"] = "void"
+    # compute: CUDA. utility: nvidia-smi and NVML. The hook reads it here, since an image's own value may hold less.
+    environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return environment
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:

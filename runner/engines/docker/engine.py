@@ -63,7 +63,7 @@ class DockerEngine(Engine):
         """Why no engine can be used here; None when one can."""
         try:
             with asking():
-                self._client.ping()  # what else is asked here is remembered, and an engine may go away
+                self._client.ping()  # each time: the other answers are cached, and an engine may go away
                 url = self._client.api.base_url
                 if not url.startswith("http+"):
                     return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
@@ -81,7 +81,7 @@ class DockerEngine(Engine):
         recipe = make_recipe(image, self._base_image)
         if build.built(self._client, recipe):
             return None
-        if recipe.base not in self._missing_bases:  # asking a registry takes its time: once for each base
+        if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
             self._missing_bases[recipe.base] = build.missing_base(self._client, recipe)
         return self._missing_bases[recipe.base]
 
@@ -125,7 +125,7 @@ class DockerEngine(Engine):
         user = prepare_cache(cache, shared=rootless)
         options = container_options(prepared, arguments, slot, data, cache, user, cdi.devices(self._info))
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
-        # Its own connections: stop() comes from another thread. And a name: an engine may make a container and answer too late.
+        # A client of its own: stop() comes from another thread. A name of our own: an engine may make a container and answer too late.
         client = connect(self._client.api.api_version)
         name = f"dlbench-{secrets.token_hex(8)}"
         container = None
@@ -133,15 +133,15 @@ class DockerEngine(Engine):
             with asking(f"{prepared.image.name}: the container could not be made"):
                 container = client.containers.create(name=name, labels=labels, **options)
             with asking(f"{prepared.image.name}: the container could not be started"):
-                # attached before it starts: no line is missed, and the engine keeps no second copy of the output
+                # Attach before it starts, so that no line is lost and the engine keeps no second copy of the output.
                 stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
                 container.start()
-                container.reload()  # what it is as a process
-        except BaseException:  # Ctrl-C as well must leave nothing behind
+                container.reload()  # now it has a process id
+        except BaseException:  # Ctrl-C too must leave nothing behind
             if container is not None:
                 _remove_or_note(client, str(container.id), self._left)
             else:
-                self._left.append(name)  # it may be there all the same; the next sweep looks
+                self._left.append(name)  # the engine may have made it all the same: the next sweep looks
             client.close()
             raise
         # A connection by socket gives a socket's stream, and unavailable() refuses any other.
@@ -151,7 +151,7 @@ class DockerEngine(Engine):
         """Remove the containers whose runner has died, and our own that an engine without an answer left; return how many."""
         removed = 0
         while self._left:
-            name = self._left.pop()  # first of all: cells that end meanwhile add to them
+            name = self._left.pop()  # the last one, since cells that end meanwhile append
             try:
                 removed += _remove(self._client, name)
             except BaseException:
@@ -178,7 +178,7 @@ class DockerRunning:
         self._container = container
         self._init = int(container.attrs["State"]["Pid"])
         self._stream = stream
-        self._frames = read_frames(stream.fileno())  # one for good: what is half read goes on where it was
+        self._frames = read_frames(stream.fileno())  # one iterator: a frame that is half read continues
         self._log = bytearray()
         self._exit: Exit | None = None
 
@@ -191,7 +191,7 @@ class DockerRunning:
                     del self._log[:-LOG_TAIL_BYTES]
                 elif stream == STDOUT:
                     yield part
-        except OSError as error:  # the engine is gone; wait() finds out what is left
+        except OSError as error:  # the engine is gone; wait() asks what became of the container
             self._log += f"\nthe connection to the Docker Engine broke: {error}".encode()
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""What a container prints, out of the stream in which the Docker Engine sends it: frames of a header and bytes.
+"""Reads the stream in which the Docker Engine sends what a container prints: frames of a header and bytes.
 
-The Docker SDK reads such a stream too, but wakes four times for each line. Beside eight cells that tell a dozen windows a second each,
-that took the runner more than it takes for all else; so lines are left to gather, and read together.
+docker-py reads such a stream too (`attach(demux=True)`), but wakes four times for each line. With eight cells that print a dozen lines a
+second each, that cost the runner more CPU than everything else it does. Here lines gather for a moment and are read together.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FEW_BYTES = 4096  # some thirty lines: a cell that prints more than that at a t
 def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tuple[int, bytes]]:
     """(stream, bytes) as they come, until the other side closes; a frame may come in parts. Raises OSError.
 
-    After a reading of a few lines it waits for up to `gather` seconds, but not when the stream ends. All who read wait for the same
-    moments: one after the other finds the interpreter awake. Much output is never held up: an engine does not wait long for a reader.
+    After it has read a few lines it waits for up to `gather` seconds; the end of the stream ends the wait. Readers wake on a shared tick,
+    so that they share one wake-up of the interpreter. Much output is never held up: an engine does not wait long for a reader.
     """
     ready, closed = select.poll(), select.poll()
     ready.register(descriptor, select.POLLIN)
@@ -35,7 +35,9 @@ def read_frames(descriptor: int, gather: float = _GATHER_SECONDS) -> Iterator[tu
         ready.poll()
         try:
             read = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:  # somebody else's timeout makes it non-blocking, and a readiness may be false
+        except (
+            BlockingIOError
+        ):  # a timeout set elsewhere makes it non-blocking, and poll() may report data that is not there
             continue
         if not read:
             return

@@ -1,1 +1,1 @@
-"""Cells as processes of this machine: in environments made from the locks, or in an interpreter that is there."""
+"""Cells as processes of this machine: in environments made from the locks, or in an interpreter that is already there."""

@@ -1,4 +1,4 @@
-"""Environments of locks that no image of the catalog has any more: found, and removed where nobody works in them."""
+"""Finds the environments of locks that no image of the catalog has any more, and removes those that nobody uses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from runner.engines.process.venv import COMPLETE, environment_folder
 def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
     """(folder, what it is) of these images' environments that the engine `venv` would not take today.
 
-    An image whose Python is not on this machine now is passed over: which of its environments is today's cannot be told.
+    An image whose Python is not on this machine is left out: nobody can say which of its environments is today's.
     """
     for image in images:
-        found = find_interpreter(image.python)
-        if not isinstance(found, Interpreter):
+        interpreter = find_interpreter(image.python)
+        if not isinstance(interpreter, Interpreter):
             continue
-        current = environment_folder(image, found)
+        current = environment_folder(image, interpreter)
         # The name of one image may begin with another's.
         own = re.compile(re.escape(image.name) + "-[0-9a-f]{12}")
         for folder in sorted(current.parent.glob(f"{image.name}-*")):

@@ -33,7 +33,7 @@ print(json.dumps({"python": platform.python_version(), "path": sys.executable, "
 
 
 class HostImage(Image):
-    """The interpreter with one of its frameworks, told as an image, so that plan and store need no other notion."""
+    """The interpreter with one of its frameworks, as an image, so that plan and store need no second notion."""
 
     installed_sha256: str
 
@@ -67,13 +67,13 @@ class HostEngine(Engine):
         """An image for each framework of the interpreter, by name. `gpus`: use GPUs where a framework can."""
         installed = self._installed
         digest = _sha256("\n".join([installed["python"], installed["path"], *installed["installed"]]))
-        found: dict[str, Image] = {}
+        images: dict[str, Image] = {}
         for entry in self._frameworks:
             version = str(entry["version"])
             kinds = entry.get("device_kinds")
             cuda = gpus and (kinds is None or "cuda" in kinds)
             name = re.sub(r"[^a-z0-9.]+", "-", f"host-{entry['framework']}-{version.split('+')[0]}".lower())
-            found[name] = HostImage.model_construct(
+            images[name] = HostImage.model_construct(
                 name=name,
                 folder=PROJECT,
                 frameworks=(str(entry["framework"]),),
@@ -86,7 +86,7 @@ class HostEngine(Engine):
                 download_gb=0.0,
                 installed_sha256=digest,
             )
-        return found
+        return images
 
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""
@@ -115,13 +115,13 @@ class HostEngine(Engine):
 
     @functools.cached_property
     def _installed(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._json(["-c", _INSTALLED], dict)
-        return found
+        installed: dict[str, Any] = self._json(["-c", _INSTALLED], dict)
+        return installed
 
     @functools.cached_property
     def _frameworks(self) -> list[dict[str, Any]]:
-        found = self._json(["-m", "bench", "frameworks"], list)
-        return [entry for entry in found if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
+        frameworks = self._json(["-m", "bench", "frameworks"], list)
+        return [entry for entry in frameworks if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
 
     def _json(self, arguments: Sequence[str], kind: type) -> Any:
         """What the interpreter prints, as JSON. Raises EngineError."""
@@ -132,13 +132,13 @@ class HostEngine(Engine):
             ended = subprocess.run(
                 command, capture_output=True, text=True, timeout=_LISTING_SECONDS, env=environment, check=False
             )
-            found = json.loads(ended.stdout) if ended.returncode == 0 else None
+            answer = json.loads(ended.stdout) if ended.returncode == 0 else None
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise EngineError(f"{self._python} could not be asked what it has: {error}") from error
-        if not isinstance(found, kind):
-            last = ended.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-            raise EngineError(f"{self._python} could not say what it has (exit {ended.returncode}): {last[0][:300]}")
-        return found
+            raise EngineError(f"{self._python} did not say what it has: {error}") from error
+        if not isinstance(answer, kind):
+            last = ended.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+            raise EngineError(f"{self._python} did not say what it has (exit {ended.returncode}): {last[0][:300]}")
+        return answer
 
 
 def _sha256(text: str) -> str:

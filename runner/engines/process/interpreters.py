@@ -16,7 +16,7 @@ from pathlib import Path
 # Locks hold wheels for this machine type only.
 _MACHINE = "x86_64"
 
-# Asked of each candidate, in syntax that Python 3.6 has. A virtual environment is traced to the interpreter it was made from.
+# Each candidate runs this, in syntax that Python 3.6 has. A virtual environment leads to the interpreter that it was made from.
 _QUESTION = """
 import json, os, platform, struct, sys
 base = getattr(sys, "_base_executable", None) or sys.executable
@@ -45,15 +45,15 @@ def find_interpreter(minor: str) -> Interpreter | str:
     """An interpreter of a minor version such as "3.11", or the sentence that says why there is none."""
     flaws: list[str] = []
     for candidate in _candidates(minor):
-        found = _ask(candidate)
-        if found is None or not str(found["version"]).startswith(minor + "."):
+        facts = _ask(candidate)
+        if facts is None or not str(facts["version"]).startswith(minor + "."):
             continue
-        if found["implementation"] != "CPython" or found["bits"] != 64 or found["machine"] != _MACHINE:
-            flaws.append(f"{found['path']} is no 64-bit CPython for {_MACHINE}")
-        elif not found["complete"]:
-            flaws.append(f"{found['path']} lacks the modules venv and ensurepip (Debian: python{minor}-venv)")
+        if facts["implementation"] != "CPython" or facts["bits"] != 64 or facts["machine"] != _MACHINE:
+            flaws.append(f"{facts['path']} is no 64-bit CPython for {_MACHINE}")
+        elif not facts["complete"]:
+            flaws.append(f"{facts['path']} lacks the modules venv and ensurepip (Debian: python{minor}-venv)")
         else:
-            return Interpreter(Path(str(found["path"])), str(found["version"]))
+            return Interpreter(Path(str(facts["path"])), str(facts["version"]))
     if platform.machine() != _MACHINE:
         return f"the locks are for {_MACHINE} and this machine is {platform.machine()}"
     places = "PATH, pyenv or uv"
@@ -71,9 +71,9 @@ def _candidates(minor: str) -> Iterator[str]:
         yield str(path)
     uv = shutil.which("uv") or _beside("uv")
     if uv:
-        found = _output([uv, "python", "find", "--offline", "--no-python-downloads", "--no-project", minor])
-        if found:
-            yield found.strip()
+        answer = _output([uv, "python", "find", "--offline", "--no-python-downloads", "--no-project", minor])
+        if answer:
+            yield answer.strip()
 
 
 def _patch(path: Path) -> int:
@@ -89,10 +89,10 @@ def _beside(name: str) -> str | None:
 def _ask(candidate: str) -> dict[str, object] | None:
     answer = _output([candidate, "-I", "-c", _QUESTION])
     try:
-        found = json.loads(answer) if answer else None
+        facts = json.loads(answer) if answer else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return facts if isinstance(facts, dict) else None
 
 
 def _output(command: list[str]) -> str | None:

@@ -18,7 +18,7 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
-# What this process ignores, and the cell must not: an ignored signal stays so in the program that is started.
+# This process ignores these signals. The cell must not: a program inherits what its parent ignores.
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,7 +38,7 @@ def start(command: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody reads the core file of a cell
     for number in (*IGNORED, signal.SIGPIPE):  # Python itself ignores SIGPIPE
         signal.signal(number, signal.SIG_DFL)
-    end_me_first()
+    kill_me_first()
     try:
         os.execve(command[0], command, os.environ)
     except OSError as error:
@@ -46,8 +46,8 @@ def start(command: list[str]) -> int:
         os._exit(126)
 
 
-def end_me_first() -> None:
-    """Where memory runs out the kernel shall end the cell, not the runner nor a neighbour's work."""
+def kill_me_first() -> None:
+    """When memory runs out, the kernel kills the cell first, before the runner and other people's work."""
     try:
         with open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")
@@ -57,28 +57,28 @@ def end_me_first() -> None:
 
 def parents() -> dict[int, int]:
     """pid -> parent's pid, of every process of this machine."""
-    found = {}
+    parent_of = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat") as stat:
-                    found[int(name)] = int(stat.read().rsplit(")", 1)[1].split()[1])
+                    parent_of[int(name)] = int(stat.read().rsplit(")", 1)[1].split()[1])
             except (OSError, IndexError, ValueError):
                 pass  # it ended meanwhile
-    return found
+    return parent_of
 
 
 def descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents().items():
         children.setdefault(parent, []).append(pid)
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [os.getpid()]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def end_all() -> None:
@@ -117,7 +117,7 @@ def reap(pid: int) -> int | None:
 
 
 def wait(pid: int, lifeline: int, wake: int) -> int | None:
-    """Wait for the cell; returns its exit status, or None when the runner is gone or wants it ended."""
+    """Wait for the cell; returns its exit status, or None when the runner is gone or has cut the lifeline."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN | select.POLLHUP)
     poll.register(wake, select.POLLIN)
@@ -142,7 +142,7 @@ def main() -> None:
     os.set_inheritable(lifeline, False)
     wake = wake_when_a_child_ends()
     pid = start(command)
-    signal.signal(signal.SIGUSR1, lambda *_: os.kill(pid, signal.SIGABRT))  # the runner wants the cell's stack
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(pid, signal.SIGABRT))  # the runner asks for the cell's stack
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):  # the cell's output ends when the cell does, not when this does
         os.dup2(nothing, fd)

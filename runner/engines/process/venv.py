@@ -27,14 +27,14 @@ from runner.paths import cache_folder
 if TYPE_CHECKING:
     from runner.catalog.images import Image
 
-# The last pip for Python 3.6, as Dockerfile.base has it; the one that ensurepip has there knows no manylinux_2_x wheel.
+# The last pip for Python 3.6; Dockerfile.base has the same, which a test compares. The pip of ensurepip there knows no manylinux_2_x wheel.
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
 COMPLETE = ".complete"
 _SHOWN_LINES = 15
 
-# What pip says when no place that it may ask has a requirement. A wheel that it refuses for its hash reads otherwise.
+# What pip prints when no index has a requirement. A wheel that it refuses for its hash gives another message.
 _NOT_FOUND = "No matching distribution found"
 
 # Settings that would install elsewhere than in the environment. `user` may stand in a site's pip.conf, too.
@@ -52,14 +52,14 @@ class VenvEngine(Engine):
     def unfit(self, image: Image) -> str | None:
         """Why no environment of the image can be made here; None when one can."""
         if image.cuda_from == "base":
-            return f"the image's CUDA {image.cuda} is in its base image, which an environment has not; --engine docker has it"
-        found = find_interpreter(image.python)
-        return found if isinstance(found, str) else _missing(image)
+            return f"the image's CUDA {image.cuda} is in its base image, and an environment has no base image; use --engine docker"
+        interpreter = find_interpreter(image.python)
+        return interpreter if isinstance(interpreter, str) else _missing(image)
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the environment is there."""
-        found = find_interpreter(image.python)
-        ready = isinstance(found, Interpreter) and (environment_folder(image, found) / COMPLETE).exists()
+        interpreter = find_interpreter(image.python)
+        ready = isinstance(interpreter, Interpreter) and (environment_folder(image, interpreter) / COMPLETE).exists()
         return 0 if ready else image.download_bytes
 
     def images_folder(self) -> Path | None:
@@ -69,17 +69,17 @@ class VenvEngine(Engine):
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the environment unless it is there. Raises EngineError."""
-        found = find_interpreter(image.python)
-        if isinstance(found, str):
-            raise EngineError(f"{image.name}: {found}")
-        folder = environment_folder(image, found)
+        interpreter = find_interpreter(image.python)
+        if isinstance(interpreter, str):
+            raise EngineError(f"{image.name}: {interpreter}")
+        folder = environment_folder(image, interpreter)
         try:
             with alone(folder, say):
                 if not (folder / COMPLETE).exists():
-                    _make(image, found, folder, say)
+                    _make(image, interpreter, folder, say)
         except OSError as error:
             raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
-        return Prepared(image, f"sha256:{_key(image, found)}", (str(folder / "bin" / "python"), "-m", "bench"))
+        return Prepared(image, f"sha256:{_key(image, interpreter)}", (str(folder / "bin" / "python"), "-m", "bench"))
 
     def start(
         self,
@@ -100,12 +100,12 @@ class VenvEngine(Engine):
 
 
 def _missing(image: Image) -> str | None:
-    """Which of the distribution's programs and libraries that the image has are not on this machine; None when all are."""
+    """Which Debian programs and libraries of the image this machine lacks; None when it has all of them."""
     missing = [package for package, probe in image.debian.items() if probe and not _is_there(probe)]
     if not missing:
         return None
     return (
-        f"the image has {', '.join(missing)} of Debian and this machine has not; `apt-get install {' '.join(missing)}`"
+        f"this machine lacks Debian packages of the image ({', '.join(missing)}); `apt-get install {' '.join(missing)}`"
     )
 
 
@@ -118,8 +118,8 @@ def _is_there(probe: str) -> bool:
     ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if ldconfig is None:
         return False
-    known = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
-    return any(line.split()[:1] == [probe] for line in known.splitlines())
+    libraries = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
+    return any(line.split()[:1] == [probe] for line in libraries.splitlines())
 
 
 def _key(image: Image, interpreter: Interpreter) -> str:
@@ -135,7 +135,7 @@ def environment_folder(image: Image, interpreter: Interpreter) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder's lock: of two runners that need one environment, one makes it and the other waits."""
+    """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{folder}.lock")
     try:
