@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker import errors
 from requests import exceptions
+from urllib3.exceptions import ProtocolError
 
 from runner.catalog.images import Image, load_catalog
 from runner.engines import ownership
@@ -18,6 +22,7 @@ from runner.engines.docker import container
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
 from runner.images import docker_client
+from runner.paths import PROJECT
 
 
 @pytest.fixture
@@ -137,3 +142,24 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
         engine.sweep()
     assert engine.sweep() == 1
     assert removed == ["no answer", *made]
+
+
+def test_what_the_libraries_raise_becomes_an_error_of_ours() -> None:
+    with (
+        pytest.raises(docker_client.NotThereError, match="^looking: No such image$") as missing,
+        docker_client.asking("looking"),
+    ):
+        raise errors.ImageNotFound("404", explanation="No such image")
+    assert missing.value.said == "No such image"
+    for error in (exceptions.ReadTimeout("too late"), ProtocolError("broken")):
+        with (
+            pytest.raises(EngineGoneError, match="^looking: no Docker Engine answers at"),
+            docker_client.asking("looking"),
+        ):
+            raise error
+
+
+def test_the_command_line_loads_neither_docker_nor_requests() -> None:
+    script = "import sys, runner.cli.main; print([name for name in ('docker', 'requests', 'urllib3') if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=PROJECT)
+    assert ended.stdout == "[]\n"

@@ -1,0 +1,24 @@
+"""Where the user's files go: the folders are part of what users script against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner import paths
+
+
+def test_the_folders_are_those_of_the_xdg_specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert paths.cache_folder() == tmp_path / "cache" / "dlbench"
+    assert paths.data_folder() == tmp_path / "data" / "dlbench"
+
+
+def test_without_the_variables_they_lie_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.cache_folder() == tmp_path / ".cache" / "dlbench"
+    assert paths.data_folder() == tmp_path / ".local" / "share" / "dlbench"
