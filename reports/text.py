@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from reports.data.specifications import titles
+from reports.specifications import titles
 from runner.results.statistics import Estimate
 
 LONGEST_LOG = 6000  # of a log's end

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Ranked
-from reports.data.specifications import specification
+from reports.specifications import specification
 from runner.results import statistics
 from runner.results.statistics import Estimate
 

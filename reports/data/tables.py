@@ -31,7 +31,7 @@ from reports.data.model import (
     Tables,
     Windows,
 )
-from reports.data.specifications import specification
+from reports.specifications import specification
 from runner.results import statistics
 from runner.results.store import TABLES, RunStore, read
 

@@ -10,7 +10,6 @@ import numpy as np
 from reports.answers.scaling import Scaling
 from reports.data.curves import of_class
 from reports.data.model import BEFORE_TRAINING, Curve, Group, MeasuredCell, MeasuredWorkload
-from reports.data.specifications import titles
 from reports.page.figure import (
     MOST_POINTS,
     Figure,
@@ -23,6 +22,7 @@ from reports.page.figure import (
     thinned,
     tick,
 )
+from reports.specifications import titles
 from reports.text import between, duration, number
 from runner.results.statistics import Estimate
 

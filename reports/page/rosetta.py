@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import rules
-from reports.data import specifications
-from reports.data.specifications import titles, workloads
+from reports import specifications
+from reports.specifications import titles, workloads
 from runner.errors import UserError
 from runner.text import visible
 

@@ -15,8 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import reports.page.render
-from reports import text
-from reports.data import specifications
+from reports import specifications, text
 from reports.page import charts, figure
 from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic

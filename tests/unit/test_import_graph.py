@@ -1,0 +1,176 @@
+"""The map of the house, held against the code: which wing may import which, and no circle of files anywhere.
+
+Every import counts, those inside functions and those for types alike.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+# From the ground up: a wing imports from itself and from those before it.
+WINGS = ("results", "catalog", "machine", "images", "engines", "plan", "run", "verify", "doctor", "cli")
+# What every wing may import beside.
+GROUND = ("runner.errors", "runner.paths", "runner.text", "runner.known_messages")
+HALLS = ("reports.data", "reports.answers", "reports.page")
+
+# What the host may take from the bench. The bench takes nothing from the host.
+BORDER = ("bench.protocol", "bench.rules", "bench.identity")
+FRAMEWORKS = ("torch", "tensorflow", "jax", "flax", "optax", "mxnet", "chainer", "keras", "theano", "lasagne", "cntk", "caffe2",
+              "onnxruntime", "onnx", "paddle", "tinygrad", "mindspore")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: from which module, of which, and where it stands."""
+
+    importer: str
+    imported: str
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.imported}"
+
+
+def sources() -> dict[str, Path]:
+    """Module name -> file, of runner, reports and bench."""
+    files = [path for folder in ("runner", "reports", "bench") for path in (PROJECT / folder).rglob("*.py")]
+    names = {path: ".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in files}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def imports_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+    """The imports of one file; of our own modules by their whole name."""
+    where = path.relative_to(PROJECT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(name, alias.name, where, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{where}:{node.lineno}: imports are absolute"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield Import(name, whole if whole in known else node.module, where, node.lineno)
+
+
+KNOWN = sources()
+IMPORTS = [found for name, path in KNOWN.items() for found in imports_of(name, path, KNOWN)]
+
+
+def inside(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
+
+
+def wing_of(module: str) -> int | None:
+    """The floor of a module of runner; None for what lies on the ground."""
+    parts = module.split(".")
+    return WINGS.index(parts[1]) if len(parts) > 1 and parts[1] in WINGS else None
+
+
+def upward() -> Iterator[Import]:
+    for found in IMPORTS:
+        below, above = wing_of(found.importer), wing_of(found.imported)
+        if not found.imported.startswith("runner.") or found.importer in ("runner.__main__",):
+            continue
+        if found.importer.startswith("runner.") and (above is not None and (below is None or above > below)):
+            yield found
+
+
+def test_no_wing_of_the_runner_imports_from_a_higher_one() -> None:
+    assert [str(found) for found in upward()] == []
+
+
+def test_every_module_of_the_runner_lies_in_a_wing_or_on_the_ground() -> None:
+    allowed = {"runner", "runner.__main__", *GROUND}
+    assert [name for name in KNOWN if inside(name, "runner") and wing_of(name) is None and name not in allowed] == []
+
+
+def test_the_reports_stand_on_the_results_and_in_three_halls() -> None:
+    ground = (
+        "runner.results",
+        "runner.errors",
+        "runner.text",
+        "reports.text",
+        "reports.specifications",
+        *BORDER,
+        "bench",
+    )
+    wrong = []
+    for found in (found for found in IMPORTS if inside(found.importer, "reports")):
+        if not inside(found.imported, "runner", "reports", "bench") or found.imported in ("reports", "bench"):
+            continue
+        halls = [hall for hall in HALLS if inside(found.importer, hall)]
+        below = HALLS[: HALLS.index(halls[0]) + 1] if halls else ()
+        if not inside(found.imported, *ground, *below):
+            wrong.append(str(found))
+    assert wrong == []
+
+
+def test_only_the_command_and_verify_import_the_reports() -> None:
+    users = [found for found in IMPORTS if inside(found.importer, "runner") and inside(found.imported, "reports")]
+    assert users
+    assert [str(found) for found in users if not inside(found.importer, "runner.cli", "runner.verify")] == []
+
+
+def test_the_bench_imports_nothing_of_the_host_and_the_host_only_the_border() -> None:
+    of_host = [
+        found for found in IMPORTS if inside(found.importer, "bench") and inside(found.imported, "runner", "reports")
+    ]
+    assert [str(found) for found in of_host] == []
+    of_bench = [
+        found for found in IMPORTS if inside(found.importer, "runner", "reports") and inside(found.imported, "bench")
+    ]
+    assert of_bench
+    assert [str(found) for found in of_bench if not inside(found.imported, *BORDER)] == []
+
+
+def test_a_framework_is_imported_in_its_own_folder_only() -> None:
+    users = [found for found in IMPORTS if found.imported.split(".")[0] in FRAMEWORKS]
+    assert len(users) > 100
+    assert [str(found) for found in users if not inside(found.importer, "bench.frameworks")] == []
+
+
+def test_there_is_no_circle_of_files() -> None:
+    edges: dict[str, dict[str, Import]] = {}
+    for found in IMPORTS:
+        if found.imported in KNOWN and found.imported != found.importer:
+            edges.setdefault(found.importer, {})[found.imported] = found
+    done: set[str] = set()
+
+    def circle_from(module: str, path: list[str]) -> list[Import] | None:
+        if module in path:
+            round_trip = [*path[path.index(module) :], module]
+            return [edges[one][other] for one, other in zip(round_trip, round_trip[1:], strict=False)]
+        if module in done:
+            return None
+        for imported in sorted(edges.get(module, ())):
+            if circle := circle_from(imported, [*path, module]):
+                return circle
+        done.add(module)
+        return None
+
+    circles = [circle for module in sorted(edges) if (circle := circle_from(module, []))]
+    assert [[str(found) for found in circle] for circle in circles[:1]] == []
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for name, path in KNOWN.items() if inside(name, "runner")}))
+def test_a_folder_of_the_runner_has_at_most_twelve_modules(folder: Path) -> None:
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 12
+
+
+def test_no_comment_is_a_code_that_needs_a_key() -> None:
+    import re
+
+    code = re.compile(r"\b[A-D][0-9]{1,2}\b")
+    files = [path for path in (PROJECT / "bench").rglob("*") if path.suffix in (".py", ".R", ".jl", ".json")]
+    lines = [(path, number, line) for path in files for number, line in enumerate(path.read_text().splitlines(), 1)]
+    assert [
+        f"{path.relative_to(PROJECT)}:{number} {line.strip()}" for path, number, line in lines if code.search(line)
+    ] == []
