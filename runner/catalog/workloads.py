@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench import rules
+from runner.catalog.names import PresetName
 from runner.errors import UserError
 from runner.paths import BENCH
 
@@ -63,7 +64,7 @@ class Workload(_Frozen):
     precisions: tuple[str, ...] = Field(min_length=1)
     # of a GPU, what the most wasteful framework takes; None: next to nothing
     device_memory_gb: float | None = Field(None, gt=0)
-    presets: dict[Literal["quick", "standard", "full"], Preset]
+    presets: dict[PresetName, Preset]
 
     @property
     def module(self) -> str:

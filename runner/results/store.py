@@ -35,7 +35,7 @@ _KEYS = [("run_id", "string"), ("cell_id", "string"), ("repeat", "int32")]
 TABLES: dict[str, list[tuple[str, str]]] = {
     "cells": [
         *_KEYS,
-        # what was asked: the cell
+        # the cell
         ("image", "string"),
         ("framework", "string"),
         ("workload", "string"),
@@ -208,7 +208,8 @@ def file_name(cell_id: str, repeat: int) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file aside, sync it, and rename it into place: a reader sees all of it or none."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout must stay what it is
+    # /dev/stdout must stay what it is.
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -324,9 +325,10 @@ def read(folders: Iterable[Path], table: str) -> pd.DataFrame:
             except (pa.ArrowException, OSError) as error:
                 raise StoreError(f"{path} cannot be read as a {table} table ({error}); remove or restore it") from None
     whole = pa.concat_tables([schema.empty_table(), *parts.values()])
-    # Looked for in each file only where there is a fault: a run may have thousands.
+    # A run may have thousands of files: they are searched one by one only where there is a fault.
     if validate.of_table(whole, table, TABLES[table]):
-        found = ((path, validate.of_table(part, table, TABLES[table])) for path, part in parts.items())
-        raise StoreError("{}: {}; remove or restore it".format(*next(each for each in found if each[1])))
+        for path, part in parts.items():
+            if fault := validate.of_table(part, table, TABLES[table]):
+                raise StoreError(f"{path}: {fault}; remove or restore it")
     frame: pd.DataFrame = whole.to_pandas()
     return frame

@@ -72,7 +72,7 @@ class Recorder:
         self.environment: dict[str, Any] | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the cell's output. After a problem the rest is ignored."""
+        """Take the next bytes of the cell's output. After a problem they are ignored."""
         if self.problem:
             return
         self._bytes += len(chunk)
@@ -189,7 +189,7 @@ def judge(
     failure = (
         ended_by
         or _memory(ended)
-        or _said(recorder, ended)
+        or _reported(recorder, ended)
         or wrong_device(recorder, cell, uuids)
         or _parity(recorder)
         or _nothing_measured(recorder)
@@ -203,7 +203,7 @@ def _memory(ended: Exit) -> tuple[str, str] | None:
     return None
 
 
-def _said(recorder: Recorder, ended: Exit) -> tuple[str, str] | None:
+def _reported(recorder: Recorder, ended: Exit) -> tuple[str, str] | None:
     if recorder.problem:
         return "protocol", f"its output broke the protocol: {recorder.problem}"
     if recorder.error:
@@ -229,7 +229,7 @@ def _code(code: int) -> str:
 
 
 def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
-    """(error kind, reason) unless it computes on what it was given: a result from the wrong GPU is worse than none."""
+    """(error kind, reason) where it computes on another device than it was given: such a result is worse than none."""
     if recorder.environment is None:
         return "protocol", "it never printed its environment"
     if recorder.environment["framework"] != cell.framework:
@@ -238,8 +238,8 @@ def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tupl
     if device["kind"] != cell.device_kind:
         return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
     if device["kind"] == "cpu" and device["count"] != cell.devices:
-        asked = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
-        return "wrong-device", f"it ran on {device['count']} CPU devices where {asked} asked for"
+        given = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
+        return "wrong-device", f"it ran on {device['count']} CPU devices where {given} asked for"
     if uuids and not same_gpus(device["uuids"], uuids):
         where = ", ".join(device["uuids"]) or "a GPU that it does not name"
         return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"

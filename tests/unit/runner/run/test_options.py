@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from runner.catalog.names import PresetName
+from bench import rules
+from runner.catalog.names import PresetName, ScalingName
 from runner.catalog.workloads import load_workloads
 from runner.run.options import Options, UsageError, stored_options
 
@@ -71,6 +72,8 @@ def test_options_that_cannot_be_read_name_the_field(change: dict[str, Any], prob
         stored_options(None)
 
 
-def test_the_names_of_presets_are_those_of_the_workloads() -> None:
+def test_the_names_of_presets_and_of_scaling_are_those_of_the_bench_and_of_the_workloads() -> None:
+    assert get_args(PresetName) == rules.PRESETS
+    assert get_args(ScalingName) == rules.SCALINGS
     for workload in load_workloads().values():
         assert tuple(workload.presets) == get_args(PresetName)
