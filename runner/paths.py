@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -22,3 +24,9 @@ def data_folder() -> Path:
     from platformdirs import user_data_path
 
     return Path(user_data_path(_NAME, appauthor=False))
+
+
+def find_program(name: str) -> str | None:
+    """A program on PATH, or beside this Python, where pip puts those of an environment that is not activated."""
+    beside = Path(sys.executable).with_name(name)
+    return shutil.which(name) or (str(beside) if beside.is_file() else None)

@@ -236,7 +236,7 @@ class Pin:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def asked_digest(path: Path) -> str:
+def requirements_digest(path: Path) -> str:
     """16 hex digits that change with what a requirements.in asks for; comments and blank lines do not count."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
     return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()[:16]

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from runner.catalog.cuda import LEAST_CAPABILITY, LEAST_DRIVER
-from runner.catalog.images import CatalogError, Image, asked_digest, read_pins
+from runner.catalog.images import CatalogError, Image, read_pins, requirements_digest
 from runner.catalog.workloads import Workload
 
 # NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
@@ -94,7 +94,7 @@ def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
     lines = image.seal_path.read_text(encoding="utf-8").splitlines()
     sealed = dict(line.rsplit(" ", 1) for line in lines if " " in line and not line.startswith("#"))
     requirements = image.folder / "requirements.in"
-    if sealed.pop(requirements.name, None) != asked_digest(requirements):
+    if sealed.pop(requirements.name, None) != requirements_digest(requirements):
         yield Problem(requirements, f"it was changed after the lock was made; {again}")
     for pin in sealed.keys() - pins.keys():
         yield Problem(image.lock_path, f"{pin} is not there, or its line was edited; {again}")
@@ -116,7 +116,7 @@ def _names(facts: _Facts) -> Iterator[Problem]:
         )
 
 
-def _asked(facts: _Facts) -> Iterator[Problem]:
+def _requirements(facts: _Facts) -> Iterator[Problem]:
     """What requirements.in asks for is what the lock holds."""
     path = facts.image.folder / "requirements.in"
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -181,7 +181,7 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
-    """A base image's name tells what it holds: Python, or CUDA and cuDNN."""
+    """A base image's name says what it holds: Python, or CUDA and cuDNN."""
     image = facts.image
     tag = image.base.rpartition(":")[2]
     if image.cuda and image.cuda_from == "base":
@@ -193,7 +193,7 @@ def _base(facts: _Facts) -> Iterator[Problem]:
     elif re.fullmatch(r"python:.*", image.base) and not tag.startswith(f"{image.python}-"):
         yield facts.wrong("python", f"it says {image.python}, and the base image is {image.base}")
     if image.julia and "@" not in image.julia:
-        yield Problem(facts.toml, f"julia: {image.julia} has no digest; a registry tells it", True)
+        yield Problem(facts.toml, f"julia: {image.julia} has no digest; a registry has it", True)
     if image.base_digest is None:
         yield Problem(
             facts.toml, f"base_digest: it is missing; `runner images pin {image.name}` asks the registry for it", True
@@ -232,7 +232,7 @@ def _jax(facts: _Facts) -> Iterator[Problem]:
 
 
 _RULES: tuple[Callable[[_Facts], Iterator[Problem]], ...] = (
-    *(_names, _asked, _framework, _no_nvidia, _cuda, _base, _hardware, _jax),
+    *(_names, _requirements, _framework, _no_nvidia, _cuda, _base, _hardware, _jax),
 )
 
 

@@ -36,7 +36,7 @@ _SERVICE = """\
 
 
 def compose_text(images: Iterable[Image], now: str) -> str:
-    """compose.gpu.yml with one service an image: what stands before and after the services is kept."""
+    """compose.gpu.yml with one service an image. The text before and after the services is kept."""
     head, _, rest = now.partition("\nservices:\n")
     _, _, tail = rest.partition("\nvolumes:\n")
     if not tail:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from pathlib import Path
@@ -20,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from runner.catalog.images import CatalogError, Image, asked_digest, read_pins
+from runner.catalog.images import CatalogError, Image, read_pins, requirements_digest
 from runner.errors import UserError
+from runner.paths import find_program
 from runner.results import store
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class LockError(UserError):
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     """Write the image's lock as of a day, and the day into image.toml. Returns the lock's path. Raises LockError."""
-    uv = shutil.which("uv") or _beside_python("uv")
+    uv = find_program("uv")
     if uv is None:
         raise LockError("locks are made by uv, which is not here; `pip install uv`")
     constraints = image.folder / "build-constraints.part"
@@ -101,7 +100,7 @@ def write_seal(image: Image) -> None:
     pins = [pin for path in image.locks for pin in read_pins(path)]
     lines = [
         f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
-        f"requirements.in {asked_digest(image.folder / 'requirements.in')}",
+        f"requirements.in {requirements_digest(image.folder / 'requirements.in')}",
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
     ]
     store.write_bytes(image.seal_path, ("\n".join(lines) + "\n").encode())
@@ -159,11 +158,6 @@ def _site_options() -> list[str]:
         for value in os.environ.get(variable, "").split():
             options += [option, value]
     return options
-
-
-def _beside_python(name: str) -> str | None:
-    path = Path(sys.executable).with_name(name)
-    return str(path) if path.is_file() else None
 
 
 def _rewrite(path: Path, text: str) -> None:

@@ -111,7 +111,7 @@ def recipe(image: Image, base_image: str | None = None) -> Recipe:
 
 
 def build_arguments(image: Image) -> dict[str, str]:
-    """What images/Dockerfile is told of an image."""
+    """The build arguments of images/Dockerfile."""
     arguments = {
         "IMAGE": image.name,
         "EXTRA_INDEX": image.extra_index or "",

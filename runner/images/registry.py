@@ -158,5 +158,5 @@ def _push(client: DockerClient, local: str, repository: str, tag: str) -> str:
                 raise RegistryError(f"{repository}:{tag} could not be pushed: {message['error']}")
             digest = message.get("aux", {}).get("Digest") or digest
     if digest is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        raise RegistryError(f"{repository}:{tag} was pushed, and the registry told no digest for it")
+        raise RegistryError(f"{repository}:{tag} was pushed, and the registry gave no digest for it")
     return str(digest)

@@ -36,7 +36,7 @@ class Recording:
     def __init__(self, boards: Sequence[str], running: Observed, cpus: Sequence[int]) -> None:
         self.boards = tuple(boards)
         self.rows: list[Row] = []
-        self.xids: list[tuple[str, int]] = []  # (board, number) that the driver told meanwhile
+        self.xids: list[tuple[str, int]] = []  # (board, number) that the driver reported meanwhile
         self.lost: str | None = None  # the board that answers no more
         self.fault: str | None = None  # what went wrong in us while sampling: rows are missing
         self.step = 1 / HERTZ  # seconds between the rows of a device

@@ -16,7 +16,7 @@ from typing import Any
 Row = dict[str, Any]
 
 _RETRY_SECONDS = 0.1
-# The kernel adds up a control group's figures when it is asked, which costs it more than NVML's answers.
+# The kernel adds up a control group's figures at each read, which costs more than NVML's answers.
 _GROUP_SECONDS = 0.5
 _SLOW_SECONDS = 1.0  # and so often at most comes psutil's walk over all processes, and a look at the clocks
 
@@ -128,7 +128,7 @@ class CpuClock:
         self._cpus = frozenset(cpus)
 
     def megahertz(self) -> float | None:
-        """Their mean; None where the machine does not tell, or tells only what it is rated at."""
+        """Their mean; None where the machine does not say, or gives only the rated clock."""
         try:
             if self._files:
                 return _mean(int(_content(file)) / 1000 for file in self._files)

@@ -122,7 +122,7 @@ class GpuSampler:
         return errors
 
 
-# column -> how NVML is asked for it, in the column's unit
+# column -> the call of NVML for it, in the column's unit
 _QUESTIONS: dict[str, Callable[[Any, Any], float]] = {
     "power_watts": lambda lib, gpu: lib.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     "energy_joules": lambda lib, gpu: lib.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,

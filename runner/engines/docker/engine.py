@@ -225,7 +225,7 @@ class DockerRunning:
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""
         if self._exit is None:
-            for _ in self.events():  # whoever stopped reading early must not leave the cell blocked on its output
+            for _ in self.events():  # read the rest: a cell whose output nobody reads would block
                 pass
             with asking(f"container {self._container.short_id} was lost"):
                 state = self._final_state()

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.paths import find_program
+
 # Locks hold wheels for this machine type only.
 _MACHINE = "x86_64"
 
@@ -69,8 +71,7 @@ def _candidates(minor: str) -> Iterator[str]:
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for path in sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"), key=_patch, reverse=True):
         yield str(path)
-    uv = shutil.which("uv") or _beside("uv")
-    if uv:
+    if uv := find_program("uv"):
         answer = _output([uv, "python", "find", "--offline", "--no-python-downloads", "--no-project", minor])
         if answer:
             yield answer.strip()
@@ -79,11 +80,6 @@ def _candidates(minor: str) -> Iterator[str]:
 def _patch(path: Path) -> int:
     number = path.parent.parent.name.split(".")[-1]
     return int(number) if number.isdigit() else -1
-
-
-def _beside(name: str) -> str | None:
-    path = Path(sys.executable).with_name(name)
-    return str(path) if path.is_file() else None
 
 
 def _ask(candidate: str) -> dict[str, object] | None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bench import rules
 from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
 from runner.engines.ownership import is_dead, owner_of
 from runner.paths import PROJECT, cache_folder
@@ -25,11 +26,8 @@ KEEPER = Path(__file__).with_name("keeper.py")
 
 CHUNK_BYTES = 64 * 1024
 
-# What of the user's environment a cell sees; everything else could change what is measured without being seen.
+# The user's variables that a cell sees. Any other could change the result unnoticed.
 _KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
-
-# Libraries that would otherwise start a thread for each CPU of the machine, whatever the cell's slot is.
-_THREADED = ("OMP", "MKL", "OPENBLAS")
 
 
 def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str] = ()) -> dict[str, str]:
@@ -50,7 +48,8 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
         "CUDA_VISIBLE_DEVICES": ",".join(slot.device_uuids) if slot.device_kind == "cuda" else "",
     }
     if slot.cpus:
-        environment |= {f"{library}_NUM_THREADS": str(len(slot.cpus)) for library in _THREADED}
+        # Without them these libraries start a thread for each CPU of the machine.
+        environment |= dict.fromkeys(rules.THREAD_VARIABLES, str(len(slot.cpus)))
     return environment
 
 
@@ -141,7 +140,7 @@ class LocalRunning:
 
     def wait(self) -> Exit:
         """Wait for the end of the cell and of what it started."""
-        for _ in self.events():  # whoever stopped reading early must not leave the cell blocked on its output
+        for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()
         self._cut()
