@@ -1,6 +1,6 @@
-"""Files for other tools that follow from the catalog: compose.gpu.yml, docker-bake.json, CI's matrix, an image's SBOM.
+"""Files that follow from the catalog: compose.gpu.yml, docker-bake.json, README's tables, CI's matrix, an image's SBOM.
 
-The first two are written by `runner images files`; a test says when they are out of step. CI asks for the others.
+The first three are written by `runner images files`; a test says when they are out of step. CI asks for the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import identity
+from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
+from runner.catalog.workloads import load_workloads
+from runner.images.readme import README, readme_text
 from runner.images.recipe import build_arguments
 from runner.paths import PROJECT
 
@@ -139,7 +142,12 @@ def out_of_step(images: Iterable[Image]) -> list[tuple[Path, str]]:
 
 def _out_of_step(images: list[Image]) -> dict[Path, str]:
     """The files that are not as they should be -> what they should hold."""
-    made = {COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")), BAKE: bake_text(images)}
+    readme = readme_text(README.read_text(encoding="utf-8"), images, load_frameworks(), load_workloads())
+    made = {
+        COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")),
+        BAKE: bake_text(images),
+        README: readme,
+    }
     return {path: text for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text}
 
 
