@@ -39,7 +39,7 @@ class Network(nn.Module):
 
 
 def recurrent(gru, x):
-    """The GRU in the half type. Autocast casts the inputs of cuDNN's GRU; it leaves the CPU's GRU in float32 (as of PyTorch 2.13)."""
+    """The GRU in autocast's half type. Autocast casts for cuDNN's GRU, but not for the CPU's (as of PyTorch 2.13): this function does."""
     if x.device.type == "cuda" or not torch.is_autocast_enabled("cpu"):
         return gru(x)
     half = torch.get_autocast_dtype("cpu")
