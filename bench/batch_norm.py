@@ -1,7 +1,7 @@
 """Batch normalisation with running statistics, as a float64 reference has it in training and in evaluation.
 
 In training each of `parts` equal parts of the batch is normalised by its own mean and biased variance (epsilon 1e-5): one part is the
-plain normalisation, several are devices that share a batch and tell each other nothing but gradients. Every training step moves the
+plain normalisation, several are devices that share a batch and exchange nothing but gradients. Every training step moves the
 running statistics a tenth of the way to the batch's; of several devices they are the mean of what each would hold.
 """
 

@@ -70,7 +70,7 @@ def framework_rates(name, device, precision):
 
 
 def is_debug_build():
-    """Whether the interpreter, or the framework where it tells, was built for debugging."""
+    """Whether the interpreter, or PyTorch, was built for debugging."""
     torch = sys.modules.get("torch")
     return hasattr(sys, "gettotalrefcount") or bool(getattr(getattr(torch, "version", None), "debug", False))
 

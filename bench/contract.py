@@ -107,42 +107,17 @@ class Operators(_Adapter):
         """What such a function returned, as NumPy arrays."""
 
 
-class Wrapper(Training):
-    """A Training around another one. A subclass overrides what several devices do otherwise."""
+class Wrapper(object):
+    """A Training around another one. A subclass overrides what several devices do otherwise; the rest is the other one's."""
 
     def __init__(self, training):
         self.training = training
-        self.VARIANT, self.VARIANT_REASON = training.VARIANT, training.VARIANT_REASON
 
-    def load(self, parameters):
-        self.training.load(parameters)
+    def __getattr__(self, name):
+        return getattr(self.training, name)
 
-    def read(self):
-        return self.training.read()
 
-    def inputs(self, x, y):
-        return self.training.inputs(x, y)
-
-    def probe(self, x, y):
-        return self.training.probe(x, y)
-
-    def step(self, x, y):
-        return self.training.step(x, y)
-
-    def value(self, loss):
-        return self.training.value(loss)
-
-    def predict(self, x):
-        return self.training.predict(x)
-
-    def set_rate(self, rate):
-        self.training.set_rate(rate)
-
-    def share_statistics(self):
-        self.training.share_statistics()
-
-    def skipped(self):
-        return self.training.skipped()
+Training.register(Wrapper)
 
 
 def _of_another_language(build, base):
@@ -172,7 +147,7 @@ class Framework(_Module):
     NAME                the folder's name
     configure(setup)    sets precision, threads and memory, before anything is built
     versions()          package or library -> version; "framework" is the framework's own
-    device(setup)       the protocol's `device`, of all devices; raises Unsupported where a GPU is asked for and none is found
+    device(setup)       the protocol's `device`, of all devices; raises Unsupported where setup.device is "cuda" and there is no GPU
     settings()          the switches, as the framework reads them back
     """
 
@@ -180,7 +155,7 @@ class Framework(_Module):
         """Wait until the device has done all its work. A framework whose steps return when they are computed needs none."""
 
     def device_peak_bytes(self):
-        """The most memory of the device that this process had, in bytes; None where the framework does not tell."""
+        """The most memory of the device that this process had, in bytes; None where the framework does not count it."""
 
     def is_out_of_memory(self, error):
         """Whether an exception says that the device's memory is full."""

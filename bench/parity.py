@@ -174,7 +174,7 @@ def _refuse_float32(results, precision, bound):
     error = next(result.error for result in results if result.quantity == "logits")
     if error <= bound:
         raise Unsupported(
-            "%s was asked for, and the logits err by %.2g as float32's do: nothing was computed in %s"
+            "%s: the logits err by %.2g, as float32's do; nothing was computed in %s"
             % (precision, error, mixed.half(precision))
         )
 

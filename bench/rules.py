@@ -1,6 +1,6 @@
 """Facts that the planner on the host and the bench in an image both need. Each stands here once.
 
-Python 3.6 and the standard library, as bench.protocol: the host imports these two modules of the bench, and no other.
+Python 3.6 and the standard library. Of the bench the host imports only this module, bench.protocol and bench.identity.
 A function that ends in `_reason` returns the sentence that says why something is left out, or None where it is not.
 """
 

@@ -50,7 +50,7 @@ def _npz(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except Exception as error:  # whatever a damaged zip can raise
+    except Exception as error:  # a damaged zip raises exceptions of many types
         raise DataError("%s: is no readable npz (%s); write it again with numpy.savez" % (path, error))
 
 

@@ -1,6 +1,6 @@
 """The data sets, read from their real files, or from generated stand-ins in the same file formats.
 
-`load("cifar10", folder, ...)` reads the files under `folder` and refuses what is not what it says it is; without a
+`load("cifar10", folder, ...)` reads the files under `folder` and refuses files that differ from the official ones; without a
 folder it generates a stand-in once, keeps it in the cache, and reads that with the same reader.
 """
 
@@ -27,7 +27,7 @@ def default_cache():
 
 
 def load(name, folder, train_items, test_items, seed, cache=None):
-    """Return the Dataset `name` ("cifar10" | "imdb" | "mnist"): x as the workload wants it, y int32, all C-contiguous.
+    """Return the Dataset `name` ("cifar10" | "imdb" | "mnist"): x as the workload takes it, y int32, all C-contiguous.
 
     folder: where the real files lie, or None for a stand-in. train_items, test_items: at most this many; where the
     files hold more, that many evenly spaced ones (a file may be sorted by label). seed: of the stand-in. cache: a
@@ -37,7 +37,8 @@ def load(name, folder, train_items, test_items, seed, cache=None):
 
     kind = {"cifar10": cifar10, "imdb": imdb, "mnist": mnist}[name]
     if folder is None:
-        folder = _stand_in(kind, train_items, test_items, seed, cache or default_cache())
+        cache, write = cache or default_cache(), kind.write_stand_in
+        folder = files.stand_in(cache, kind.NAME, kind.GENERATOR, seed, train_items, test_items, write)
     located, origin = kind.find(folder)
     train_x, train_y, test_x, test_y = kind.read(located)
     train_x, train_y = _spaced(train_x, train_y, train_items)
@@ -46,19 +47,6 @@ def load(name, folder, train_items, test_items, seed, cache=None):
     label = name + " (own files)" if origin == files.OWN else name
     source = "generated" if origin == files.GENERATED else "files"
     return Dataset(label, source, digest, kind.prepare(train_x), train_y, kind.prepare(test_x), test_y)
-
-
-def _stand_in(kind, train_items, test_items, seed, cache):
-    """The folder of a generated stand-in, made now if the cache does not hold it whole."""
-    key = "%s-generated-v%d-seed%d-%d-%d" % (kind.NAME, kind.GENERATOR, seed, train_items, test_items)
-    facts = {
-        "name": kind.NAME,
-        "generator": kind.GENERATOR,
-        "seed": seed,
-        "train_items": train_items,
-        "test_items": test_items,
-    }
-    return files.cached(cache, key, facts, lambda at: kind.write_stand_in(at, train_items, test_items, seed))
 
 
 def _spaced(x, y, items):

@@ -1,7 +1,7 @@
 """NIH ChestX-ray14 (Wang et al. 2017): the table and the pictures, resized once to 264 x 264; and a stand-in in the same layout.
 
 A folder holds Data_Entry_2017.csv and, in it or in its `images`, the pictures that the table names. Patients are split by their number
-in order, as the published study did: 70 % train, 10 % validation, 20 % test of 30 805. A picture stays a file until a mini-batch wants it.
+in order, as the published study did: 70 % train, 10 % validation, 20 % test of 30 805. A picture stays a file until a mini-batch needs it.
 
 The stand-in's findings are blobs: each of the 14 has its own place, size and grain, on lungs of random light and noise, so that a
 network of convolutions finds them and a linear one, to which light and place are confounded, finds less.
@@ -38,15 +38,7 @@ RESIZE = "resize every picture once to 264 x 264, bilinear"
 def load(folder, train_items, test_items, seed, cache):
     """The Pictures of a folder, or of a stand-in where it is None: at most so many, evenly spaced. Raises DataError."""
     if folder is None:
-        key = "%s-generated-v%d-seed%d-%d-%d" % (NAME, GENERATOR, seed, train_items, test_items)
-        facts = {
-            "name": NAME,
-            "generator": GENERATOR,
-            "seed": seed,
-            "train_items": train_items,
-            "test_items": test_items,
-        }
-        folder = files.cached(cache, key, facts, lambda at: write_stand_in(at, train_items, test_items, seed))
+        folder = files.stand_in(cache, NAME, GENERATOR, seed, train_items, test_items, write_stand_in)
     folder = str(folder)
     rows = read_table(os.path.join(folder, TABLE))
     validation_items = test_items // 2

@@ -94,12 +94,15 @@ def _sums(path):
     return sums
 
 
-def cached(cache, key, facts, write):
-    """The folder cache/key, holding what write(folder) puts there and a marker with `facts` and every file's SHA-256.
+def stand_in(cache, name, generator, seed, train_items, test_items, write):
+    """The folder of a generated stand-in, made now if the cache does not hold it whole.
 
-    A folder is made aside and renamed, so a reader sees it whole or not at all, and several cells may make it at once.
-    One that is damaged is made again.
+    It holds what write(folder, train_items, test_items, seed) puts there, and a marker with the facts and every file's SHA-256.
+    It is made aside and renamed, so a reader sees it whole or not at all, and several cells may make it at once. A damaged one is
+    made again.
     """
+    key = "%s-generated-v%d-seed%d-%d-%d" % (name, generator, seed, train_items, test_items)
+    facts = {"name": name, "generator": generator, "seed": seed, "train_items": train_items, "test_items": test_items}
     target = os.path.join(cache, key)
     if _whole(target):
         return target
@@ -108,7 +111,8 @@ def cached(cache, key, facts, write):
             os.makedirs(cache, exist_ok=True)
         aside = tempfile.mkdtemp(prefix=".%s." % key, dir=cache)
         try:
-            _fill(aside, facts, write)
+            write(aside, train_items, test_items, seed)
+            _mark(aside, facts)
             _put(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -118,8 +122,7 @@ def cached(cache, key, facts, write):
     return target
 
 
-def _fill(folder, facts, write):
-    write(folder)
+def _mark(folder, facts):
     paths = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
     sums = {os.path.relpath(path, folder).replace(os.sep, "/"): checksum(path, "sha256") for path in sorted(paths)}
     with io.open(os.path.join(folder, MARKER), "w", encoding="utf-8") as file:

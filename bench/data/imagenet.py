@@ -2,8 +2,8 @@
 
 A folder holds `train` and `val`, in each a folder a class, in each the pictures; the classes are counted in alphabetical order.
 Or it holds WebDataset's shards, train-*.tar and val-*.tar: of each key a picture and a .cls with the class's number. Pictures are .png,
-.npy (uint8, 256 x 256 x 3) or .jpg. A shard is read where it lies: nothing is unpacked, and what it says of itself is checked. A picture
-stays a file until a mini-batch wants it.
+.npy (uint8, 256 x 256 x 3) or .jpg. A shard is read where it lies: nothing is unpacked, and its headers are checked. A picture stays a file
+until a mini-batch needs it.
 
 The stand-in's classes are gratings: each has its own direction and width of stripes, at a random place and in random colours under
 noise, so that a network of convolutions tells them apart and a linear one, to which every pixel's mean is the same, does not.
@@ -39,9 +39,7 @@ def load(folder, train_items, test_items, seed, cache):
     if folder is not None:
         return _of_folder(str(folder), train_items, test_items)
     written = [min(items, MOST_DRAWN) for items in (train_items, test_items)]
-    key = "%s-generated-v%d-seed%d-%d-%d" % ((NAME, GENERATOR, seed) + tuple(written))
-    facts = {"name": NAME, "generator": GENERATOR, "seed": seed, "train_items": written[0], "test_items": written[1]}
-    at = files.cached(cache, key, facts, lambda aside: write_stand_in(aside, written[0], written[1], seed))
+    at = files.stand_in(cache, NAME, GENERATOR, seed, written[0], written[1], write_stand_in)
     whole = _of_folder(at, train_items, test_items)
     repeated = [_again(part, items) for part, items in ((whole.train, train_items), (whole.test, test_items))]
     few = train_items > MOST_DRAWN
@@ -219,7 +217,7 @@ def _read_npy(content):
     try:
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, fortran, dtype = read[np.lib.format.read_magic(stream)](stream)
-    except Exception as error:  # whatever a damaged header makes NumPy raise
+    except Exception as error:  # a damaged header makes NumPy raise exceptions of many types
         raise png.PictureError("has a damaged .npy header (%s)" % str(error)[:80])
     if (shape, fortran, dtype) != ((STORED, STORED, 3), False, np.dtype(np.uint8)):
         raise png.PictureError("is %s %s" % (dtype, shape) + (", columns first" if fortran else ""))

@@ -1,11 +1,11 @@
-"""Pictures that stay in files until a mini-batch wants them: cut to 224 x 224, turned, and given ImageNet's mean 0 and deviation 1."""
+"""Pictures that stay in files until a mini-batch needs them: cut to 224 x 224, turned, and given ImageNet's mean 0 and deviation 1."""
 
 import collections
 
 import numpy as np
 
 SIDE = 224
-MEAN = (0.485, 0.456, 0.406)  # of ImageNet, as every pretrained network wants it
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet, as every pretrained network takes it
 DEVIATION = (0.229, 0.224, 0.225)
 
 # One part of a data set. pictures: what names each, to read(picture) -> uint8 (stored, stored, 3); labels: an array, one row a picture.
