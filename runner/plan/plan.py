@@ -46,7 +46,7 @@ class Combination:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Combination):
-    """One thing to measure. Two cells with the same content are the same cell, in whatever run."""
+    """One thing to measure. Two cells with the same content are the same cell, also in different runs."""
 
     preset: str
     batch: int

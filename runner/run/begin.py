@@ -73,7 +73,8 @@ def look_ahead(options: Options) -> Prospect:
     machine = detect.detect(options.gpus, options.share)
     settings = Settings(options.base_image, options.python)
     engine, why = choose(options.engine, settings, options.images, bool(machine.gpus))
-    if machine.refused and engine.sweep():  # cells that a killed runner left were using a GPU
+    # A cell that a killed runner left may use a GPU. If the sweep ends one, look again.
+    if machine.refused and engine.sweep():
         machine = detect.detect(options.gpus, options.share)
     chosen = select_images(engine.images(bool(machine.gpus)), options.images or ["*"])
     plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, DiskSpace(engine).unfit)
@@ -162,7 +163,7 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
     """Go on with a run that was interrupted, with the options that it began with. Raises UsageError where its plan has changed."""
     run = store.RunStore(store.run_folder(name, out).resolve())
     manifest = run.manifest()
-    options = stored_options(manifest.get("options"))
+    options = stored_options(run.folder / "run.json", manifest.get("options"))
     if options.data and not options.data.is_dir():
         raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
     prospect = look_ahead(options)

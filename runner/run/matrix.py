@@ -34,7 +34,8 @@ def execute(prospect: Prospect, run: RunStore, write_report: Callable[[Path], Pa
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())
-        stack.enter_context(lease.alone(run.folder))  # nothing is read before: its other runner may still be at work
+        # Nothing of the run is read before this: another runner may still be working on it.
+        stack.enter_context(lease.alone(run.folder))
         if resumed:
             _clear_up(run)
         jobs = prospect.jobs_left(run)

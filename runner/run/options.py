@@ -57,10 +57,10 @@ class Options(Request):
         return None if path is None else str(path.absolute() if path.exists() else path)
 
 
-def stored_options(stored: object) -> Options:
-    """The options that run.json keeps. Raises UsageError where this release does not know them."""
+def stored_options(path: Path, stored: object) -> Options:
+    """The options that the run.json at `path` holds. Raises UsageError where this release does not know them."""
     try:
         return Options.model_validate(stored)
     except ValidationError as error:
         problem = first_problem(error)
-        raise UsageError(f"--resume: the run's options are not of this release ({problem}); start a new run") from None
+        raise UsageError(f"{path}: options: {problem}; fix the field, or start a new run") from None

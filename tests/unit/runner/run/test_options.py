@@ -13,6 +13,8 @@ from runner.catalog.names import PresetName, ScalingName
 from runner.catalog.workloads import load_workloads
 from runner.run.options import Options, UsageError, stored_options
 
+RUN = Path("results/a-run/run.json")
+
 # The options of a run.json that the release before the model wrote.
 OLDER: dict[str, Any] = {
     "base_image": None,
@@ -41,7 +43,7 @@ OLDER: dict[str, Any] = {
 
 
 def test_a_run_of_the_release_before_can_be_resumed() -> None:
-    options = stored_options(OLDER)
+    options = stored_options(RUN, OLDER)
     assert (options.devices, options.preset, options.scaling, options.repeats) == ((1, 2), "standard", "strong", 3)
     assert (options.out, options.python, options.timeout) == (Path("results"), Path("/usr/bin/python3.8"), 60.0)
     assert options.model_dump(mode="json") == OLDER
@@ -54,7 +56,7 @@ def test_folders_are_stored_whole_and_names_of_programs_as_they_are(
     Path("sets").mkdir()
     stored = json.loads(Options(data=Path("sets"), python=Path("python3.8")).model_dump_json())
     assert (stored["data"], stored["python"], stored["out"]) == (str(tmp_path / "sets"), "python3.8", "results")
-    assert stored_options(stored).data == tmp_path / "sets"
+    assert stored_options(RUN, stored).data == tmp_path / "sets"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,10 @@ def test_folders_are_stored_whole_and_names_of_programs_as_they_are(
     ],
 )
 def test_options_that_cannot_be_read_name_the_field(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(UsageError, match=f"{problem}.*start a new run"):
-        stored_options(OLDER | change)
+    with pytest.raises(UsageError, match=f"run.json: options: {problem}.*start a new run"):
+        stored_options(RUN, OLDER | change)
     with pytest.raises(UsageError, match="start a new run"):
-        stored_options(None)
+        stored_options(RUN, None)
 
 
 def test_the_names_of_presets_and_of_scaling_are_those_of_the_bench_and_of_the_workloads() -> None:
