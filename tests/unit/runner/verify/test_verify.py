@@ -12,15 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
+from runner.engines.base import Slot
 from runner.machine import lease
-from runner.machine.devices import Gpu
+from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results.store import RunStore
+from runner.run.dispatch import places
+from runner.run.schedule import slot_of
 from runner.verify import output as verify_output
 from runner.verify import verify
+from runner.verify.ceilings import CeilingsError
 from runner.verify.references.measured import ceilings_path, reference_of
 from runner.verify.references.saved import Reference, SavedError
 from runner.verify.verify import CellFinding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
+from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.runner.verify.test_causes import ceilings
 
@@ -316,6 +321,34 @@ def test_a_folder_of_references_that_is_not_there_is_told(tmp_path: Path) -> Non
     make_run(tmp_path / "mine")
     ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path / "typo")
     assert f"--references: {tmp_path / 'typo'} is not there" in ended.stderr
+
+
+def test_the_probe_gets_the_part_of_the_machine_that_a_cell_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its ceiling is of more CPUs and memory than any cell has."""
+    gpus = tuple(
+        Gpu(at, f"GPU-{at}", "NVIDIA L4", "8.9", 24 << 30, "570.1", (0, 1, 2, 3), f"GPU-{at}") for at in range(2)
+    )
+    machine = Machine(Cpu("a CPU", (0, 1, 2, 3), 8 << 30), gpus, None)
+    slots: list[Slot] = []
+
+    def probe(engine: Any, prepared: Any, framework: str, precision: str, slot: Slot, *rest: Any) -> Any:
+        slots.append(slot)
+        raise CeilingsError("the toy has none")
+
+    monkeypatch.setattr(verify, "measure", probe)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cell = make_cell(device_kind="cuda", device_model="NVIDIA L4")
+    engine = SimpleNamespace(prepare=lambda image, say: None)
+    prospect: Any = SimpleNamespace(
+        plan=SimpleNamespace(cells=[cell]), machine=machine, engine=engine, images={cell.image: None}
+    )
+    verify._measure_ceilings(prospect, RunStore(tmp_path / "run"))
+    (slot,) = slots
+    assert slot == slot_of(machine, places(machine, "cuda")[:1])
+    assert (slot.device_uuids, slot.cpus) == (("GPU-0",), (0, 1))
+    assert slot.memory_bytes is not None
 
 
 def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
