@@ -265,5 +265,5 @@ def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence
     listed: Iterator[list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     assert "has none of the frameworks" in str(HostEngine().unavailable())
-    with pytest.raises(EngineError, match="could not be asked what it has"):
+    with pytest.raises(EngineError, match="did not say what it has"):
         _ = HostEngine(Settings(python=tmp_path / "python"))._installed
