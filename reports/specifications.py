@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from bench import rules
+from runner.errors import UserError
+
+
+class SpecificationError(UserError):
+    """A file of the bench that cannot be read. The message names file, field and fix."""
+
+
+def _read(read: Callable[[str], Any], name: str, path: Path) -> dict[str, Any]:
+    """A JSON object of the bench with a title. Raises SpecificationError."""
+    try:
+        declared = read(name)
+    except ValueError as error:
+        raise SpecificationError(f"{path}: not JSON: {error}; fix it: the files beside it show the form") from None
+    if not isinstance(declared, dict) or not isinstance(declared.get("title"), str):
+        raise SpecificationError(f"{path}: title: it is not a text; fix it: the files beside it show the form")
+    return declared
 
 
 @functools.cache
 def _declared() -> dict[str, dict[str, Any]]:
     """Framework -> its framework.json, for those that this checkout declares."""
-    return {name: rules.framework_declaration(name) for name in rules.framework_names()}
+    folder = Path(rules.FRAMEWORKS)
+    return {
+        name: _read(rules.framework_declaration, name, folder / name / "framework.json")
+        for name in rules.framework_names()
+    }
 
 
 def titles() -> dict[str, str]:
@@ -31,4 +53,6 @@ def workloads() -> tuple[str, ...]:
 
 def specification(workload: str) -> dict[str, Any]:
     """A workload's JSON; empty for one that this checkout does not have. A stored name may hold anything."""
-    return dict(rules.workload_declaration(workload)) if workload in workloads() else {}
+    if workload not in workloads():
+        return {}
+    return _read(rules.workload_declaration, workload, Path(rules.WORKLOADS) / f"{workload}.json")

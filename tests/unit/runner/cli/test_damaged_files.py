@@ -1,0 +1,166 @@
+"""A mistake in a file that people edit: one sentence with the file and the field, and exit code 2, from every command that reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.catalog.images import PROJECT
+from runner.verify.references.measured import reference_of
+from runner.verify.references.saved import to_bytes
+from tests.fixtures.synthetic import make_run
+
+# Runs commands in one process of the copy: their exit codes, what they print, and any exception that is not an exit.
+DRIVER = """
+import json, sys
+from typer.testing import CliRunner
+from runner.cli.main import app
+answers = []
+for words in json.load(sys.stdin):
+    result = CliRunner().invoke(app, words)
+    crash = None if isinstance(result.exception, SystemExit) else result.exception
+    answers.append([result.exit_code, result.stderr, crash and repr(crash)])
+json.dump(answers, sys.__stdout__)
+"""
+
+IMAGES = [["images", *words] for words in (
+    ["list"], ["show", "torch-2.13.0-cpu"], ["check"], ["build"], ["push", "registry.example", "torch-2.13.0-cpu"],
+    ["lock", "torch-2.13.0-cpu"], ["pin", "torch-2.13.0-cpu"], ["prune", "--dry-run"], ["files"], ["ci-matrix"])]  # fmt: skip
+PLAN = ["matrix", "--dry-run", "--gpus", "none", "--engine", "venv"]
+ROSETTA = ["rosetta", "cnn-cifar10", "torch", "jax"]
+RESULTS = [
+    ["report", "RUN", "-o", "PAGE"],
+    ["compare", "RUN", "OTHER"],
+    ["history", "RUN", "OTHER"],
+    ["verify", "--run", "RUN"],
+]
+REFERENCE = [["reference", *words] for words in (
+    ["list"], ["show", "lab"], ["diff", "lab", "lab"], ["export", "lab", "-o", "PAGE"], ["import", "REFERENCE", "--replace"])]  # fmt: skip
+
+READERS = {
+    "image.toml": [*IMAGES, PLAN],
+    "framework.json": [PLAN, ROSETTA, RESULTS[0]],
+    "workload.json": [["images", "check"], PLAN, ROSETTA, RESULTS[0], RESULTS[3]],
+    "run.json": [*RESULTS, ["reference", "save", "RUN", "--name", "x"], ["reference", "show", "published", "--run", "RUN"],
+                 ["matrix", "--resume", "RUN", "--gpus", "none"]],
+    "lab.reference.parquet": [*REFERENCE, RESULTS[3]],
+}  # fmt: skip
+
+
+def without(field: str) -> Callable[[bytes], bytes]:
+    """Leaves the field out of a file that has one field a line."""
+    return lambda text: re.sub(rb'(?m)^\s*"?%s"?\s*[:=].*\n' % field.encode(), b"", text)
+
+
+def changed(old: str, new: str) -> Callable[[bytes], bytes]:
+    return lambda text: text.replace(old.encode(), new.encode(), 1)
+
+
+CATALOG = [["images", "check"], PLAN]
+NOT_UTF8: Callable[[bytes], bytes] = lambda text: text.replace(b'"', b'"\xff', 1)  # noqa: E731
+CUT_OFF: Callable[[bytes], bytes] = lambda text: text[: len(text) // 2]  # noqa: E731
+
+# File, damage, words of the sentence beside the file's name, and the commands that read the file.
+DAMAGES = [
+    ("image.toml", changed("frameworks =", "frameworks"), "not TOML", READERS["image.toml"]),
+    ("image.toml", NOT_UTF8, "not TOML", READERS["image.toml"]),
+    ("image.toml", changed('"3.11"', "3.11"), "python", READERS["image.toml"]),
+    ("image.toml", changed("locked", "lokced"), "lokced", READERS["image.toml"]),
+    ("image.toml", without("download_gb"), "download_gb", READERS["image.toml"]),
+    ("framework.json", CUT_OFF, "not JSON", READERS["framework.json"]),
+    ("framework.json", NOT_UTF8, "not JSON", READERS["framework.json"]),
+    ("framework.json", changed('"title"', '"tilte"'), "title", READERS["framework.json"]),
+    ("framework.json", changed('"eager"', "7"), "modes.default", [PLAN]),
+    ("framework.json", changed('"parallel"', '"paralel"'), "paralel", [PLAN]),
+    ("framework.json", lambda _: b"[]", "", READERS["framework.json"]),
+    ("workload.json", CUT_OFF, "not JSON", READERS["workload.json"]),
+    ("workload.json", NOT_UTF8, "not JSON", READERS["workload.json"]),
+    ("workload.json", without("batch"), "batch", CATALOG),
+    ("workload.json", changed('"batch": 64', '"batch": "many"'), "batch", CATALOG),
+    ("workload.json", changed('"chance"', '"chanse"'), "chan", CATALOG),
+    ("workload.json", lambda _: b"[]", "", READERS["workload.json"]),
+    ("run.json", CUT_OFF, "not JSON", READERS["run.json"]),
+    ("run.json", NOT_UTF8, "not JSON", READERS["run.json"]),
+    ("run.json", changed('"plan"', '"plam"'), "plan", READERS["run.json"]),
+    ("run.json", changed('"repeats": 3', '"repeats": "3"'), "repeats", READERS["run.json"]),
+    ("lab.reference.parquet", CUT_OFF, "cannot be read as Parquet", READERS["lab.reference.parquet"]),
+    ("lab.reference.parquet", lambda _: b"", "cannot be read as Parquet", READERS["lab.reference.parquet"]),
+    ("lab.reference.parquet", changed("torch", "trohc"), "", READERS["lab.reference.parquet"]),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout beside two runs and a reference."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in ("bench", "images", "runner", "reports"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in PROJECT.glob("*.*"):
+        if path.is_file():
+            shutil.copy(path, folder)
+    make_run(folder / "results" / "run", repeats=3)
+    make_run(folder / "results" / "other", repeats=3)
+    reference = to_bytes(reference_of(folder / "results" / "run", "lab", "0.1.0"))
+    (folder / "references").mkdir()
+    (folder / "references" / "lab.reference.parquet").write_bytes(reference)
+    return folder
+
+
+FILES = {
+    "image.toml": "images/torch-2.13.0-cpu/image.toml",
+    "framework.json": "bench/frameworks/torch/framework.json",
+    "workload.json": "bench/workloads/cnn-cifar10.json",
+    "run.json": "results/run/run.json",
+    "lab.reference.parquet": "references/lab.reference.parquet",
+}
+
+
+def answers(copy: Path, commands: list[list[str]]) -> list[tuple[int, str, str | None]]:
+    places = {
+        "RUN": "results/run",
+        "OTHER": "results/other",
+        "PAGE": "page.out",
+        "REFERENCE": FILES["lab.reference.parquet"],
+    }
+    words = [[places.get(word, word) for word in command] for command in commands]
+    environment = {"DLBENCH_REFERENCES": "references", "PATH": "/usr/bin:/bin", "HOME": str(copy)}
+    ended = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps(words),
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [tuple(answer) for answer in json.loads(ended.stdout)]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words", "commands"), DAMAGES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(DAMAGES)]
+)
+def test_a_mistake_in_a_file_is_one_sentence_from_every_command_that_reads_it(
+    copy: Path, name: str, damage: Callable[[bytes], bytes], words: str, commands: list[list[str]]
+) -> None:
+    path = copy / FILES[name]
+    whole = path.read_bytes()
+    damaged = damage(whole)
+    assert damaged != whole
+    path.write_bytes(damaged)
+    try:
+        for command, (code, stderr, crash) in zip(commands, answers(copy, commands), strict=True):
+            said = (command, code, stderr, crash)
+            assert (code, crash) == (2, None), said
+            assert stderr.startswith("runner: "), said
+            assert stderr.count("\n") == 1, said
+            assert FILES[name] in stderr, said
+            assert words in stderr, said
+    finally:
+        path.write_bytes(whole)
