@@ -292,7 +292,13 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     try:
         image = Image.model_validate({**fields, "name": folder.name, "folder": folder})
     except ValidationError as error:
-        problems += [f"{path}: {_sentence(found)}" for found in error.errors()]
+        unknown = [str(problem["loc"][0]) for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        problems += [
+            f"{path}: {_sentence(problem)}"
+            for problem in error.errors()
+            # A misspelt field is one mistake: it is not told as a missing one too.
+            if problem["type"] != "missing" or not suggest(str(problem["loc"][0]), unknown)
+        ]
     for name in image.frameworks if image else ():
         if name not in frameworks:
             known = ", ".join(frameworks) or "none"

@@ -1,4 +1,4 @@
-"""Doctor's checks of what images are made from: room, base images, the package index."""
+"""Doctor's checks of what a build needs: disk space, base images, the package index."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ROOM_BYTES = 15 * 10**9
 _TIMEOUT_SECONDS = 10.0
 
 
-def disk(seen: Scene) -> Iterator[Check]:
+def disk(scene: Scene) -> Iterator[Check]:
     """Room where images, environments and results go."""
-    places = {"images": str(seen.info.get("DockerRootDir") or ""), "this folder": str(Path.cwd())}
+    places = {"images": str(scene.info.get("DockerRootDir") or ""), "this folder": str(Path.cwd())}
     for what, folder in places.items():
         if not folder or not Path(folder).exists():
             continue
@@ -41,22 +41,22 @@ def disk(seen: Scene) -> Iterator[Check]:
             yield Check("disk", OK, saw)
 
 
-def base_image(seen: Scene) -> Iterator[Check]:
-    """The base images are here, or their registry can be asked."""
+def base_image(scene: Scene) -> Iterator[Check]:
+    """The base images are on this machine, or their registry answers."""
     from runner.catalog.images import load_catalog
 
-    if seen.client is None:
+    if scene.client is None:
         return
-    wanted = sorted({image.base for image in load_catalog().values()})
-    if seen.base_image:
+    bases = sorted({image.base for image in load_catalog().values()})
+    if scene.base_image:
         pythons = sorted({image.python for image in load_catalog().values() if image.accelerator == "cpu"})
-        wanted = sorted({seen.base_image.replace("{python}", python) for python in pythons})
-    missing = [name for name in wanted if not _is_here(seen.client, name)]
+        bases = sorted({scene.base_image.replace("{python}", python) for python in pythons})
+    missing = [name for name in bases if not _is_here(scene.client, name)]
     if not missing:
-        yield Check("base images", OK, f"{len(wanted)} are here")
+        yield Check("base images", OK, f"{len(bases)} are here")
         return
-    reachable = _registry_answers(seen.client, missing[0])
-    saw = f"{len(missing)} of {len(wanted)} are not here ({missing[0]}, ...)"
+    reachable = _registry_answers(scene.client, missing[0])
+    saw = f"{len(missing)} of {len(bases)} are not here ({missing[0]}, ...)"
     if reachable is None:
         yield Check("base images", OK, f"{saw}; their registry answers")
     else:
@@ -79,7 +79,7 @@ def _is_here(client: Any, name: str) -> bool:
 
 
 def _registry_answers(client: Any, name: str) -> str | None:
-    """None when the registry can be asked for an image; else what it said."""
+    """None where the registry answers for an image; otherwise what it said."""
     from runner.images.docker_client import DockerError, registry_digest
 
     try:
@@ -91,16 +91,16 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 
 def pip_index(_: Scene) -> Iterator[Check]:
-    """Whether pip, as it is configured here, is answered by the package index that builds ask."""
+    """The package index that builds use answers pip."""
     url = _pip_setting()
-    # without what may be a password
+    # The address may hold a password: show only the host.
     shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
     options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
-    asked = _pip(*options, "index", "versions", "pip")
-    if asked is not None and asked.returncode == 0:
+    answer = _pip(*options, "index", "versions", "pip")
+    if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, f"{shown} answers")
         return
-    said = "pip gave no answer" if asked is None else " ".join(asked.stderr.split())[-200:]
+    said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())[-200:]
     said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
     yield Check("pip index", WARN, f"{shown} does not answer ({said})", "wheels cannot be fetched", fix)
@@ -110,8 +110,8 @@ def _pip_setting() -> str | None:
     """The index that pip is configured for; None for its own default."""
     if url := os.environ.get("PIP_INDEX_URL"):
         return url
-    told = _pip("config", "get", "global.index-url")
-    return (told.stdout.strip() or None) if told is not None else None
+    answer = _pip("config", "get", "global.index-url")
+    return (answer.stdout.strip() or None) if answer is not None else None
 
 
 def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:

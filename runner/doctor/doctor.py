@@ -1,4 +1,4 @@
-"""The command `runner doctor`: each thing that a GPU cell needs, looked at by itself: what was seen, what it means, how to mend it."""
+"""The checks of `runner doctor`. Each says what it saw, what that means, and how to fix it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 from runner.doctor.builds import base_image, disk, pip_index
 from runner.doctor.engine import cdi, cgroups, container, engine, hook, runtime, toolkit
 from runner.doctor.gpus import driver, gpus, mig
-from runner.doctor.scene import FAIL, WARN, Check, Scene, scene
+from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
     driver, gpus, mig, engine, toolkit, hook, runtime, cdi, cgroups, container, disk, base_image, pip_index,
@@ -17,26 +17,26 @@ CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
 
 
 def run(as_json: bool, base_image: str | None, image: str | None) -> int:
-    """Look at everything, print it, and return 0 when nothing failed, 1 when something did."""
-    with scene(base_image, image) as seen:
-        found = [check for look in CHECKS for check in look(seen)]
+    """Make and print all checks. Returns 0 when nothing failed, 1 when something failed."""
+    with gather(base_image, image) as scene:
+        checks = [check for make_checks in CHECKS for check in make_checks(scene)]
     if as_json:
-        print(json.dumps({"checks": [asdict(check) for check in found], "failed": failed(found)}, indent=2))
+        print(json.dumps({"checks": [asdict(check) for check in checks], "failed": failed(checks)}, indent=2))
     else:
-        _print(found)
-    return 1 if failed(found) else 0
+        _print(checks)
+    return 1 if failed(checks) else 0
 
 
-def failed(found: Sequence[Check]) -> list[str]:
-    return [check.name for check in found if check.status == FAIL]
+def failed(checks: Sequence[Check]) -> list[str]:
+    return [check.name for check in checks if check.status == FAIL]
 
 
-def _print(found: Sequence[Check]) -> None:
-    for check in found:
+def _print(checks: Sequence[Check]) -> None:
+    for check in checks:
         print(f"{check.status:8} {check.name}: {check.saw}")
         if check.status in (WARN, FAIL):
             for word, sentence in (("means", check.means), ("fix", check.fix)):
                 if sentence:
                     print(f"{'':9}{word}: {sentence}")
-    bad = failed(found)
+    bad = failed(checks)
     print(f"\n{len(bad)} failed: {', '.join(bad)}" if bad else "\nnothing failed")

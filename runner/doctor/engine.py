@@ -26,65 +26,65 @@ _FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _TIMEOUT_SECONDS = 10.0
 
 
-def engine(seen: Scene) -> Iterator[Check]:
+def engine(scene: Scene) -> Iterator[Check]:
     """A Docker Engine answers."""
-    if seen.client is None:
+    if scene.client is None:
         fix = "install Docker and start it, or use --engine venv"
-        yield Check("engine", FAIL, str(seen.why_no_engine), "cells cannot run in containers", fix)
+        yield Check("engine", FAIL, str(scene.why_no_engine), "cells cannot run in containers", fix)
         return
     yield Check(
-        "engine", OK, f"Docker Engine {seen.info.get('ServerVersion')}, cgroups {seen.info.get('CgroupVersion', '?')}"
+        "engine", OK, f"Docker Engine {scene.info.get('ServerVersion')}, cgroups {scene.info.get('CgroupVersion', '?')}"
     )
 
 
-def toolkit(seen: Scene) -> Iterator[Check]:
+def toolkit(scene: Scene) -> Iterator[Check]:
     """What of NVIDIA's Container Toolkit is on this machine."""
-    if not seen.gpus or seen.client is None:
+    if not scene.gpus or scene.client is None:
         return
-    there = [name for name in ("nvidia-ctk", "nvidia-container-cli", _HOOK) if shutil.which(name)]
-    if there:
-        yield Check("toolkit", OK, f"on this PATH: {', '.join(there)}{_version(there)}")
+    programs = [name for name in ("nvidia-ctk", "nvidia-container-cli", _HOOK) if shutil.which(name)]
+    if programs:
+        yield Check("toolkit", OK, f"on this PATH: {', '.join(programs)}{_version(programs)}")
         return
     means = "the engine most likely has nothing that gives it GPUs; only the container below proves it"
     fix = "install nvidia-container-toolkit, then `nvidia-ctk runtime configure --runtime=docker`"
     yield Check("toolkit", WARN, "no program of the NVIDIA Container Toolkit is on this PATH", means, fix)
 
 
-def _version(there: Sequence[str]) -> str:
-    if "nvidia-ctk" not in there:
+def _version(programs: Sequence[str]) -> str:
+    if "nvidia-ctk" not in programs:
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(["nvidia-ctk", "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
-        return f" ({told.stdout.splitlines()[0]})" if told.stdout else ""
+        answer = subprocess.run(["nvidia-ctk", "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+        return f" ({answer.stdout.splitlines()[0]})" if answer.stdout else ""
     return ""
 
 
-def hook(seen: Scene) -> Iterator[Check]:
+def hook(scene: Scene) -> Iterator[Check]:
     """The program that gives containers GPUs where the engine does not know them by CDI names."""
-    if not seen.gpus or seen.client is None:
+    if not scene.gpus or scene.client is None:
         return
-    found = shutil.which(_HOOK)
-    if not _without_cdi_name(seen):
+    path = shutil.which(_HOOK)
+    if not _without_cdi_name(scene):
         yield Check("hook", OK, "not needed: the engine knows every GPU by its CDI name")
-    elif found:
-        yield Check("hook", OK, found, "dockerd looks for it on its own PATH, when it starts")
+    elif path:
+        yield Check("hook", OK, path, "dockerd looks for it on its own PATH, when it starts")
     else:
         means = "dockerd looks for it on its own PATH when it starts, and without it refuses GPUs that it knows by no CDI name"
         fix = "install nvidia-container-toolkit (not Docker from snap), then restart dockerd"
         yield Check("hook", WARN, f"{_HOOK} is not on this PATH", means, fix)
 
 
-def _without_cdi_name(seen: Scene) -> list[str]:
-    known = names.devices(seen.info)
-    return [gpu.uuid for gpu in seen.gpus if names.name(gpu.uuid) not in known]
+def _without_cdi_name(scene: Scene) -> list[str]:
+    named = names.devices(scene.info)
+    return [gpu.uuid for gpu in scene.gpus if names.name(gpu.uuid) not in named]
 
 
-def runtime(seen: Scene) -> Iterator[Check]:
+def runtime(scene: Scene) -> Iterator[Check]:
     """The runtime `nvidia`, which is not needed, and what it is when it is the default."""
-    if seen.client is None or not seen.gpus:
+    if scene.client is None or not scene.gpus:
         return
-    known = sorted(seen.info.get("Runtimes") or {})
-    if seen.info.get("DefaultRuntime") == "nvidia":
+    runtimes = sorted(scene.info.get("Runtimes") or {})
+    if scene.info.get("DefaultRuntime") == "nvidia":
         yield Check(
             "runtime",
             OK,
@@ -93,24 +93,24 @@ def runtime(seen: Scene) -> Iterator[Check]:
         )
     else:
         yield Check(
-            "runtime", OK, f"runtimes: {', '.join(known)}", "the runtime nvidia is not needed for requests by UUID"
+            "runtime", OK, f"runtimes: {', '.join(runtimes)}", "the runtime nvidia is not needed for requests by UUID"
         )
 
 
-def cdi(seen: Scene) -> Iterator[Check]:
+def cdi(scene: Scene) -> Iterator[Check]:
     """CDI specifications, and whether they name today's GPUs."""
-    if seen.client is None or not seen.gpus:
+    if scene.client is None or not scene.gpus:
         return
-    missing = _without_cdi_name(seen)
-    instead = "GPUs are asked for by the hook"
+    missing = _without_cdi_name(scene)
+    instead = "the hook gives GPUs to containers"
     if not missing:
-        yield Check("CDI", OK, "the engine knows every GPU by its CDI name; cells ask for them so")
-    elif any(known.startswith(names.KIND) for known in names.devices(seen.info)):
+        yield Check("CDI", OK, "the engine knows every GPU by its CDI name; cells request them by it")
+    elif any(name.startswith(names.KIND) for name in names.devices(scene.info)):
         fix = "`systemctl restart nvidia-cdi-refresh`, or `nvidia-ctk cdi generate --device-name-strategy=uuid`"
         means = f"the specification is older than the GPUs' MIG layout, or names them by index; {instead}"
         yield Check("CDI", WARN, f"the engine's CDI names lack {', '.join(missing)}", means, fix)
-    elif seen.info.get("CDISpecDirs"):
-        yield Check("CDI", OK, f"no CDI name of a GPU in {', '.join(seen.info['CDISpecDirs'])}", instead)
+    elif scene.info.get("CDISpecDirs"):
+        yield Check("CDI", OK, f"no CDI name of a GPU in {', '.join(scene.info['CDISpecDirs'])}", instead)
     elif files := names.specifications({"CDISpecDirs": _FOLDERS}):
         saw = f"{', '.join(map(str, files))}; this engine has no CDI, or has it switched off"
         yield Check("CDI", OK, saw, instead)
@@ -118,27 +118,27 @@ def cdi(seen: Scene) -> Iterator[Check]:
         yield Check("CDI", OK, "no CDI specification", instead)
 
 
-def cgroups(seen: Scene) -> Iterator[Check]:
+def cgroups(scene: Scene) -> Iterator[Check]:
     """Whether containers may lose their GPUs when systemd reloads."""
-    if seen.client is None or not seen.gpus:
+    if scene.client is None or not scene.gpus:
         return
-    driver_of = str(seen.info.get("CgroupDriver"))
-    if driver_of == "systemd" and _without_cdi_name(seen):
-        known = known_messages.find("Failed to initialize NVML: Unknown Error")
-        assert known is not None
+    driver_of = str(scene.info.get("CgroupDriver"))
+    if driver_of == "systemd" and _without_cdi_name(scene):
+        message = known_messages.find("Failed to initialize NVML: Unknown Error")
+        assert message is not None
         means = "a `systemctl daemon-reload` while a cell runs takes its GPU away (NVML: Unknown Error)"
-        yield Check("cgroups", WARN, "cgroup driver systemd, and GPUs come by the hook", means, known.fix)
+        yield Check("cgroups", WARN, "cgroup driver systemd, and the hook gives GPUs to containers", means, message.fix)
     else:
         yield Check("cgroups", OK, f"cgroup driver {driver_of}")
 
 
-def container(seen: Scene) -> Iterator[Check]:
+def container(scene: Scene) -> Iterator[Check]:
     """Start a container with every GPU, and compare what nvidia-smi in it sees."""
-    if seen.client is None or not seen.gpus:
-        why = "there is no engine" if seen.client is None else "there is no GPU"
+    if scene.client is None or not scene.gpus:
+        why = "there is no engine" if scene.client is None else "there is no GPU"
         yield Check("container", LEFT_OUT, f"not started: {why}")
         return
-    if seen.image is None:
+    if scene.image is None:
         fix = "`runner images build` some image first, or name one with --image"
         yield Check(
             "container",
@@ -148,14 +148,14 @@ def container(seen: Scene) -> Iterator[Check]:
             fix,
         )
         return
-    uuids = [gpu.uuid for gpu in seen.gpus]
+    uuids = [gpu.uuid for gpu in scene.gpus]
     try:
-        printed = _nvidia_smi(seen, uuids)
+        printed = _nvidia_smi(scene, uuids)
     except EngineError as error:
         yield _explained(error.said if isinstance(error, DockerError) else str(error))
         return
     listed = re.findall(r"UUID: ((?:GPU|MIG)-[0-9a-fA-F-]+)", printed)
-    inside = [uuid for uuid in listed if not _is_parent(uuid, seen)]
+    inside = [uuid for uuid in listed if not _is_parent(uuid, scene)]
     if same_gpus(inside, uuids):
         yield Check("container", OK, f"a container sees {', '.join(inside)}: just what it was given")
     elif inside:
@@ -168,28 +168,28 @@ def container(seen: Scene) -> Iterator[Check]:
         yield _explained(printed)
 
 
-def _is_parent(uuid: str, seen: Scene) -> bool:
+def _is_parent(uuid: str, scene: Scene) -> bool:
     """nvidia-smi lists a cut GPU above its instances."""
-    return any(gpu.board == uuid != gpu.uuid for gpu in seen.gpus)
+    return any(gpu.board == uuid != gpu.uuid for gpu in scene.gpus)
 
 
 def _explained(said: str) -> Check:
     said = " ".join(said.split())[:400]
-    known = known_messages.find(said)
-    means = known.means if known else "GPU cells cannot run in containers here"
-    fix = known.fix if known else "the message is the engine's; its log (`journalctl -u docker`) may say more"
+    message = known_messages.find(said)
+    means = message.means if message else "GPU cells cannot run in containers here"
+    fix = message.fix if message else "the message is the engine's; its log (`journalctl -u docker`) may say more"
     return Check("container", FAIL, said or "nvidia-smi printed nothing", means, fix)
 
 
-def _nvidia_smi(seen: Scene, uuids: Sequence[str]) -> str:
-    """What `nvidia-smi -L` prints in a container with these GPUs, asked for as cells ask. Raises EngineError."""
-    assert seen.client is not None
+def _nvidia_smi(scene: Scene, uuids: Sequence[str]) -> str:
+    """What `nvidia-smi -L` prints in a container with these GPUs, requested as cells request them. Raises EngineError."""
+    assert scene.client is not None
     with asking():
-        printed = seen.client.containers.run(
-            seen.image,
+        printed = scene.client.containers.run(
+            scene.image,
             entrypoint=["nvidia-smi"],
             command=["-L"],
-            device_requests=[names.device_request(uuids, names.devices(seen.info))],
+            device_requests=[names.device_request(uuids, names.devices(scene.info))],
             environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
             network_mode="none",
             read_only=True,

@@ -10,33 +10,35 @@ from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.machine.devices import Gpu
 
 
-def driver(seen: Scene) -> Iterator[Check]:
+def driver(scene: Scene) -> Iterator[Check]:
     """The driver answers, and library and kernel module are of one version."""
-    if seen.why_no_gpu:
-        known = known_messages.find(seen.why_no_gpu)
-        loaded = f"; the kernel module is {seen.module}" if seen.module else "; no NVIDIA kernel module is loaded"
-        means = known.means if known else "no cell can use a GPU; CPU images run all the same"
-        fix = known.fix if known else "install NVIDIA's driver, or load it: `modprobe nvidia`"
-        nothing = not seen.module and "no NVIDIA driver" in seen.why_no_gpu
-        said = seen.why_no_gpu.removesuffix("; `runner doctor` says more")
+    if scene.why_no_gpu:
+        message = known_messages.find(scene.why_no_gpu)
+        loaded = f"; the kernel module is {scene.module}" if scene.module else "; no NVIDIA kernel module is loaded"
+        means = message.means if message else "no cell can use a GPU; CPU images run all the same"
+        fix = message.fix if message else "install NVIDIA's driver, or load it: `modprobe nvidia`"
+        nothing = not scene.module and "no NVIDIA driver" in scene.why_no_gpu
+        said = scene.why_no_gpu.removesuffix("; `runner doctor` says more")
         yield Check("driver", WARN if nothing else FAIL, said + loaded, means, fix)
         return
-    versions = {gpu.driver for gpu in seen.gpus}
-    saw = f"driver {', '.join(versions)}, CUDA up to {', '.join({gpu.cuda_driver for gpu in seen.gpus})}"
-    if seen.module and versions and seen.module not in versions:
-        known = known_messages.find("Driver/library version mismatch")
-        assert known is not None
-        yield Check("driver", FAIL, f"{saw}, kernel module {seen.module}", known.means, known.fix)
+    versions = {gpu.driver for gpu in scene.gpus}
+    saw = f"driver {', '.join(versions)}, CUDA up to {', '.join({gpu.cuda_driver for gpu in scene.gpus})}"
+    if scene.module and versions and scene.module not in versions:
+        message = known_messages.find("Driver/library version mismatch")
+        assert message is not None
+        yield Check("driver", FAIL, f"{saw}, kernel module {scene.module}", message.means, message.fix)
         return
     yield Check("driver", OK, saw)
 
 
-def gpus(seen: Scene) -> Iterator[Check]:
+def gpus(scene: Scene) -> Iterator[Check]:
     """Each GPU answers, is free, keeps its driver loaded and has all its lanes."""
-    for reason in seen.refused:
-        known = known_messages.find(reason)
-        yield Check("GPU", FAIL, reason, known.means if known else "cells leave it out", known.fix if known else "")
-    for gpu in seen.gpus:
+    for reason in scene.refused:
+        message = known_messages.find(reason)
+        yield Check(
+            "GPU", FAIL, reason, message.means if message else "cells leave it out", message.fix if message else ""
+        )
+    for gpu in scene.gpus:
         well = Check("", OK, f"{gpu.model}, {gpu.memory_bytes / 2**30:.0f} GiB, free")
         for notice in list(_notices(gpu)) or [well]:
             yield replace(notice, name=f"GPU {gpu.name}")
@@ -59,11 +61,11 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
         )
 
 
-def mig(seen: Scene) -> Iterator[Check]:
+def mig(scene: Scene) -> Iterator[Check]:
     """Instances of cut GPUs, which are measured as devices of their own."""
-    cut = [gpu for gpu in seen.gpus if gpu.instance is not None]
+    cut = [gpu for gpu in scene.gpus if gpu.instance is not None]
     if cut:
         saw = ", ".join(f"{gpu.name} {gpu.model}" for gpu in cut)
         yield Check("MIG", OK, saw, "each instance is a device of its own; those of one GPU run one after another")
-    elif seen.gpus:
+    elif scene.gpus:
         yield Check("MIG", OK, "no GPU is cut into instances")

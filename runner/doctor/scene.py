@@ -1,4 +1,4 @@
-"""What `runner doctor` looks at, gathered once, and the form in which each check says what it found."""
+"""What the checks of `runner doctor` look at, gathered once, and the form of their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OK, WARN, FAIL, LEFT_OUT = "ok", "warn", "fail", "left out"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     status: str  # ok | warn | fail | left out
@@ -33,17 +33,20 @@ class Scene:
     gpus: tuple[Gpu, ...]
     why_no_gpu: str | None
     refused: tuple[str, ...]
-    module: str | None  # version of the loaded kernel module
-    client: Any | None  # of the Docker Engine
+    # The version of the loaded kernel module.
+    module: str | None
+    # A client of the Docker Engine.
+    client: Any | None
     why_no_engine: str | None
     info: Mapping[str, Any]
-    image: str | None  # an image that is there, to start a container of
+    # An image on this machine, to start a container of.
+    image: str | None
     base_image: str | None
 
 
 @contextlib.contextmanager
-def scene(base_image: str | None, image: str | None) -> Iterator[Scene]:
-    """Ask the driver and the engine what there is."""
+def gather(base_image: str | None, image: str | None) -> Iterator[Scene]:
+    """The facts of this machine: its driver, its GPUs, its engine."""
     from runner.engines.base import EngineError
     from runner.engines.docker.engine import DockerEngine
     from runner.images.docker_client import asking, connect
@@ -58,9 +61,9 @@ def scene(base_image: str | None, image: str | None) -> Iterator[Scene]:
     except EngineError as error:
         no_engine = str(error)
     try:
-        there = _an_image(client, image)
-        broken = tuple(each.reason for each in refused)
-        yield Scene(gpus, why, broken, _kernel_module(), client, no_engine, info, there, base_image)
+        test_image = image or _smallest_image(client)
+        reasons = tuple(gpu.reason for gpu in refused)
+        yield Scene(gpus, why, reasons, _kernel_module(), client, no_engine, info, test_image, base_image)
     finally:
         if client is not None:
             client.close()
@@ -68,15 +71,15 @@ def scene(base_image: str | None, image: str | None) -> Iterator[Scene]:
 
 def _kernel_module() -> str | None:
     with contextlib.suppress(OSError):
-        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", Path("/proc/driver/nvidia/version").read_text())
-        return found.group(1) if found else None
+        match = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", Path("/proc/driver/nvidia/version").read_text())
+        return match.group(1) if match else None
     return None
 
 
-def _an_image(client: Any | None, asked: str | None) -> str | None:
-    """An image to start a container of: the one asked for, else any of ours that is there."""
-    if asked or client is None:
-        return asked
+def _smallest_image(client: Any | None) -> str | None:
+    """The smallest image of ours on this machine: a container of it starts fastest."""
+    if client is None:
+        return None
     ours = client.images.list(filters={"label": "dlbench.image"}) or client.images.list(name="dlbench/base")
-    ours.sort(key=lambda each: int(each.attrs.get("Size") or 0))
+    ours.sort(key=lambda image: int(image.attrs.get("Size") or 0))
     return str(ours[0].id) if ours else None

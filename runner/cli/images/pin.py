@@ -25,8 +25,9 @@ def pin(
     base_image: BaseImage = None,
 ) -> None:
     """Asks the base images' registries for the digests; with --registry, asks that one."""
+    images = chosen(names)
     client = connect()
-    for image in chosen(names):
+    for image in images:
         if registry:
             reference = registries.digest_of(client, recipe(image, base_image), registry)
             pin_published(image, reference)

@@ -8,8 +8,8 @@ import typer
 
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import PLAIN, note
-from runner.engines.base import EngineError
 from runner.engines.process import environments
+from runner.errors import UserError
 from runner.images import registry
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
@@ -28,7 +28,7 @@ def prune(
         _print(str(folder), sentence, None if dry_run else environments.remove(folder))
     try:
         client = connect()
-    except EngineError as error:
+    except UserError as error:
         note(f"images were not looked for: {error}")
         return
     for image_id, sentence in registry.stale(client, [recipe(image) for image in images]):

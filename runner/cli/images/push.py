@@ -22,8 +22,9 @@ def push(
     registry: Annotated[str, typer.Argument(help="Such as ghcr.io/owner.")], names: Names, base_image: BaseImage = None
 ) -> None:
     """Prints registry/name@digest of each image."""
+    images = chosen(names)
     client = connect()
-    for image in chosen(names):
+    for image in images:
         image_recipe = recipe(image, base_image)
         if builder.built(client, image_recipe) is None:
             raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")

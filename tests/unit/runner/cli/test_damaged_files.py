@@ -74,8 +74,8 @@ DAMAGES = [
     ("image.toml", changed('"3.11"', "3.11"), "python", READERS["image.toml"]),
     ("image.toml", changed("locked", "lokced"), "lokced", READERS["image.toml"]),
     ("image.toml", without("download_gb"), "download_gb", READERS["image.toml"]),
-    ("framework.json", CUT_OFF, "not JSON", READERS["framework.json"]),
-    ("framework.json", NOT_UTF8, "not JSON", READERS["framework.json"]),
+    ("framework.json", CUT_OFF, "JSON", READERS["framework.json"]),
+    ("framework.json", NOT_UTF8, "JSON", READERS["framework.json"]),
     ("framework.json", changed('"title"', '"tilte"'), "title", READERS["framework.json"]),
     ("framework.json", changed('"eager"', "7"), "modes.default", [PLAN]),
     ("framework.json", changed('"parallel"', '"paralel"'), "paralel", [PLAN]),
@@ -92,7 +92,7 @@ DAMAGES = [
     ("run.json", changed('"repeats": 3', '"repeats": "3"'), "repeats", READERS["run.json"]),
     ("lab.reference.parquet", CUT_OFF, "cannot be read as Parquet", READERS["lab.reference.parquet"]),
     ("lab.reference.parquet", lambda _: b"", "cannot be read as Parquet", READERS["lab.reference.parquet"]),
-    ("lab.reference.parquet", changed("torch", "trohc"), "", READERS["lab.reference.parquet"]),
+    ("lab.reference.parquet", NOT_UTF8, "cannot be read as Parquet", READERS["lab.reference.parquet"]),
 ]
 
 

@@ -217,7 +217,7 @@ def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(comm
     assert by_name["container"]["status"] == "left out"
 
 
-def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_mend_it(command: Command) -> None:
+def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(command: Command) -> None:
     shown = command(Fleet((FakeGpu(),), init_error=18)).stdout
     assert "fail     driver: the NVIDIA driver does not answer (RM has detected an NVML/RM version mismatch.)" in shown
     assert "means: the driver was upgraded" in shown
