@@ -11,12 +11,9 @@ os.environ["MXNET_CUDNN_LIB_CHECKING"] = "0"
 
 from bench import cuda, environment  # noqa: E402
 
-_setup = None
-
 
 def configure(setup):
     """Threads and precision, before `import mxnet`: the library reads them when it is loaded."""
-    global _setup
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     os.environ["MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION"] = "0"
     # MXNet 1.9 has no switch for TF32. This one is NVIDIA's, for cuBLAS and cuDNN.
@@ -25,7 +22,6 @@ def configure(setup):
 
     if setup.device == "cuda":
         cuda.require_gpus("mxnet %s" % mxnet.__version__, mxnet.context.num_gpus(), setup.devices)
-    _setup = setup
 
 
 def context(setup):

@@ -23,18 +23,16 @@ from bench.errors import Unsupported  # noqa: E402
 
 NAME = "tensorflow_v1"
 
-_setup = None
 _gpus = []
 _config = None
 
 
 def configure(setup):
     """The options of every session, before the first session starts."""
-    global _setup, _gpus, _config
+    global _gpus, _config
     tf.disable_v2_behavior()
     # TensorFlow 2 would write a warning for every renamed function.
     tf.logging.set_verbosity(tf.logging.ERROR)
-    _setup = setup
     _config = tf.ConfigProto(
         intra_op_parallelism_threads=setup.threads,
         inter_op_parallelism_threads=setup.threads,

@@ -11,12 +11,9 @@ import tempfile
 from bench import environment
 from bench.errors import Unsupported
 
-_setup = None
-
 
 def configure(setup):
     """All options go into THEANO_FLAGS, before `import theano`: the library reads them once."""
-    global _setup
     if setup.device == "cuda":
         raise Unsupported(
             "Theano 1 needs libgpuarray and pygpu for a GPU, and no package has them any more; use --device cpu"
@@ -38,7 +35,6 @@ def configure(setup):
     }
     os.environ["THEANO_FLAGS"] = ",".join("%s=%s" % pair for pair in sorted(flags.items()))
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
-    _setup = setup
 
 
 def versions():
