@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from reports.answers.contrast import Contrast, Side, contrasts
-from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Tables
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import framework_name, listing
+from runner.results.cells import Key
 
 FACTORS = ("CUDA", "cuDNN", "framework")
 Versions = tuple[str, str, str]  # of FACTORS, in their order

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from reports.answers.scale_model import Model, ModelError, model
 from reports.data.groups import levels
-from reports.data.model import Key, MeasuredCell, MeasuredWorkload, Tables
+from reports.data.model import MeasuredCell, MeasuredWorkload, Tables
 from runner.results import statistics
+from runner.results.cells import Key
 from runner.results.statistics import Estimate
 
 # Quality must survive scaling: a metric may lie this far below that of one device. One study shows why it is checked: a network's

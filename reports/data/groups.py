@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from reports.data.model import Group, Key, MeasuredCell, MeasuredWorkload, Ranked
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked
 from reports.specifications import specification
 from runner.results import statistics
+from runner.results.cells import Key
 from runner.results.statistics import Estimate
 
 

@@ -8,26 +8,12 @@ from typing import Any
 
 from bench import rules
 from reports.text import cell_name
+from runner.results.cells import Key, StoredCell, StoredRepeat
 from runner.results.statistics import Array, Estimate, Shift
 
 # The profile is measured after everything else, and has a table of its own.
 PHASES = tuple(phase for phase in rules.PHASES if phase != "profile")
 BEFORE_TRAINING = PHASES[: PHASES.index("train")]
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The measured windows of one repeat, in their order, as parallel columns."""
-
-    index: Array
-    stage: tuple[str, ...]
-    begin: Array
-    seconds: Array
-    steps: Array
-    items: Array
-
-    def __len__(self) -> int:
-        return len(self.index)
 
 
 @dataclass(frozen=True)
@@ -56,24 +42,13 @@ class Signal:
     high: float
 
 
-@dataclass(frozen=True)
-class Repeat:
-    """One process of a cell: how it ended and what it measured. The row's other columns stay in `row`."""
+@dataclass(frozen=True, kw_only=True)
+class Repeat(StoredRepeat):
+    """A stored repeat with what the page shows of it besides its windows."""
 
-    number: int
-    status: str
     reused: bool
-    shift: Shift | None
-    windows: Windows
     curves: tuple[Curve, ...]
-    row: Mapping[str, Any]
     signals: tuple[Signal, ...] = ()
-
-    @property
-    def steady_step_seconds(self) -> Array:
-        """Seconds per step of each steady window."""
-        steady = [stage == "steady" for stage in self.windows.stage]
-        return self.windows.seconds[steady] / self.windows.steps[steady]
 
 
 @dataclass(frozen=True)
@@ -106,59 +81,22 @@ class Score:
     steps: int
 
 
-@dataclass(frozen=True)
-class Key:
-    """What cells must share to be compared."""
-
-    workload: str
-    precision: str
-    preset: str
-    device_kind: str
-    device_model: str
-    devices: int
-    batch: int
-    data_source: str
-    scaling: str = ""  # of several devices: weak, where the batch is that of each, or strong
-
-    @property
-    def device(self) -> str:
-        if self.devices == 1:
-            return self.device_model
-        return f"{self.devices} × {self.device_model}" + (f", {self.scaling} scaling" if self.scaling else "")
-
-
-@dataclass(frozen=True)
-class MeasuredCell:
-    """One cell of one run with all its repeats. Its status is that of its worst repeat; `missing` where a planned repeat did not end."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCell(StoredCell):
+    """A stored cell with all that the page shows of it."""
 
     anchor: str
     label: str
-    run_id: str
-    cell_id: str
-    image: str
-    framework: str
-    mode: str
-    engine: str
     seed: int | None
-    key: Key
-    status: str
-    reason: str
-    planned: int
     repeats: tuple[Repeat, ...]
-    step: Estimate | None
-    items_per_step: float | None
-    first_step_seconds: float | None
     phases: Mapping[str, float]
     # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
     throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
     score: Score | None
-    parity_passed: bool | None
     parity: tuple[ParityRow, ...]
     short: bool
     total_seconds: float | None
-    environment: Mapping[str, Any]
-    row: Mapping[str, Any]
     host: Mapping[str, Any]
     command: str
 
@@ -166,20 +104,6 @@ class MeasuredCell:
     def name(self) -> str:
         """The image, with the framework and the mode where they are needed; not unique, as `label` is."""
         return cell_name(self.image, self.framework, self.mode)
-
-    @property
-    def items_per_second(self) -> Estimate | None:
-        """Items per second: the step time's estimate, inverted."""
-        step, items = self.step, self.items_per_step
-        if step is None or items is None or step.value <= 0:
-            return None
-        low, high = (None if end is None else items / end for end in (step.high, step.low))
-        return Estimate(items / step.value, low, high, step.windows, step.repeats, step.method, step.note)
-
-    @property
-    def shifts(self) -> tuple[tuple[int, Shift], ...]:
-        """(repeat, shift) of each repeat whose level changed midway."""
-        return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
 
     @property
     def unranked(self) -> str:
@@ -197,13 +121,6 @@ class MeasuredCell:
     @property
     def reused(self) -> int:
         return sum(repeat.reused for repeat in self.repeats)
-
-    @property
-    def variant(self) -> tuple[str, str]:
-        """What the cell computes instead of the specification, and why. Both are empty where it computes the specification."""
-        settings = self.environment.get("settings")
-        declared = settings if isinstance(settings, dict) else {}
-        return str(declared.get("variant") or ""), str(declared.get("variant_reason") or "no reason was given")
 
     @property
     def uuid(self) -> str:

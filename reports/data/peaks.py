@@ -13,7 +13,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.data.model import Key, Rate
+from reports.data.model import Rate
+from runner.results.cells import Key
 
 _PATH = Path(__file__).with_name("peaks.csv")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,6 @@ from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
     Curve,
-    Key,
     MeasuredCell,
     ParityRow,
     Repeat,
@@ -29,18 +27,22 @@ from reports.data.model import (
     Score,
     Skipped,
     Tables,
-    Windows,
 )
 from reports.specifications import specification
-from runner.results import statistics
-from runner.results.store import TABLES, RunStore, read
-
-Row = Mapping[str, Any]
-Place = tuple[str, str, int]  # run id, cell id, repeat
+from runner.results.cells import (
+    Place,
+    Row,
+    StoredCell,
+    StoredRepeat,
+    by_repeat,
+    floats,
+    middle,
+    rows_of,
+    stored_cells,
+)
+from runner.results.store import RunStore, read
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
-
-_WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
 
 
 def load(folders: Sequence[Path]) -> Tables:
@@ -51,64 +53,16 @@ def load(folders: Sequence[Path]) -> Tables:
 
 def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
     """The page's rows, from each run's manifest and the tables FRAMES of all runs."""
-    stored = _rows(frames["cells"])
-    ran: dict[tuple[str, str], list[Row]] = {}
-    for row in stored:
-        if row["status"] != "skipped":
-            ran.setdefault((row["run_id"], row["cell_id"]), []).append(row)
-    parts = {name: _by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
-    cells = []
-    for manifest in manifests:
-        plan = {entry["id"]: entry for entry in manifest["plan"]}
-        ids = list(plan) + [cell for run, cell in ran if run == manifest["run_id"] and cell not in plan]
-        for cell_id in ids:
-            rows = ran.get((manifest["run_id"], cell_id), [])
-            cells.append(_cell(manifest, cell_id, plan.get(cell_id), rows, parts))
-    cells = _labelled(cells)
+    stored = rows_of(frames["cells"])
+    parts = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
+    by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
+    cells = stored_cells(manifests, stored, parts["samples"])
+    labelled = _labelled([_cell(by_id[cell.run_id], cell, rows, parts) for cell, rows in cells])
     runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
     return Tables(
-        runs, workloads(cells), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
+        runs, workloads(labelled), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
     )
-
-
-def _rows(frame: pd.DataFrame) -> list[Row]:
-    """The frame's rows with None for every null. Beside nulls pandas makes whole numbers floats: they become whole again."""
-    columns: dict[str, list[Any]] = {}
-    for name in frame.columns:
-        values, gone = frame[name].tolist(), frame[name].isna().tolist()
-        whole = name in _WHOLE
-        columns[name] = [None if no else int(value) if whole else value for value, no in zip(values, gone, strict=True)]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
-    """The frame cut up by run, cell and repeat, each part in its stored order."""
-    if frame.empty:
-        return {}
-    keys = ["run_id", "cell_id", "repeat"]
-    parts = cast("dict[tuple[str, str, int], Any]", frame.groupby(keys, sort=False).indices)
-    # A repeat's rows come from one file and lie together. A slice costs nothing; picking rows copies them.
-    return {
-        (run, cell, int(repeat)): frame.iloc[rows[0] : rows[-1] + 1]
-        if np.ptp(rows) + 1 == len(rows)
-        else frame.iloc[rows]
-        for (run, cell, repeat), rows in parts.items()
-    }
-
-
-def _windows(frame: pd.DataFrame | None) -> Windows:
-    if frame is None:
-        empty = np.empty(0)
-        return Windows(empty, (), empty, empty, empty, empty)
-    begin, seconds, steps, items, index = (
-        telemetry.floats(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
-    )
-    stage = np.array(frame["stage"].tolist(), dtype=object)
-    # A window without steps, or in which the clock stood still, has no step time. No clock resolves less than a nanosecond.
-    kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
-    kept = kept[np.argsort(index[kept], kind="stable")]
-    return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
 
 
 def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
@@ -117,118 +71,76 @@ def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
     curves = []
     for (name, split), part in frame.groupby(["name", "split"], sort=True):
         part = part.sort_values("step", kind="stable")
-        columns = (telemetry.floats(part, name) for name in ("step", "train_seconds", "value"))
+        columns = (floats(part, name) for name in ("step", "train_seconds", "value"))
         curves.append(Curve(str(name), str(split), repeat, *columns))
     return tuple(curves)
 
 
-def _repeat(row: Row, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]) -> Repeat:
-    windows = _windows(parts["samples"].get(place))
-    curves = _curves(parts["metrics"].get(place), place[2])
-    signals = telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"])))
-    repeat = Repeat(place[2], str(row["status"]), reused, None, windows, curves, row, signals)
-    return replace(repeat, shift=statistics.level_shift(repeat.steady_step_seconds))
+def _repeat(
+    stored: StoredRepeat, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]
+) -> Repeat:
+    return Repeat(
+        number=stored.number,
+        status=stored.status,
+        shift=stored.shift,
+        windows=stored.windows,
+        row=stored.row,
+        reused=reused,
+        curves=_curves(parts["metrics"].get(place), stored.number),
+        signals=telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"]))),
+    )
 
 
 def _cell(
     manifest: Mapping[str, Any],
-    cell_id: str,
-    planned: Row | None,
+    stored: StoredCell,
     rows: Sequence[Row],
     parts: Mapping[str, Mapping[Place, pd.DataFrame]],
 ) -> MeasuredCell:
-    """One cell from its stored repeats. `planned` is its entry in the manifest's plan; None where the plan has none."""
-    run_id = str(manifest["run_id"])
+    """One cell of the page from the stored one and its rows."""
     reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
+    places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
     repeats = tuple(
-        _repeat(row, (run_id, cell_id, row["repeat"]), (cell_id, row["repeat"]) in reused, parts)
-        for row in sorted(rows, key=lambda row: int(row["repeat"]))
+        _repeat(repeat, place, place[1:] in reused, parts) for repeat, place in zip(stored.repeats, places, strict=True)
     )
-    row: Row = next((repeat.row for repeat in repeats if repeat.status == "ok"), rows[0] if rows else planned or {})
-    planned_repeats = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
-    status, reason = _status(repeats, planned_repeats)
-    measured = [repeat for repeat in repeats if len(repeat.steady_step_seconds)]
-    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in measured])
-    if step is not None:
-        step = statistics.widened(step, [repeat.shift for repeat in measured if repeat.shift is not None])
-    parities = [stored["parity_passed"] for stored in rows if stored["parity_passed"] is not None]
-    short = any(stored["short"] for stored in rows)
+    short = any(row["short"] for row in rows)
+    metric = specification(stored.key.workload).get("metric") or {}
     return MeasuredCell(
         anchor="",
-        label=str(row.get("image")),
-        run_id=run_id,
-        cell_id=cell_id,
-        image=str(row.get("image")),
-        framework=str(row.get("framework")),
-        mode=str(row.get("mode") or "default"),
-        engine=str(row.get("engine") or manifest["engine"]),
-        seed=row.get("seed"),
-        key=_key(row),
-        status=status,
-        reason=reason,
-        planned=planned_repeats,
+        label=stored.image,
+        run_id=stored.run_id,
+        cell_id=stored.cell_id,
+        image=stored.image,
+        framework=stored.framework,
+        mode=stored.mode,
+        engine=stored.engine,
+        seed=stored.row.get("seed"),
+        key=stored.key,
+        status=stored.status,
+        reason=stored.reason,
+        planned=stored.planned,
         repeats=repeats,
-        step=step,
-        items_per_step=_items_per_step(measured),
-        first_step_seconds=_middle(rows, "first_step_seconds"),
-        phases={name: seconds for name in PHASES if (seconds := _middle(rows, seconds_column(name))) is not None},
-        costs={**_costs(rows), **curves.waiting(measured)},
+        step=stored.step,
+        items_per_step=stored.items_per_step,
+        first_step_seconds=stored.first_step_seconds,
+        phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
+        costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
         throttled=_throttled(rows),
-        score=_score(repeats, str((specification(str(row.get("workload"))).get("metric") or {}).get("name") or "")),
-        parity_passed=bool(all(parities)) if parities else None,
-        parity=_parity([parts["parity"].get((run_id, cell_id, repeat.number)) for repeat in repeats]),
+        score=_score(repeats, str(metric.get("name") or "")),
+        parity_passed=stored.parity_passed,
+        parity=_parity([parts["parity"].get(place) for place in places]),
         short=short,
-        total_seconds=None if short or status != "ok" else _total(repeats),
-        environment=_environment(row),
-        row=row,
+        total_seconds=None if short or stored.status != "ok" else _total(repeats),
+        environment=stored.environment,
+        row=stored.row,
         host=manifest.get("host") or {},
-        command=_command(row, manifest),
+        command=_command(stored.row, manifest),
     )
-
-
-def _key(row: Row) -> Key:
-    return Key(
-        workload=str(row.get("workload") or "unknown"),
-        precision=str(row.get("precision") or "unknown"),
-        preset=str(row.get("preset") or "unknown"),
-        device_kind=str(row.get("device_kind") or "unknown"),
-        device_model=str(row.get("device_model") or "unknown"),
-        devices=int(row.get("devices") or 1),
-        batch=int(row.get("batch") or 0),
-        data_source=str(row.get("data_source") or ""),
-        scaling=str(row.get("scaling") or ""),
-    )
-
-
-def _status(repeats: Sequence[Repeat], planned: int) -> tuple[str, str]:
-    """The worst status among the planned repeats, and the sentence for it."""
-    bad = [repeat for repeat in repeats if repeat.status != "ok"]
-    if bad:
-        first = bad[0].row
-        reason = f"{first['error_kind'] or 'failed'}: {first['reason'] or 'no reason was given'}"
-        share = f"{len(bad)} of {planned} repeats: " if planned > 1 else ""
-        return "failed", share + reason
-    if len(repeats) < planned:
-        return (
-            "missing",
-            f"{len(repeats)} of {planned} repeats ended before the run was stopped; --resume runs the rest",
-        )
-    return "ok", ""
-
-
-def _items_per_step(repeats: Sequence[Repeat]) -> float | None:
-    shares = [repeat.windows.items / repeat.windows.steps for repeat in repeats]
-    return float(np.median(np.concatenate(shares))) if shares else None
-
-
-def _middle(rows: Iterable[Row], column: str) -> float | None:
-    values = statistics.clean([row[column] for row in rows if row.get(column) is not None])
-    return float(np.median(values)) if len(values) else None
 
 
 def _costs(rows: Sequence[Row]) -> Mapping[str, float]:
     """The median over the repeats of each cost that some of them recorded."""
-    return {cost.name: middle for cost in COSTS if (middle := _middle(rows, cost.name)) is not None}
+    return {cost.name: value for cost in COSTS if (value := middle(rows, cost.name)) is not None}
 
 
 def _throttled(rows: Iterable[Row]) -> tuple[str, ...]:
@@ -262,7 +174,7 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
     worst: dict[str, ParityRow] = {}
     tensors: dict[str, set[str]] = {}
     for frame in frames:
-        for row in [] if frame is None else _rows(frame):
+        for row in [] if frame is None else rows_of(frame):
             quantity, tensor = str(row["quantity"]), str(row["tensor"])
             tensors.setdefault(quantity, set()).add(tensor)
             bound = math.nan if row["bound"] is None else float(row["bound"])
@@ -273,16 +185,6 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
             if kept is None or (current.passed, -current.share) < (kept.passed, -kept.share):
                 worst[quantity] = current
     return tuple(replace(row, tensors=len(tensors[name])) for name, row in worst.items())
-
-
-def _environment(row: Row) -> Mapping[str, Any]:
-    """The stored environment event; empty where the cell ended before it."""
-    text = row.get("environment_json")
-    try:
-        event = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {"unreadable environment event": str(text)}
-    return event if isinstance(event, dict) else {}
 
 
 def _command(row: Row, manifest: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import pandas as pd
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
 from runner.results import throttling
+from runner.results.cells import floats
 from runner.results.statistics import Array
 
 # The values of all lines of a page together; and of one line, the fewest and the most: a plot is some hundred pixels wide.
@@ -58,10 +59,6 @@ def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
         clock = np.where(reasons & throttling.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
         lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(lines)
-
-
-def floats(frame: pd.DataFrame, name: str) -> Array:
-    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:

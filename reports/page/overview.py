@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports import text
 from reports.data.model import Group, MeasuredCell, Tables
-from reports.data.tables import Row
 from reports.page.page import Overview, OverviewEntry, OverviewRow
+from runner.results.cells import Row
 from runner.results.statistics import Estimate
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from reports.data.model import MeasuredCell
 from runner.machine.devices import bare_uuid
+from runner.results.cells import StoredCell
 
 Text = Annotated[str, Field(max_length=300)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -77,7 +77,7 @@ _OF_ONE_DEVICE = {
 }
 
 
-def facts_of(cell: MeasuredCell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
+def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | None) -> Facts:
     """The facts of a stored cell. Texts are cut to what a reference keeps."""
     environment, row = cell.environment, cell.row
     host, device = _map(environment.get("host")), _map(environment.get("device"))
@@ -114,7 +114,7 @@ def facts_of(cell: MeasuredCell, manifest: Mapping[str, Any], machine_cpus: int 
     )
 
 
-def _host_device(cell: MeasuredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+def _host_device(cell: StoredCell, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """The manifest's entry of the GPU that the cell ran on; empty for a CPU."""
     uuids = cell.row.get("device_uuids")
     used = {bare_uuid(str(uuid)) for uuid in (uuids if uuids is not None else ())}

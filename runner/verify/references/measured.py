@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.data import tables
-from reports.data.model import MeasuredCell
-from runner.results import store
+from runner.results import cells, store
+from runner.results.cells import StoredCell
 from runner.results.statistics import Array
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
 from runner.verify.references.facts import Facts, facts_of
@@ -21,7 +20,7 @@ from runner.verify.references.telemetry import Telemetry, summarise
 class Measured:
     """One stored cell."""
 
-    cell: MeasuredCell
+    cell: StoredCell
     facts: Facts
     ceilings: Ceilings | None
     telemetry: Telemetry | None
@@ -41,19 +40,19 @@ def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) ->
 
 def read_runs(folders: Sequence[Path]) -> list[Measured]:
     """Every cell of some stored runs. Raises StoreError."""
-    found = []
+    measured = []
     for folder in folders:
         manifest = store.RunStore(folder).manifest()
         gpus = len(manifest.get("devices") or ())
-        built = tables.build([manifest], {name: store.read([folder], name) for name in store.TABLES})
-        for cell in built.cells:
+        rows, samples = cells.rows_of(store.read([folder], "cells")), cells.by_repeat(store.read([folder], "samples"))
+        for cell, _ in cells.stored_cells([manifest], rows, samples):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
-            found.append(Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus))
-    return found
+            measured.append(Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus))
+    return measured
 
 
-def _ceilings(folder: Path, cell: MeasuredCell) -> Ceilings | None:
+def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
     """The ceilings that the run measured for this cell's environment; None where it measured none."""
     stored = ceilings_path(folder, cell.image, cell.framework, cell.key.device_kind)
     path = folder / "ceilings" / stored.name  # the names are a stored row's: none of them leads out of the folder
@@ -65,7 +64,7 @@ def _ceilings(folder: Path, cell: MeasuredCell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
-def _telemetry(folder: Path, cell: MeasuredCell) -> Telemetry | None:
+def _telemetry(folder: Path, cell: StoredCell) -> Telemetry | None:
     """Of the first repeat that has some; None where the run kept none."""
     for repeat in cell.repeats:
         path = folder / "telemetry" / f"{store.file_name(cell.cell_id, repeat.number)}.parquet"

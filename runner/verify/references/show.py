@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def _beside(workload: str, gpus: Sequence[str], cells: Sequence[Measured]) -> li
         dates = ", ".join(sorted({row.date[:4] for row in by_gpu.values() if row}))
         rates = {gpu: _rounded(items_per_second(row, workload)) if row else None for gpu, row in by_gpu.items()}
         rows.append({"framework": framework, "when": dates, **rates, **dict.fromkeys(devices)})
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: cell.cell.step.value if cell.cell.step else math.inf):
         rate, facts = cell.cell.items_per_second, cell.facts
         if rate and cell.cell.parity_passed:
             interval = f" ({rate.low:.0f} to {rate.high:.0f})" if rate.low is not None and rate.high is not None else ""

@@ -12,10 +12,11 @@ import pytest
 
 import reports.page.render
 from reports.data import ceilings, operators, tables
-from reports.data.model import Key, Rate
+from reports.data.model import Rate
 from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
 from reports.page import operator_charts
+from runner.results.cells import Key
 from runner.results.store import RunStore
 from tests.fixtures import synthetic
 from tests.fixtures.pages import figures
