@@ -23,7 +23,9 @@ MARGIN = 0.05  # a smaller change does not matter: an interval inside it is nois
 
 METHOD = (
     "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
-    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters."
+    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters. "
+    "Compare asks whether two cells differ, so the intervals are 95 %; `runner verify` asks whether a cell is as fast as "
+    "its reference within a margin, by two one-sided tests at 5 %, so its intervals are 90 %."
 )
 
 # What may change between two measurements of a cell, as its row and its run recorded it.

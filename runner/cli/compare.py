@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from reports.answers import compare as answers
+from reports.answers.contrast import METHOD
 from reports.answers.export import comma_separated, terminal
 from reports.data.tables import load
 from runner.cli.shared import PLAIN, AnyFormat, Margin, Out, chosen_runs, print_json, split_words
@@ -49,6 +50,6 @@ def compare(
         typer.echo(answers.markdown(comparison), nl=False)
     else:
         terminal(answers.table(comparison))
-        for line in answers.remarks(comparison):
+        for line in [*answers.remarks(comparison), *([METHOD] if comparison.rows else [])]:
             typer.echo(line)
     raise typer.Exit(comparison.exit_code)

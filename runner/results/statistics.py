@@ -28,9 +28,8 @@ LEVEL = 0.95
 DRAWS = 4000  # the end of a percentile interval is then known to about 0.2 percentage points of coverage
 DRAWS_OF_ERROR = 500  # a standard error is then known to 3 %
 SEED = 20201
-FARTHEST = (
-    600.0  # the largest logarithm of a factor by which an interval reaches: e^600 times any time is still a number
-)
+# The largest logarithm of a factor by which an interval reaches: e^600 times any time is still a number.
+FARTHEST = 600.0
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,9 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
 
 
 def _reach(error: float, freedom: float, inside: float, level: float) -> float:
-    """How far an interval reaches to both sides, as a logarithm: by Student's quantile of the repeats' error, and at least by Gauss' of the
-    windows'. (Student's of the larger of both errors would cover 98 to 100 % with two or three repeats.) It ends where floating-point
-    numbers would: two repeats a decade apart, asked about together with fifty others, are known to no number that a person reads."""
+    """How far an interval reaches to both sides, as a logarithm: Student's quantile of the repeats' error, and at least the normal
+    quantile of the windows' error. (Student's quantile of the larger error covers 98 to 100 % with two or three repeats.) It ends at
+    FARTHEST: two repeats a decade apart, in a table of fifty rows, would overflow a floating-point number."""
     gauss = NormalDist().inv_cdf((1 + level) / 2)
     return min(FARTHEST, max(student_quantile((1 + level) / 2, freedom) * error, gauss * inside))
 
@@ -246,23 +245,22 @@ def ratio_estimate(
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
     if alike:
-        shared = log_ratio(*groups)
-        value, error, freedom = math.exp(shared.value), shared.error, shared.freedom
+        log = log_ratio(*groups)
+        value, error, freedom = math.exp(log.value), log.error, log.freedom
+        method = "medians of the repeats, Student's t"
     else:
         error, freedom = _welch(*groups)
+        method = "cluster bootstrap over repeats, Welch's t"
     inside = math.hypot(_window_error(above), _window_error(below))
     factor = math.exp(_reach(error, freedom, inside, level))
-    method = f"cluster bootstrap over repeats, {'Student' if alike else 'Welch'}'s t"
     note = ""
     if repeats == 1:
-        how = (
-            "taken to scatter as the other side's do"
-            if alike
-            else "how much another run of it would differ is not known"
+        scatter = (
+            "assumed to scatter as those of the other side" if alike else "how much another run differs is not known"
         )
-        note = f"one side has one repeat: {how}"
-    known = error if alike or repeats > 1 else None
-    return Estimate(value, value / factor, value * factor, windows, repeats, method, note, known, freedom, inside)
+        note = f"one side has one repeat: {scatter}"
+    of_repeats = error if alike or repeats > 1 else None
+    return Estimate(value, value / factor, value * factor, windows, repeats, method, note, of_repeats, freedom, inside)
 
 
 def _single_interval(above: Array, below: Array, level: float) -> tuple[float, float]:
@@ -276,8 +274,8 @@ def _single_interval(above: Array, below: Array, level: float) -> tuple[float, f
 def _welch(above: Sequence[Array], below: Sequence[Array]) -> tuple[float, float]:
     """Standard error of the log ratio and its degrees of freedom, where the sides may scatter differently."""
     sides = [(_side_error(side), (len(side) if len(side) > 1 else len(side[0])) - 1) for side in (above, below)]
-    error = math.hypot(*(each for each, _ in sides))
-    spread = sum(each**4 / freedom for each, freedom in sides)
+    error = math.hypot(*(side for side, _ in sides))
+    spread = sum(side**4 / freedom for side, freedom in sides)
     return error, max(1.0, error**4 / spread) if spread > 0 else 1.0
 
 

@@ -209,7 +209,11 @@ def test_compose_and_bake_are_what_the_catalog_makes_of_them() -> None:
 def test_a_new_image_puts_the_files_out_of_step() -> None:
     images = [*load_catalog().values()]
     extra = images[0].model_copy(update={"name": "new-1.0-cpu"})
-    assert [path for path, _ in images_files.out_of_step([*images, extra])] == [images_files.COMPOSE, images_files.BAKE, images_files.README]
+    assert [path for path, _ in images_files.out_of_step([*images, extra])] == [
+        images_files.COMPOSE,
+        images_files.BAKE,
+        images_files.README,
+    ]
 
 
 def test_every_target_of_bake_builds_on_targets_that_are_there() -> None:

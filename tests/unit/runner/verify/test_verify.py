@@ -15,13 +15,14 @@ from runner.cli.main import app
 from runner.engines.base import Slot
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
+from runner.results.statistics import ratio_estimate
 from runner.results.store import RunStore
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
 from runner.verify import output as verify_output
 from runner.verify import verify
 from runner.verify.ceilings import CeilingsError
-from runner.verify.references.measured import ceilings_path, reference_of
+from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import Reference, SavedError
 from runner.verify.verify import CellFinding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
@@ -243,6 +244,28 @@ def test_an_environment_event_of_somebody_else_s_making_is_read_as_far_as_it_fit
     assert (facts.cpu_count, facts.cpu_model, facts.device_memory_bytes) == (None, "7", None)
     assert set(facts.settings) == {"y"}
     assert len(str(facts.settings["y"])) == 300
+
+
+def test_a_row_has_one_interval_and_the_output_says_how_verify_differs_from_compare(
+    again: Path, lab: Reference
+) -> None:
+    rows = [verify_output.cells_of(finding) for finding in assess([again], [lab]).findings]
+    assert any("90 %: " in row[3] for row in rows)
+    assert all("%" not in row[1] for row in rows if "90 %" in row[3])
+    alone = [verify_output.cells_of(finding) for finding in assess([again], []).findings]
+    assert any("95 %: " in row[1] for row in alone)
+    assert "`runner compare` asks whether two cells differ" in list(verify_output.details(assess([again], [lab])))[-1]
+
+
+def test_compare_and_verify_find_the_same_ratio_of_one_cell(again: Path, lab: Reference) -> None:
+    cells = {(one.cell.framework, one.cell.key.workload): one.repeats for one in read_runs([again])}
+    for finding in assess([again], [lab]).findings:
+        if finding.ratio and finding.reference:
+            place = (finding.facts.framework, finding.facts.workload)
+            reference = next(c for c in lab.cells if (c.facts.framework, c.facts.workload) == place)
+            ratio = ratio_estimate(cells[place], reference.repeats, alike=True)
+            assert ratio is not None
+            assert ratio.value == pytest.approx(finding.ratio.value)
 
 
 def test_junit_tells_failures_and_doubts_apart(tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
