@@ -1,8 +1,8 @@
-"""The numbers that the founding documents published: every one with its source and date, every gap kept as a gap.
+"""The numbers that the founding documents published, each with its source and date.
 
-published.csv holds a row a number. An empty field is something that its source does not say; it is read as None and never filled
-in. These numbers are points without an interval, from other software than today's: they are shown beside a measurement and
-calibrate the model of runner/verify/step_model.py, and give no verdict.
+published.csv holds a row a number. An empty field is a fact that the source does not state; it is read as None and never filled in.
+These numbers have no interval and come from old software. They are shown beside a measurement and calibrate the model of
+runner/verify/step_model.py; they give no verdict.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Published(BaseModel):
 
     @property
     def label(self) -> str:
-        """As its source calls it, else framework and interface."""
-        found = re.search(r'label="([^"]+)"', self.note or "")
-        native = self.api in (None, "native")
-        return found[1] if found else self.framework if native else f"{self.framework} ({self.api})"
+        """The source's name for it, else framework and interface."""
+        if label := re.search(r'label="([^"]+)"', self.note or ""):
+            return label[1]
+        return self.framework if self.api in (None, "native") else f"{self.framework} ({self.api})"
 
     @property
     def seconds(self) -> float | None:
@@ -84,7 +84,7 @@ def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][:1]) or "the row"
-        raise PublishedError(f"{path}:{reader.line_num}: {field}: {first['msg']}; mend the row") from None
+        raise PublishedError(f"{path}:{reader.line_num}: {field}: {first['msg']}; fix the row") from None
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise PublishedError(f"{path} cannot be read ({error}); restore the file") from None
     return tuple(rows)
@@ -139,6 +139,6 @@ def items_per_second(row: Published, workload: str | None = None) -> float | Non
 
 def devices_of(rows: Iterable[Published], workload: str) -> list[str]:
     """The models, "unstated GPU" and the CPU among them, that a workload's training times are of, in the file's order."""
-    found = [row.gpu for row in training_times(rows, workload)]
-    found += [row.gpu for row in training_times(rows, workload, [CPU]) if items_per_second(row) is not None]
-    return list(dict.fromkeys(gpu for gpu in found if gpu is not None))
+    devices = [row.gpu for row in training_times(rows, workload)]
+    devices += [row.gpu for row in training_times(rows, workload, [CPU]) if items_per_second(row) is not None]
+    return list(dict.fromkeys(device for device in devices if device is not None))

@@ -3,7 +3,7 @@
 The file's rows are the steady windows of its cells, by repeat; its metadata holds the manifest as JSON: name, origin, and for
 each cell its facts, its ceilings and the sha256 of its samples. The sha256 of the manifest is the reference's own: it stands for all
 that is inside. A reference holds only cells that passed parity.
-A file comes from somebody else as often as not, so whatever is read is bounded and checked, and a file that was changed is refused.
+A file often comes from somebody else. So all that is read is bounded and checked, and a file that was changed is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Reference(BaseModel):
 
     @property
     def manifest(self) -> bytes:
-        """All but the samples, which stand there by their hashes: canonical JSON."""
+        """Everything but the samples, as canonical JSON; each cell has the hash of its samples."""
         cells = [
             {
                 "facts": cell.facts.model_dump(),
@@ -140,11 +140,13 @@ def read(path: Path) -> Reference:
 
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise SavedError(f"{path}: it is larger than {MAX_BYTES} bytes; no reference is")
+            raise SavedError(f"{path}: it is larger than {MAX_BYTES} bytes, so it is no reference; get the file again")
         with pq.ParquetFile(path) as file:
             metadata = file.schema_arrow.metadata or {}
             if file.metadata.num_rows > MAX_ROWS or len(metadata.get(_MANIFEST, b"")) > MAX_MANIFEST_BYTES:
-                raise SavedError(f"{path}: it holds more than a reference may; no reference does")
+                raise SavedError(
+                    f"{path}: it holds more rows or a longer manifest than any reference; get the file again"
+                )
             if _MANIFEST not in metadata:
                 raise SavedError(
                     f"{path}: it has no manifest, so it is no reference; `runner reference save` makes one"
@@ -204,18 +206,18 @@ def _by_cell(columns: Mapping[str, list[Any]], windows: Sequence[Sequence[int]])
 
 
 class Shelf:
-    """The folders that references lie in. New ones go into the first; one there hides another of its name."""
+    """The folders of references. A new one goes into the first folder; of two with one name the first folder's is used."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = tuple(folders)
 
     def paths(self) -> dict[str, Path]:
         """Every reference's file by name."""
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for folder in self.folders:
             for path in sorted(folder.glob(f"*{SUFFIX}")):
-                found.setdefault(path.name.removesuffix(SUFFIX), path)
-        return found
+                paths.setdefault(path.name.removesuffix(SUFFIX), path)
+        return paths
 
     def all(self) -> list[Reference]:
         """Every reference. Raises SavedError for the first that is broken."""
@@ -228,14 +230,14 @@ class Shelf:
             return read(paths[name])
         if name.endswith(".parquet") and Path(name).is_file():
             return read(Path(name))
-        known = ", ".join(paths) or "none yet; `runner reference save RUN --name NAME` makes one"
-        raise SavedError(f"there is no reference {name!r}; there are: {known}")
+        names = ", ".join(paths) or "none yet; `runner reference save RUN --name NAME` makes one"
+        raise SavedError(f"there is no reference {name!r}; there are: {names}")
 
     def put(self, reference: Reference, replace: bool = False) -> Path:
         """Keep a reference. Raises SavedError where one of its name is there and is another."""
         path = self.folders[0] / f"{reference.name}{SUFFIX}"
         if path.exists() and not replace and read(path).sha256 != reference.sha256:
-            raise SavedError(f"{path} is there and is another; say --replace, or another --name")
+            raise SavedError(f"{path} holds another reference; use --replace, or another --name")
         write_bytes(path, to_bytes(reference))
         return path
 
@@ -243,8 +245,10 @@ class Shelf:
 def make(name: str, created: str, run_id: str, runner_version: str, cells: Iterable[SavedCell]) -> Reference:
     """A reference, its cells in an order of their content. Raises SavedError."""
     if not NAME.fullmatch(name):
-        raise SavedError(f"--name: {name!r} is no name; use lower-case letters, digits, and . _ - inside")
+        raise SavedError(f"--name: {name!r} cannot be a name; use lower-case letters, digits, and . _ - inside")
     ordered = tuple(sorted(cells, key=lambda cell: (cell.key, cell.samples_sha256)))
     if not ordered:
-        raise SavedError(f"run {run_id} has no cell that ended well and passed parity; such cells make a reference")
+        raise SavedError(
+            f"run {run_id} has no cell that ended well, passed parity and has {FEWEST_WINDOWS} windows a repeat; a reference needs one"
+        )
     return Reference(name=name, created=created, run_id=run_id, runner_version=runner_version, cells=ordered)
