@@ -211,8 +211,11 @@ def test_a_winner_is_named_only_where_the_interval_says_so(tmp_path: Path) -> No
 
 def test_cells_measured_with_different_bench_sources_are_said_to_be(tmp_path: Path) -> None:
     same = load(synthetic.make_run(tmp_path / "same"))
-    mixed = load(synthetic.make_run(tmp_path / "mixed", changes={"bench_sha256": "0" * 64}))
-    said = [any("bench sources" in words for words in findings.findings(data)[0].caveats) for data in (same, mixed)]
+    mixed = load(synthetic.make_run(tmp_path / "mixed", changes={"core_sha256": "0" * 64}))
+    said = [
+        any("same version of the bench" in words for words in findings.findings(data)[0].caveats)
+        for data in (same, mixed)
+    ]
     assert said == [False, True]
 
 
