@@ -11,13 +11,10 @@ from reports.answers import compare as answers
 from reports.answers.contrast import METHOD
 from reports.answers.export import comma_separated, terminal
 from reports.data.tables import load
-from runner.cli.shared import PLAIN, AnyFormat, Margin, Out, chosen_runs, print_json, split_words
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, print_json, split_words
 from runner.results.store import run_folder
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A run, image, GPU or CUDA version: the baseline.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind, compared with A.")],

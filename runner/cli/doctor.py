@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.shared import PLAIN, BaseImage, TextOrJson
+from runner.cli.shared import BaseImage, TextOrJson
 from runner.doctor import doctor as checks
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def doctor(
     base_image: BaseImage = None,
     image: Annotated[

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.cli.shared import PLAIN, TextOrJson, print_json
+from runner.cli.shared import TextOrJson, print_json
 from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu, Refused
 from runner.machine.nvml import NVLINK
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def gpus(output_format: TextOrJson = "text") -> None:
     """Names each GPU that cannot be used, with the reason."""
     usable, refused, why_none = detect_gpus(detect_cpu().cpus)

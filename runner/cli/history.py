@@ -10,12 +10,9 @@ import typer
 from reports.answers import history as answers
 from reports.answers.export import comma_separated, terminal
 from reports.data.tables import load
-from runner.cli.shared import PLAIN, AnyFormat, Margin, Out, chosen_runs, print_json, stored_runs
-
-app = typer.Typer(**PLAIN)
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, print_json, stored_runs
 
 
-@app.command()
 def history(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show noise and what cannot be told too.")] = False,

@@ -9,16 +9,13 @@ import typer
 
 from runner.cli.plan_table import print_plan
 from runner.cli.report import write_report
-from runner.cli.shared import PLAIN, TextOrJson, note, print_json, takes_options
+from runner.cli.shared import TextOrJson, note, print_json, takes_options
 from runner.errors import UserError
 from runner.run import begin, progress, summary
 from runner.run.matrix import execute
 from runner.run.options import Options
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 @takes_options(Options)
 def matrix(
     options: Options,

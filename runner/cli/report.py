@@ -10,10 +10,8 @@ import typer
 from reports.data.tables import load
 from reports.page.render import render
 from reports.page.summary import markdown
-from runner.cli.shared import PLAIN, Out, chosen_runs
+from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
-
-app = typer.Typer(**PLAIN)
 
 
 def write_report(folder: Path) -> Path:
@@ -22,7 +20,6 @@ def write_report(folder: Path) -> Path:
     return folder / "report.html"
 
 
-@app.command()
 def report(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: the newest.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),

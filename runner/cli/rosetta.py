@@ -8,12 +8,8 @@ from typing import Annotated
 import typer
 
 from reports.page import rosetta as stone
-from runner.cli.shared import PLAIN
-
-app = typer.Typer(**PLAIN)
 
 
-@app.command()
 def rosetta(
     workload: Annotated[str, typer.Argument(help="Such as cnn-cifar10.")],
     frameworks: Annotated[list[str], typer.Argument(help="Two or more frameworks, such as torch chainer.")],

@@ -38,7 +38,10 @@ BaseImage = Annotated[
 
 
 class LazyCommands(Mapping[str, Any]):
-    """Click's commands by name. A command's module is imported when the command is looked up."""
+    """Click's commands by name. A command's module is imported when the command is looked up.
+
+    The module has a function of the command's name, or an `app` that Typer makes a group or a command of.
+    """
 
     def __init__(self, package: str, names: Mapping[str, str]) -> None:
         self._package = package
@@ -47,7 +50,11 @@ class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         sentence = self._names[name]
         module = import_module(f"{self._package}.{name.replace('-', '_')}")
-        command = typer.main.get_command(module.app)
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(**PLAIN)
+            app.command()(getattr(module, name.replace("-", "_")))
+        command = typer.main.get_command(app)
         command.help = "\n\n".join(filter(None, (sentence, command.help)))
         return command
 

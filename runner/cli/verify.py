@@ -12,7 +12,7 @@ from rich.console import Console
 
 from runner.cli.reference import References, shelf
 from runner.cli.report import write_report
-from runner.cli.shared import PLAIN, TextOrJson, chosen_runs, print_json, split_words, takes_options
+from runner.cli.shared import TextOrJson, chosen_runs, print_json, split_words, takes_options
 from runner.errors import UserError
 from runner.results.store import write_bytes
 from runner.run.options import Options
@@ -20,10 +20,7 @@ from runner.verify import output
 from runner.verify import verify as verification
 from runner.verify.verify import Verification
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 @takes_options(
     Options,
     *("gpus", "frameworks", "precisions", "preset", "repeats", "seed", "timeout", "out", "base_image", "python"),

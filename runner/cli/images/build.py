@@ -10,7 +10,7 @@ import typer
 
 from runner.catalog.images import Image
 from runner.cli.images import chosen
-from runner.cli.shared import PLAIN, BaseImage, note
+from runner.cli.shared import BaseImage, note
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
@@ -19,10 +19,7 @@ from runner.images import files, registry
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def build(
     names: Annotated[
         list[str] | None, typer.Argument(help="Image names or patterns; default: all tested CPU images.")

@@ -8,14 +8,11 @@ import typer
 
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.images import SomeNames, chosen
-from runner.cli.shared import PLAIN, note
+from runner.cli.shared import note
 from runner.images import check as rules
 from runner.images import files
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def check(
     names: SomeNames = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count a base image without a digest as a problem.")] = False,

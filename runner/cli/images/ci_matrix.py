@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import SomeNames, chosen
-from runner.cli.shared import PLAIN
 from runner.images.files import changed_images
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def ci_matrix(
     names: SomeNames = None,
     changed_since: Annotated[

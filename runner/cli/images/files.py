@@ -5,13 +5,9 @@ from __future__ import annotations
 import typer
 
 from runner.cli.images import chosen
-from runner.cli.shared import PLAIN
 from runner.images.files import write
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def files() -> None:
     """Prints the path of each file."""
     for path in write(chosen(None)):

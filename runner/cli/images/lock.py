@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import Names, chosen
-from runner.cli.shared import PLAIN, note
+from runner.cli.shared import note
 from runner.errors import UserError
 from runner.images.lock import make_lock
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def lock(
     names: Names,
     date: Annotated[

@@ -7,16 +7,13 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import Names, chosen
-from runner.cli.shared import PLAIN, BaseImage
+from runner.cli.shared import BaseImage
 from runner.images import registry as registries
 from runner.images.docker_client import connect
 from runner.images.lock import pin_base, pin_published
 from runner.images.recipe import recipe
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def pin(
     names: Names,
     registry: Annotated[

@@ -7,17 +7,14 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import SomeNames, chosen
-from runner.cli.shared import PLAIN, note
+from runner.cli.shared import note
 from runner.engines.process import environments
 from runner.errors import UserError
 from runner.images import registry
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def prune(
     names: SomeNames = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,

@@ -7,17 +7,14 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import Names, chosen
-from runner.cli.shared import PLAIN, BaseImage
+from runner.cli.shared import BaseImage
 from runner.errors import UserError
 from runner.images import build as builder
 from runner.images import registry as registries
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 
-app = typer.Typer(**PLAIN)
 
-
-@app.command()
 def push(
     registry: Annotated[str, typer.Argument(help="Such as ghcr.io/owner.")], names: Names, base_image: BaseImage = None
 ) -> None:

@@ -6,10 +6,8 @@ import typer
 
 from runner.catalog.images import Image, read_pins
 from runner.cli.images import Names, chosen
-from runner.cli.shared import PLAIN, TextOrJson, print_json
+from runner.cli.shared import TextOrJson, print_json
 from runner.images.recipe import recipe
-
-app = typer.Typer(**PLAIN)
 
 
 def facts(image: Image) -> dict[str, object]:
@@ -17,7 +15,6 @@ def facts(image: Image) -> dict[str, object]:
     return image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256, "input_tag": recipe(image).input_tag}
 
 
-@app.command()
 def show(names: Names, output_format: TextOrJson = "text") -> None:
     images = [
         facts(image) | {"installs": {pin.name: pin.version for path in image.locks for pin in read_pins(path)}}
