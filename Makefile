@@ -35,7 +35,7 @@ check: .venv/dev.stamp  ## lint, formatting, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/dev.stamp  ## format and mend what the linter can
+format: .venv/dev.stamp  ## format and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,4 +1,4 @@
-"""What well-known messages of drivers, engines and frameworks mean, and what mends them.
+"""What well-known messages of drivers, engines and frameworks mean, and how to fix them.
 
 One table serves `runner doctor`, which meets them when it starts a container, and the rows of cells that failed. The sentences are ours;
 where a message comes from NVIDIA's or Docker's own pages or sources, or was met, is noted beside it.
