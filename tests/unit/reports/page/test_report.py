@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import reports.page.render
+from bench import rules
 from reports import specifications, text
 from reports.page import charts, figure
 from runner.results.store import RunStore, StoreError, arrow_schema
@@ -250,9 +251,11 @@ def test_a_workload_that_learns_nothing_has_no_curve_and_no_test_metric(
         "metric": None,
         "chance": None,
     }
-    (tmp_path / "bench" / "workloads").mkdir(parents=True)
-    (tmp_path / "bench" / "workloads" / "cnn-infer.json").write_text(json.dumps(spec))
-    monkeypatch.setattr(specifications, "BENCH", tmp_path / "bench")
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads" / "cnn-infer.json").write_text(json.dumps(spec))
+    names, declaration = rules.workload_names, rules.workload_declaration
+    monkeypatch.setattr(rules, "workload_names", lambda: names(str(tmp_path / "workloads")))
+    monkeypatch.setattr(rules, "workload_declaration", lambda name: declaration(name, str(tmp_path / "workloads")))
     folder = synthetic.make_run(tmp_path / "run", everywhere={"workload": "cnn-infer"})
     synthetic.forget(folder, *synthetic.FAILED)
     reports.page.render.render([folder], tmp_path / "report.html")
