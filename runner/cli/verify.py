@@ -59,14 +59,7 @@ def verify(
     output_format: TextOrJson = "text",
 ) -> None:
     """Exit codes: 0 it does; 1 it does not; 2 it cannot be told (no reference, or too little was measured)."""
-    names = split_words(workloads) or verification.WORKLOADS
-    options = options.model_copy(
-        update={
-            "images": (image,) if image else (),
-            "workloads": () if names == ("all",) else names,
-            "engine": engine or ("auto" if image else "host"),
-        }
-    )
+    options = _measured(options, image, engine, split_words(workloads) or verification.WORKLOADS)
     all_references = shelf(references)
     chosen = [all_references.find(name) for name in reference] if reference else all_references.all()
 
@@ -91,6 +84,16 @@ def verify(
         raise UserError("the runs hold no cell, so there is nothing to judge")
     _print(verdicts, output_format == "json", junit, markdown)
     raise typer.Exit(verdicts.exit_code)
+
+
+def _measured(options: Options, image: str | None, engine: str | None, workloads: tuple[str, ...]) -> Options:
+    """The options with what verify measures: one image, or without one this environment."""
+    chosen = {
+        "images": (image,) if image else (),
+        "workloads": () if workloads == ("all",) else workloads,
+        "engine": engine or ("auto" if image else "host"),
+    }
+    return options.model_copy(update=chosen)
 
 
 def _print(verdicts: Verification, as_json: bool, junit: Path | None, markdown: Path | None) -> None:

@@ -165,6 +165,17 @@ def test_a_folder_of_the_runner_has_at_most_twelve_modules(folder: Path) -> None
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 12
 
 
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    """Of the code: its docstring and the comments count as well."""
+    long = [
+        f"{path.relative_to(PROJECT)}:{node.lineno} {node.name} has {(node.end_lineno or 0) - node.lineno + 1} lines"
+        for path in KNOWN.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno + 1 > 60
+    ]
+    assert long == []
+
+
 def test_no_comment_is_a_code_that_needs_a_key() -> None:
     import re
 
