@@ -99,14 +99,22 @@ def driver_version():
 
 def package_versions():
     """{"cuda": ..., "cudnn": ..., "nccl": ...}: versions of NVIDIA's Python packages, those that are installed here."""
-    from importlib import metadata  # Python >= 3.8: so have the frameworks that ask
-
     versions = {}
     for name, package in (("cuda", "nvidia-cuda-runtime"), ("cudnn", "nvidia-cudnn"), ("nccl", "nvidia-nccl")):
-        for suffix in ("-cu13", "-cu12", "-cu11", ""):
-            try:
-                versions[name] = metadata.version(package + suffix)
-                break
-            except metadata.PackageNotFoundError:
-                continue
+        # The suffix names the major release of CUDA. Some packages have none since CUDA 13.
+        packages = installed(re.escape(package) + r"(-cu\d+)?")
+        if packages:
+            versions[name] = packages[max(packages, key=_major)]
     return versions
+
+
+def installed(pattern):
+    """Name -> version of the Python packages installed here whose whole name the regular expression matches."""
+    from importlib import metadata  # Python >= 3.8: so have the frameworks that ask
+
+    names = {dist.metadata["Name"]: dist.version for dist in metadata.distributions()}
+    return {name: version for name, version in names.items() if re.match(pattern + r"\Z", name or "")}
+
+
+def _major(package):
+    return int(re.search(r"(\d*)\Z", package).group(1) or 0)

@@ -7,13 +7,11 @@ import numpy as np
 
 from bench import auc, canonical, data, mixed, parallel, rules, timing, weights
 from bench.cell import RunningCell
-from bench.data import chestxray, imagenet, png
+from bench.data import chestxray, png
 from bench.errors import Unsupported
 from bench.feeds import ArrayFeed, PictureFeed, PoolFeed, Waited
 
 MOST_EVALUATIONS = 10  # of a whole run
-# The data sets whose pictures stay in files until a step needs them.
-PICTURES = {chestxray.NAME: chestxray.load, imagenet.NAME: imagenet.load}
 
 
 class TrainingCell(RunningCell):
@@ -31,7 +29,7 @@ class TrainingCell(RunningCell):
         """What this cell does with its data and in which types it computes, for the environment."""
         half = mixed.half(self.options.precision)
         settings = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
-        if self.declared["data"] in PICTURES:
+        if data.stays_in_files(self.declared["data"]):
             settings.update(png_decoder=png.DECODER, loader_threads=self.setup(True).threads)
             settings.update(parameters="pretrained, of a given file" if self.weight_file() else "canonical")
         if self.workload.rate:
@@ -50,15 +48,14 @@ class TrainingCell(RunningCell):
     def load_data(self):
         """A feed of bench.feeds."""
         name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
-        if name == "random-images":
+        if name == data.RANDOM_IMAGES:
             feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed, self.group)
             self.waited = 0.0
             name += " (a pool of %d batches)" % feed.POOL
             source, sha256 = "generated", hashlib.sha256(b"seed %d" % seed).hexdigest()
         else:
-            loader = PICTURES.get(name) or (lambda *a: data.load(name, *a))
-            loaded = loader(self.options.data, items, self.preset["test_items"], seed, data.default_cache())
-            if name in PICTURES:
+            loaded = data.load(name, self.options.data, items, self.preset["test_items"], seed, data.default_cache())
+            if data.stays_in_files(name):
                 feed = PictureFeed(loaded, self.setup(True).threads, self.group, self.options.devices)
                 self.waited = 0.0
             else:

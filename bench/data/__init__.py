@@ -1,11 +1,16 @@
 """The data sets, read from their real files, or from generated stand-ins in the same file formats.
 
+A data set is a module here, and "data" in a workload's .json is its name. It has NAME, GENERATOR, and write_stand_in(folder, train_items,
+test_items, seed). A set that fits in memory has also find(folder), read(located) and prepare(x). A set whose pictures stay in files until
+a step needs them has instead load(folder, train_items, test_items, seed, cache), which returns bench.data.pictures.Pictures.
+
 `load("cifar10", folder, ...)` reads the files under `folder` and refuses files that differ from the official ones; without a
 folder it generates a stand-in once, keeps it in the cache, and reads that with the same reader.
 """
 
 import collections
 import hashlib
+import importlib
 import os
 import tempfile
 
@@ -14,7 +19,10 @@ import numpy as np
 from bench.data import files
 from bench.errors import DataError
 
-__all__ = ["DataError", "Dataset", "load", "default_cache"]
+__all__ = ["RANDOM_IMAGES", "DataError", "Dataset", "default_cache", "load", "stays_in_files"]
+
+# "data" of a workload that reads no files: random tensors in memory (bench.feeds.PoolFeed).
+RANDOM_IMAGES = "random-images"
 
 # name: "cifar10", or "cifar10 (own files)" where the files are not the official ones but a SHA256SUMS vouches for them;
 # source: "files" | "generated"; sha256: of the observations and labels used, whatever file format they came in.
@@ -27,18 +35,18 @@ def default_cache():
 
 
 def load(name, folder, train_items, test_items, seed, cache=None):
-    """Return the Dataset `name` ("cifar10" | "imdb" | "mnist"): x as the workload takes it, y int32, all C-contiguous.
+    """Return the Dataset `name`: x as the workload takes it, y int32, all C-contiguous. Of a set that stays in files: its Pictures.
 
     folder: where the real files lie, or None for a stand-in. train_items, test_items: at most this many; where the
     files hold more, that many evenly spaced ones (a file may be sorted by label). seed: of the stand-in. cache: a
     writable folder. Raises DataError, naming the file, what is wrong and the fix.
     """
-    from bench.data import cifar10, imdb, mnist
-
-    kind = {"cifar10": cifar10, "imdb": imdb, "mnist": mnist}[name]
+    kind = _module(name)
+    cache = cache or default_cache()
+    if stays_in_files(name):
+        return kind.load(folder, train_items, test_items, seed, cache)
     if folder is None:
-        cache, write = cache or default_cache(), kind.write_stand_in
-        folder = files.stand_in(cache, kind.NAME, kind.GENERATOR, seed, train_items, test_items, write)
+        folder = files.stand_in(cache, name, kind.GENERATOR, seed, train_items, test_items, kind.write_stand_in)
     located, origin = kind.find(folder)
     train_x, train_y, test_x, test_y = kind.read(located)
     train_x, train_y = _spaced(train_x, train_y, train_items)
@@ -47,6 +55,15 @@ def load(name, folder, train_items, test_items, seed, cache=None):
     label = name + " (own files)" if origin == files.OWN else name
     source = "generated" if origin == files.GENERATED else "files"
     return Dataset(label, source, digest, kind.prepare(train_x), train_y, kind.prepare(test_x), test_y)
+
+
+def stays_in_files(name):
+    """Whether the pictures of a data set stay in files until a step needs them."""
+    return name != RANDOM_IMAGES and hasattr(_module(name), "load")
+
+
+def _module(name):
+    return importlib.import_module("bench.data." + name)
 
 
 def _spaced(x, y, items):

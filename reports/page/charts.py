@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -22,7 +23,6 @@ from reports.page.figure import (
     thinned,
     tick,
 )
-from reports.specifications import titles
 from reports.text import between, duration, number
 from runner.results.statistics import Estimate
 
@@ -37,28 +37,45 @@ PALETTE = {
     "olive": ("#77750a", "#cfcb4a"),
     "grey": ("#6b7280", "#9aa3b0"),
 }
-# These often stand in one report. They come first, so that their colours differ.
-_FIRST = ("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow")
+# Each framework keeps its place here for good: a colour that follows from the list of all names would change with every new name.
+# The first seven often stand in one report, and have a colour each.
+_PLACES = (
+    *("torch", "tensorflow", "jax", "mxnet_gluon", "chainer", "paddle", "keras_tensorflow"),
+    *(
+        "caffe2",
+        "cntk",
+        "flux",
+        "keras2_cntk",
+        "keras2_theano",
+        "keras_jax",
+        "keras_torch",
+        "knet",
+        "lasagne",
+        "mindspore",
+    ),
+    *("mxnet_module", "onnxruntime", "onnxruntime_training", "r_keras", "tensorflow_v1", "tinygrad"),
+)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "triangle-down", "star", "hexagon")
+_COLOURS = [name for name in PALETTE if name != "grey"]
+_PAIRS = len(_COLOURS) * len(SYMBOLS)  # the pairs of colour and symbol: 7 and 8 share no divisor, so 56 places differ
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def _places(frameworks: Iterable[str]) -> dict[str, int]:
-    """Framework -> its place in a fixed order, so that it has the same signs on every page. Unknown frameworks come last."""
-    declared = [*_FIRST, *(name for name in titles() if name not in _FIRST)]
-    order = [*declared, *sorted(set(frameworks) - set(declared))]
-    return {name: order.index(name) for name in frameworks}
+def _place(framework: str) -> int:
+    """A framework's place. It has the same signs on every page; where it is not in the list its name alone chooses a place that is free."""
+    if framework in _PLACES:
+        return _PLACES.index(framework)
+    return len(_PLACES) + zlib.crc32(framework.encode()) % (_PAIRS - len(_PLACES))
 
 
 def colours(frameworks: Iterable[str]) -> dict[str, str]:
-    """Framework -> colour name. Up to 56 frameworks have a pair of colour and symbol of their own (7 and 8 share no divisor)."""
-    names = [name for name in PALETTE if name != "grey"]
-    return {name: names[place % len(names)] for name, place in _places(frameworks).items()}
+    """Framework -> colour name."""
+    return {name: _COLOURS[_place(name) % len(_COLOURS)] for name in frameworks}
 
 
 def symbols(cells: Sequence[MeasuredCell]) -> dict[str, str]:
     """Framework -> marker: colour is never the only sign."""
-    return {name: SYMBOLS[place % len(SYMBOLS)] for name, place in _places({cell.framework for cell in cells}).items()}
+    return {cell.framework: SYMBOLS[_place(cell.framework) % len(SYMBOLS)] for cell in cells}
 
 
 def intervals(group: Group, most: int = MOST_POINTS) -> Figure | None:

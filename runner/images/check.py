@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from runner.catalog.cuda import LEAST_CAPABILITY, LEAST_DRIVER
+from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, LEAST_DRIVER
 from runner.catalog.images import CatalogError, Image, read_pins, requirements_digest
 from runner.catalog.workloads import Workload
 
@@ -206,17 +206,20 @@ def _hardware(facts: _Facts) -> Iterator[Problem]:
     if image.cuda is None:
         return
     release, major = ".".join(image.cuda.split(".")[:2]), image.cuda.partition(".")[0]
-    driver = LEAST_DRIVER.get(release) or LEAST_DRIVER.get(major)
-    if driver is None:
-        yield facts.wrong(
-            "cuda", f"catalog/cuda.py has no driver for {image.cuda}; add NVIDIA's figure to LEAST_DRIVER"
-        )
-    elif Version(image.min_driver or "0") < Version(driver):
+    driver, capability = LEAST_DRIVER.get(release) or LEAST_DRIVER.get(major), LEAST_CAPABILITY.get(major)
+    if driver is None or capability is None:
+        table = "LEAST_DRIVER" if driver is None else "LEAST_CAPABILITY"
+        yield facts.wrong("cuda", _NO_FIGURE.format(table, image.cuda))
+    if image.max_compute_capability not in FIRST_RELEASE:
+        yield facts.wrong("max_compute_capability", _NO_FIGURE.format("FIRST_RELEASE", image.max_compute_capability))
+    if driver and Version(image.min_driver or "0") < Version(driver):
         yield facts.wrong("min_driver", f"it says {image.min_driver}, and CUDA {release} takes {driver} or newer")
-    capability = LEAST_CAPABILITY.get(major)
     if capability and Version(image.min_compute_capability or "0") < Version(capability):
         said = image.min_compute_capability
         yield facts.wrong("min_compute_capability", f"it says {said}, and CUDA {major} begins at {capability}")
+
+
+_NO_FIGURE = "{} of runner/catalog/cuda.py has nothing for {}; add NVIDIA's figure there"
 
 
 def _jax(facts: _Facts) -> Iterator[Problem]:

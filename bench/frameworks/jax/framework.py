@@ -1,7 +1,6 @@
 """JAX's switches, versions and device, for every workload."""
 
 import os
-from importlib import metadata
 
 # JAX reads both when the backend starts. Without the first it takes three quarters of a GPU's memory at once, and hides its peak.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -51,11 +50,9 @@ def versions():
         "flax": flax.__version__,
         "optax": optax.__version__,
     }
-    for plugin in ("jax-cuda13-plugin", "jax-cuda12-plugin"):
-        try:
-            numbers[plugin] = metadata.version(plugin)
-        except metadata.PackageNotFoundError:
-            continue
+    plugins = cuda.installed(r"jax-cuda\d+-plugin")
+    if plugins:
+        numbers.update(plugins)
         numbers.update(cuda.package_versions())
         numbers.update(cuda.driver_version())
     return numbers

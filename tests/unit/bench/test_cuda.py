@@ -1,6 +1,7 @@
 """What is asked of the CUDA driver where a framework does not tell it."""
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,3 +119,15 @@ def test_without_a_driver_nothing_is_known(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", absent)
     assert cuda.uuids() == []
     assert cuda.memory_bytes(0) is None
+
+
+def test_nvidia_s_packages_are_found_whatever_major_release_they_are_called_after(monkeypatch):
+    packages = {
+        "nvidia-cudnn-cu14": "10.1",
+        "nvidia-cudnn-cu13": "9.20",
+        "nvidia-cuda-runtime": "14.0.1",
+        "nvidia-nccl-cu9x": "2",
+    }
+    found = [SimpleNamespace(metadata={"Name": name}, version=version) for name, version in packages.items()]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
+    assert cuda.package_versions() == {"cuda": "14.0.1", "cudnn": "10.1"}

@@ -9,7 +9,9 @@ import pytest
 from bench import arithmetic, canonical, contract, parity, reference, rules
 from tests.fixtures.adapters import Incomplete
 
-WORKLOADS = ["cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray", "resnet50-imagenet"]
+DECLARED = {name: rules.workload_declaration(name) for name in rules.workload_names()}
+# Each that is trained and has a specification of its own.
+WORKLOADS = [name for name, declared in DECLARED.items() if declared["task"] == "train" and "computes" not in declared]
 # The most that a bound may be. A network of 120 normalised layers tips so many of its ReLUs by rounding that two honest float32 gradients
 # differ by some per cent: what is held tight there is the forward pass.
 LIMITS = {
@@ -28,8 +30,9 @@ LIMITS["cnn-cifar10"]["tf32"] = dict.fromkeys(("logits", "loss", "gradient", "pa
 # Below the pools a gradient of 8 bits is held loosely, as a tipped maximum moves an element of it; the rest is not.
 LIMITS["cnn-cifar10"]["amp-fp16"] = {"logits": 0.01, "loss": 1e-3, "gradient": 0.3, "parameter": 0.03}
 LIMITS["cnn-cifar10"]["amp-bf16"] = {"logits": 0.05, "loss": 2e-3, "gradient": 0.7, "parameter": 0.03}
-for name in ("gru-imdb", "mlp-mnist", "cnn-mnist"):
-    LIMITS[name] = LIMITS["cnn-cifar10"]
+# A workload that is not named above is a network of few layers.
+for name in WORKLOADS:
+    LIMITS.setdefault(name, {precision: LIMITS["cnn-cifar10"][precision] for precision in DECLARED[name]["precisions"]})
 
 
 def small(name: str):
@@ -297,7 +300,7 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
         "loss": ["loss"],
         "prediction": ["logits"],
     }
-    assert set(LIMITS[name]) == set(rules.workload_declaration(name)["precisions"])
+    assert set(LIMITS[name]) == set(DECLARED[name]["precisions"])
     for path, wider in {parity.reference_path(name, devices=devices): devices > 1 for devices in (2, 1)}.items():
         with np.load(path) as stored:
             for precision, limits in LIMITS[name].items():

@@ -222,6 +222,17 @@ def test_a_framework_has_the_same_colour_everywhere_and_no_two_share_one(tmp_pat
     assert len({(colour[name], symbol[name]) for name in everything}) == len(everything)
 
 
+def test_a_new_framework_changes_no_other_one_s_colour_and_is_as_fixed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    frameworks = list(specifications.titles())
+    cells = [SimpleNamespace(framework=name) for name in (*frameworks, "aardvark")]
+    before = charts.colours(frameworks), charts.symbols(cells[:-1]), charts.colours(["aardvark"])
+    names = ("abacus", *frameworks, "aardvark")
+    monkeypatch.setattr(specifications, "titles", lambda: {name: name for name in names})
+    colours, symbols = charts.colours(names), charts.symbols(cells)
+    assert (dict(list(colours.items())[1:-1]), {"aardvark": colours["aardvark"]}) == (before[0], before[2])
+    assert {name: symbols[name] for name in frameworks} == before[1]
+
+
 def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"run\.json"):
         reports.page.render.render([tmp_path], tmp_path / "report.html")

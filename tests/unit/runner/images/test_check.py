@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from runner.catalog import cuda
 from runner.catalog.images import IMAGES, load_catalog, read_pins
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.main import app
@@ -153,6 +154,22 @@ def test_a_lock_that_resolved_to_something_else_is_named(
 ) -> None:
     edit(folder / name / "requirements.lock", old, new, seal=True)
     assert any(said in line for line in problems(folder)), problems(folder)
+
+
+@pytest.mark.parametrize(
+    ("table", "entry", "field"),
+    [
+        ("LEAST_DRIVER", "12", "cuda"),
+        ("LEAST_CAPABILITY", "12", "cuda"),
+        ("FIRST_RELEASE", "12.0", "max_compute_capability"),
+    ],
+)
+def test_a_table_that_lacks_a_new_cuda_or_gpu_is_named(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, table: str, entry: str, field: str
+) -> None:
+    monkeypatch.delitem(getattr(cuda, table), entry)
+    (problem,) = {line.partition(": ")[2] for line in problems(folder)}
+    assert problem.startswith(f"{field}: {table} of runner/catalog/cuda.py has nothing for ")
 
 
 def test_a_folder_whose_name_says_another_cuda_is_named(folder: Path) -> None:
