@@ -121,12 +121,6 @@ def adapter_module(framework, stem, folder=FRAMEWORKS):
     return "bench.frameworks.%s.%s" % (os.path.basename(os.path.dirname(path)), stem)
 
 
-def folders_of(framework, folder=FRAMEWORKS):
-    """The folders that framework.json says a framework uses, its own first. What those import comes on top."""
-    declaration = framework_declaration(framework, folder)
-    return [framework] + [declaration[key] for key in ("adapters", "backend") if declaration.get(key)]
-
-
 def mode_reason(framework, mode, modes):
     """`modes` are those that framework.json declares."""
     if mode in modes:

@@ -17,12 +17,15 @@ import numpy as np
 from bench.data import files, png
 from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
-from bench.workloads.densenet121_chestxray import FINDINGS
 
 NAME = "chestxray"
 GENERATOR = 1
 TABLE = "Data_Entry_2017.csv"
 COLUMNS = ("Image Index", "Finding Labels", "Patient ID")
+FINDINGS = (
+    "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Effusion", "Emphysema", "Fibrosis", "Hernia", "Infiltration", "Mass",
+    "Nodule", "Pleural_Thickening", "Pneumonia", "Pneumothorax",
+)  # fmt: skip
 NOTHING = "No Finding"
 PATIENTS = 30805
 TRAIN, VALIDATION = 21563, 3080  # patients 1 to 21 563, and the next 3 080; the rest are for the test

@@ -19,9 +19,9 @@ import numpy as np
 from bench.data import files, jpeg, png
 from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
-from bench.workloads.resnet50_imagenet import CLASSES
 
 NAME = "imagenet"
+CLASSES = 1000
 GENERATOR = 1
 STORED = 256
 TRAIN, TEST = "train", "val"

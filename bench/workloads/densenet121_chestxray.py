@@ -22,13 +22,10 @@ import numpy as np
 
 from bench import batch_norm, reference
 from bench.canonical import bias, convolution, normalisation, weight
+from bench.data.chestxray import FINDINGS
 
 BATCH = 64
 SHAPE = (3, 224, 224)
-FINDINGS = (
-    "Atelectasis", "Cardiomegaly", "Consolidation", "Edema", "Effusion", "Emphysema", "Fibrosis", "Hernia", "Infiltration", "Mass",
-    "Nodule", "Pleural_Thickening", "Pneumonia", "Pneumothorax",
-)  # fmt: skip
 CLASSES = len(FINDINGS)
 LAYERS = (6, 12, 24, 16)  # of each dense block
 GROWTH = 32

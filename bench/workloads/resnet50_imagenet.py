@@ -15,11 +15,11 @@ import collections
 
 from bench import batch_norm, reference
 from bench.canonical import bias, weight
+from bench.data.imagenet import CLASSES
 from bench.workloads import resnet50_features
 
 BATCH = 32  # of one device
 SHAPE = (3, 224, 224)
-CLASSES = 1000
 RATE, RATE_BATCH = 0.1, 256  # the rate belongs to a batch of so many
 DROP_EPOCHS, DROP = 30, 0.1
 MOMENTUM = 0.9

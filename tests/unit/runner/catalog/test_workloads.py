@@ -65,7 +65,6 @@ def test_a_framework_may_compute_with_the_adapters_of_another_folder(tmp_path: P
     assert rules.adapter_module("keras_jax", "gru_imdb", folder) == "bench.frameworks.keras_jax.gru_imdb"
     assert rules.adapter_module("keras_jax", "profile", folder) == "bench.frameworks.jax.profile"
     assert rules.adapter_module("keras_jax", "ops", folder) is None
-    assert rules.folders_of("keras_jax", folder) == ["keras_jax", "keras", "jax"]
 
 
 def test_every_adapter_computes_a_workload() -> None:
