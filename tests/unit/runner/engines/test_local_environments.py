@@ -250,12 +250,12 @@ def test_each_framework_of_the_interpreter_is_an_image(listed: Iterator[list[dic
                          {"framework": "jax", "version": "0.12.0", "device_kinds": ["cpu", "cuda"]}])  # fmt: skip
     engine = HostEngine()
     assert engine.unavailable() is None
-    images = engine.images(gpu=True)
+    images = engine.images(gpus=True)
     assert {name: each.accelerator for name, each in images.items()} == {
         "host-torch-2.13.0": "cpu",
         "host-jax-0.12.0": "cuda",
     }
-    assert {each.accelerator for each in engine.images(gpu=False).values()} == {"cpu"}
+    assert {each.accelerator for each in engine.images(gpus=False).values()} == {"cpu"}
     assert all(len(each.lock_sha256) == 64 for each in images.values())
     assert engine.unfit(images["host-jax-0.12.0"]) is None
     assert engine.prepare(images["host-jax-0.12.0"], lambda line: None).command == (sys.executable, "-m", "bench")
