@@ -31,7 +31,6 @@ CHOICES = (
     "driver_version",
     "cpu_model",
     "data_source",
-    "code_sha256",
 )
 # The same, in the host's entry of the GPU.
 DEVICE_CHOICES = ("ecc", "mig")
@@ -72,6 +71,8 @@ def excuses(measured: Facts, reference: Facts) -> tuple[DifferentFact, ...]:
     """The choices in which two cells differ. A fact that one of them does not record is no difference."""
     # Of a CPU cell the CPU is the device, and the device model is the same already.
     names = [name for name in CHOICES if name != "cpu_model" or measured.device_kind != "cpu"]
+    # The code that the cell ran. An older reference has only the digest of the whole bench, which says no more than "perhaps".
+    names.append("code_sha256" if measured.code_sha256 and reference.code_sha256 else "bench_sha256")
     of_device = _different_entries(measured.device, reference.device)
     return (*_different(measured, reference, names), *(fact for fact in of_device if fact.name in DEVICE_CHOICES))
 

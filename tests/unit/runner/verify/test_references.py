@@ -17,7 +17,7 @@ from runner.results.store import StoreError
 from runner.verify.references import saved
 from runner.verify.references.facts import Facts
 from runner.verify.references.measured import read_runs, reference_of
-from runner.verify.references.rules import IDENTITY, reference_for
+from runner.verify.references.rules import IDENTITY, excuses, reference_for
 from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
 from runner.verify.references.telemetry import Telemetry
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
@@ -294,3 +294,18 @@ def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> No
     (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
     with pytest.raises(StoreError, match="telemetry"):
         read_runs([run])
+
+
+def test_an_edit_that_the_cell_does_not_run_makes_no_reference_old() -> None:
+    """The digest of all the bench is a fact; only the digest of the code that the cell ran takes a verdict away."""
+    saved = facts(bench_sha256="a" * 64, code_sha256="c" * 64)
+    assert excuses(facts(bench_sha256="b" * 64, code_sha256="c" * 64), saved) == ()
+    assert [fact.name for fact in excuses(facts(code_sha256="d" * 64), saved)] == ["code_sha256"]
+    # Of a reference that recorded no such digest nobody knows which code it measured.
+    older = facts(bench_sha256="b" * 64)
+    assert [fact.name for fact in excuses(facts(code_sha256="d" * 64), older)] == ["bench_sha256"]
+
+
+def test_the_facts_of_an_older_reference_keep_their_digest() -> None:
+    assert "code_sha256" not in facts().model_dump()
+    assert facts(code_sha256="c" * 64).model_dump()["code_sha256"] == "c" * 64
