@@ -101,7 +101,7 @@ class Comparison:
             (slower, "slower"),
             (faster, "faster"),
             (count["noise"], "noise"),
-            (count["cannot tell"], "cannot be told"),
+            (count["cannot tell"], "undecided"),
             (lost, "no longer measured"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])

@@ -156,7 +156,7 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     else:
         level = [called[entry.cell.anchor] for entry in (best, *tied)]
         level = level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
-        headline = f"{listing(level)} cannot be told apart"
+        headline = f"No clear difference between {listing(level)}"
         detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
     return Finding(workload, group, headline, detail, caveats)
 

@@ -51,7 +51,7 @@ class History:
         parts = [
             (len(self.moved), "moved"),
             (len(self.rows) - len(self.moved) - unsure, "noise"),
-            (unsure, "cannot be told"),
+            (unsure, "undecided"),
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
         return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."

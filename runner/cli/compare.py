@@ -29,9 +29,9 @@ def compare(
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
 ) -> None:
-    """Each difference is real, noise, or cannot be told.
+    """Each difference is real, noise, or undecided: the data cannot tell.
 
-    Exit code 0: nothing is slower in B; 1: something is slower, or no longer runs; 2: some cell cannot be told.
+    Exit code 0: nothing is slower in B; 1: something is slower, or no longer runs; 2: some cell is undecided.
     """
     pair = [run_folder(name, out) for name in (a, b)]
     if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):

@@ -15,14 +15,14 @@ from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, print_json, s
 
 def history(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show noise and what cannot be told too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show noise and the undecided cells.")] = False,
     margin: Margin = 5.0,
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
 ) -> None:
     """CSV and JSON hold every row.
 
-    Exit code 0: nothing moved; 1: something moved; 2: some cell cannot be told.
+    Exit code 0: nothing moved; 1: something moved; 2: some cell is undecided.
     """
     moves = answers.history(load(chosen_runs(runs, out) if runs else stored_runs(out)), margin / 100)
     rows = moves.rows if everything else moves.moved

@@ -58,7 +58,7 @@ def verify(
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit codes: 0 it does; 1 it does not; 2 it cannot be told (no reference, or too little was measured)."""
+    """Exit codes: 0 it does; 1 it does not; 2 it is undecided (no reference, or too little was measured)."""
     options = _measured(options, image, engine, split_words(workloads) or verification.WORKLOADS)
     all_references = shelf(references)
     chosen = [all_references.find(name) for name in reference] if reference else all_references.all()

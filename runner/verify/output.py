@@ -24,7 +24,7 @@ _STYLES: dict[CellVerdict, str] = {**dict.fromkeys(PASS, "green"), **dict.fromke
 _ENDS = {
     0: "pass: no cell is slow, and every cell computes the specified network",
     1: "FAIL: see the cells that are slow, wrong or failed",
-    2: "could not tell: nothing failed, but not every cell has a reference that decides",
+    2: "undecided: nothing failed, but not every cell has a reference that decides",
 }
 
 METHOD = (

@@ -84,7 +84,7 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 could not tell. A device that is slower than the others of its model fails, whatever its reference."""
+        """0 pass, 1 fail, 2 undecided. A device that is slower than the others of its model fails, whatever its reference."""
         if any(finding.fleet.slow for finding in self.fleets):
             return 1
         decided = any(not finding.fleet.why_not for finding in self.fleets)

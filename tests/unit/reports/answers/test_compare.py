@@ -121,7 +121,7 @@ def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
     assert float(rows[0]["ratio"]) == pytest.approx(1.08, abs=0.03)
     lines = ask(runs, "monday", "tuesday", "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + 5
-    assert lines[0].startswith("**tuesday against monday: 5 cells compared: 1 slower, 3 noise and 1 cannot be told.**")
+    assert lines[0].startswith("**tuesday against monday: 5 cells compared: 1 slower, 3 noise and 1 undecided.**")
     assert len({line.count(" | ") for line in lines if line.startswith("| ")}) == 1
 
 

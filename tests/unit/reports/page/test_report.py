@@ -74,7 +74,7 @@ def test_the_page_answers_says_where_and_shows_what_failed_and_was_left_out(tmp_
         "20 November 2026, 23:05 UTC, the docker engine",
         "5 ended well, 1 failed and 6 combinations left out",
         "PyTorch 2.13.0 is fastest",
-        "cannot be told apart",
+        "No clear difference between",
         "out-of-memory: the cell needed more than its 4 GiB",
         "no GPU on this machine: the image needs CUDA 12.8",
         "allocation of 1474560000 exceeds",
