@@ -27,6 +27,9 @@ PROCESSES, MPI, ONE_PROCESS = "processes", "mpi", "one-process"
 # A workload's task -> the name of the class that computes it in an adapter (bench.contract).
 TASKS = {"train": "Training", "infer": "Inference", "operators": "Operators"}
 
+# "data" of a workload that trains on random tensors in memory. Of every other one it is the name of a module of bench/data.
+RANDOM_IMAGES = "random-images"
+
 # Mixed precision -> its half type: a device that has the one can compute the other.
 MIXED = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 

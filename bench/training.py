@@ -48,7 +48,7 @@ class TrainingCell(RunningCell):
     def load_data(self):
         """A feed of bench.feeds."""
         name, items, seed = self.declared["data"], self.preset["train_items"], self.options.seed
-        if name == data.RANDOM_IMAGES:
+        if name == rules.RANDOM_IMAGES:
             feed = PoolFeed(items, self.workload.SHAPE, self.workload.CLASSES, seed, self.group)
             self.waited = 0.0
             name += " (a pool of %d batches)" % feed.POOL

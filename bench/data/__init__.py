@@ -16,13 +16,11 @@ import tempfile
 
 import numpy as np
 
+from bench import rules
 from bench.data import files
 from bench.errors import DataError
 
-__all__ = ["RANDOM_IMAGES", "DataError", "Dataset", "default_cache", "load", "stays_in_files"]
-
-# "data" of a workload that reads no files: random tensors in memory (bench.feeds.PoolFeed).
-RANDOM_IMAGES = "random-images"
+__all__ = ["DataError", "Dataset", "default_cache", "load", "stays_in_files"]
 
 # name: "cifar10", or "cifar10 (own files)" where the files are not the official ones but a SHA256SUMS vouches for them;
 # source: "files" | "generated"; sha256: of the observations and labels used, whatever file format they came in.
@@ -59,7 +57,7 @@ def load(name, folder, train_items, test_items, seed, cache=None):
 
 def stays_in_files(name):
     """Whether the pictures of a data set stay in files until a step needs them."""
-    return name != RANDOM_IMAGES and hasattr(_module(name), "load")
+    return name != rules.RANDOM_IMAGES and hasattr(_module(name), "load")
 
 
 def _module(name):

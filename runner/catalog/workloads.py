@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Literal
 
@@ -79,6 +80,13 @@ class Workload(_Frozen):
         return self.preset(preset).batch or self.batch
 
 
+@functools.cache
+def _data_sets() -> tuple[str, ...]:
+    """The modules of bench/data that can write a stand-in, and random tensors."""
+    modules = sorted((BENCH / "data").glob("*.py"))
+    return (*(path.stem for path in modules if "def write_stand_in(" in path.read_text()), rules.RANDOM_IMAGES)
+
+
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
     """Every workload by name. Raises WorkloadError."""
     workloads: dict[str, Workload] = {}
@@ -94,6 +102,10 @@ def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
             raise WorkloadError(f"{path}: not JSON: {error}; fix it: the other workloads show the form") from None
         if workload.name != name:
             raise WorkloadError(f"{path}: name: {workload.name!r} is not the file's name; make them the same")
+        if workload.task == "train" and workload.data not in _data_sets():
+            raise WorkloadError(
+                f"{path}: data: there is no data set {workload.data!r}; name one of {', '.join(_data_sets())}"
+            )
         workloads[name] = workload
     return workloads
 

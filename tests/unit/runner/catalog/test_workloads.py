@@ -36,6 +36,15 @@ def test_a_field_that_is_wrong_is_told_with_its_file(tmp_path: Path) -> None:
         load_workloads(tmp_path)
 
 
+def test_a_data_set_that_has_no_module_is_told_with_those_that_have_one(tmp_path: Path) -> None:
+    fields = json.loads((BENCH / "workloads" / "gru-imdb.json").read_text())
+    path = tmp_path / "gru-imdb.json"
+    path.write_text(json.dumps({**fields, "data": "imbd"}))
+    sets = "chestxray, cifar10, imagenet, imdb, mnist, random-images"
+    with pytest.raises(WorkloadError, match=rf"{path}: data: there is no data set 'imbd'; name one of {sets}$"):
+        load_workloads(tmp_path)
+
+
 def test_a_file_that_is_called_otherwise_than_its_workload_is_refused(tmp_path: Path) -> None:
     shutil.copy(BENCH / "workloads" / "gru-imdb.json", tmp_path / "other.json")
     with pytest.raises(WorkloadError, match="'gru-imdb' is not the file's name"):
