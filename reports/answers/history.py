@@ -31,7 +31,7 @@ class History:
         return tuple(row for row in self.rows if row.verdict == "real")
 
     @property
-    def told(self) -> tuple[Contrast, ...]:
+    def listed(self) -> tuple[Contrast, ...]:
         """The rows that moved, and those where the data cannot tell."""
         return tuple(row for row in self.rows if row.verdict != "noise")
 

@@ -1,6 +1,6 @@
 """The catalog of images: one folder each, with image.toml, requirements.in and requirements.lock.
 
-A folder's name is the image's name. Whatever is wrong in one is told with file, field and fix, all of it at once.
+A folder's name is the image's name. Every mistake in one is named with file, field and fix, all of them at once.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def load_catalog(
             catalog[path.name] = _load_image(path, served, locks)
         except CatalogError as error:
             problems.append(str(error))
-    if not problems:  # a twin that could not be read would be told as missing
+    if not problems:  # a twin that cannot be read would be reported as missing
         for image in catalog.values():
             problems += _twin_problems(image, catalog)
     if problems:
@@ -296,7 +296,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
         problems += [
             f"{path}: {_sentence(problem)}"
             for problem in error.errors()
-            # A misspelt field is one mistake: it is not told as a missing one too.
+            # A misspelt field is one mistake: it is not reported as a missing one too.
             if problem["type"] != "missing" or not suggest(str(problem["loc"][0]), unknown)
         ]
     for name in image.frameworks if image else ():
