@@ -140,8 +140,9 @@ def _code_digests(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 
 def _changed_code(manifest: Mapping[str, Any], cells: Iterable[Cell]) -> list[str]:
     """The frameworks and workloads of a run whose code is another than when it began."""
-    recorded = {(entry["framework"], entry["workload"]): entry.get("code_sha256") for entry in manifest["plan"]}
-    return sorted(" ".join(pair) for pair, digest in _code_digests(cells).items() if recorded[pair] != digest)
+    digests = _code_digests(cells)
+    pairs = [(entry["framework"], entry["workload"], entry.get("code_sha256")) for entry in manifest["plan"]]
+    return sorted({f"{name} {workload}" for name, workload, digest in pairs if digests[name, workload] != digest})
 
 
 def _new_run(out: Path, now: datetime) -> store.RunStore:

@@ -47,7 +47,7 @@ REFERENCE = [["reference", *words] for words in (
 READERS = {
     "image.toml": [*IMAGES, PLAN],
     "framework.json": [PLAN, ROSETTA, RESULTS[0]],
-    "workload.json": [["images", "check"], PLAN, ROSETTA, RESULTS[0], RESULTS[3]],
+    "workload.json": [["images", "check"], PLAN, ROSETTA, RESULTS[0]],
     "run.json": [*RESULTS, ["reference", "save", "RUN", "--name", "x"], ["reference", "show", "published", "--run", "RUN"],
                  ["matrix", "--resume", "RUN", "--gpus", "none"]],
     "lab.reference.parquet": [*REFERENCE, RESULTS[3]],
