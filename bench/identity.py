@@ -67,7 +67,9 @@ def digest(paths, folder=FOLDER):
     """sha256 (hex) over the names and contents of files, which are relative to `folder`."""
     whole = hashlib.sha256()
     for path in sorted(paths):
-        whole.update(("%s %s\n" % (path, _once(_sha256, os.path.join(folder, path)))).encode("utf-8"))
+        whole.update(
+            ("%s %s\n" % (path, _once(_sha256, os.path.join(folder, path)))).encode("utf-8", "surrogateescape")
+        )
     return whole.hexdigest()
 
 
@@ -128,7 +130,8 @@ class _Sources(object):
 
     def of_workload(self, workload):
         """The declaration, specification, references and curves of a workload, and of the one that it shares them with."""
-        names = {workload, self._declared("workloads/%s.json" % workload).get("computes") or workload}
+        shared = self._declared("workloads/%s.json" % workload).get("computes")
+        names = {workload, shared if isinstance(shared, str) else workload}
         stems = names | {name.replace("-", "_") for name in names}
         return [path for path in self.files if _is_workload(path) and _stem(path) in stems]
 
@@ -146,7 +149,7 @@ class _Sources(object):
                 continue
             reached.add(name)
             declared = self._declared("frameworks/%s/framework.json" % name)
-            waiting += [declared[key] for key in ("adapters", "backend") if key in declared]
+            waiting += [shared for shared in map(declared.get, ("adapters", "backend")) if isinstance(shared, str)]
             waiting += [_framework_of(used) for path in own for used in self.used(path).at_once if _framework_of(used)]
         return reached
 
@@ -192,7 +195,7 @@ class _Sources(object):
         with io.open(os.path.join(self.folder, path), encoding="utf-8") as file:
             try:
                 declared = json.load(file)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return {}
         return declared if isinstance(declared, dict) else {}
 
@@ -204,7 +207,7 @@ def _imports(path):
     suffix = os.path.splitext(path)[1]
     if suffix not in (".py", ".R", ".jl"):
         return (), ()
-    with io.open(path, encoding="utf-8") as file:
+    with io.open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     if suffix != ".py":
         return _NAMED.findall(text) + [("frameworks",) + match for match in _INCLUDED.findall(text)], ()
@@ -212,7 +215,7 @@ def _imports(path):
         return (), ()
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # the cell that loads it will say what is wrong
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the cell that loads it will say what is wrong
         return (), ()
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
     inside = {id(node) for function in functions for node in ast.walk(function)}
@@ -236,5 +239,5 @@ def _walk(folder):
     for path, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if name != "__pycache__" and not name.startswith("."))
         for name in sorted(files):
-            if not name.endswith((".pyc", ".part")) and not name.startswith("."):
+            if not name.endswith((".pyc", ".pyo", ".part", "~")) and not name.startswith("."):
                 yield os.path.relpath(os.path.join(path, name), folder).replace(os.sep, "/")

@@ -68,8 +68,8 @@ def framework_names(folder=FRAMEWORKS):
 
 
 def framework_declaration(name, folder=FRAMEWORKS):
-    """A framework.json as a dict; runner.catalog.frameworks describes its fields. Raises ValueError where it is not JSON."""
-    return _read(os.path.join(folder, name, "framework.json"))
+    """A framework.json as a dict; runner.catalog.frameworks describes its fields. Raises ValueError with what is wrong."""
+    return _read(os.path.join(folder, name, "framework.json"), ("adapters", "backend"))
 
 
 def workload_names(folder=WORKLOADS):
@@ -78,8 +78,8 @@ def workload_names(folder=WORKLOADS):
 
 
 def workload_declaration(name, folder=WORKLOADS):
-    """A workload's .json as a dict; runner.catalog.workloads describes its fields. Raises ValueError where it is not JSON."""
-    return _read(os.path.join(folder, name + ".json"))
+    """A workload's .json as a dict; runner.catalog.workloads describes its fields. Raises ValueError with what is wrong."""
+    return _read(os.path.join(folder, name + ".json"), ("computes",))
 
 
 def module_of(workload, declaration):
@@ -178,6 +178,18 @@ def batch_of_all(batch, devices, scaling):
     return batch * devices if scaling == "weak" else batch
 
 
-def _read(path):
-    with io.open(path, encoding="utf-8") as file:
-        return json.load(file)
+def _read(path, texts):
+    """A JSON object. Raises ValueError with what is wrong: with the file, or with one of the fields that are texts where they stand."""
+    try:
+        with io.open(path, encoding="utf-8") as file:
+            declared = json.load(file)
+    except RecursionError:
+        raise ValueError("not JSON: it is nested too deeply")
+    except ValueError as error:
+        raise ValueError("not JSON: %s" % error)
+    if not isinstance(declared, dict):
+        raise ValueError("it is not a JSON object")
+    for name in texts:
+        if not isinstance(declared.get(name, ""), str):
+            raise ValueError("%s: it is not a text" % name)
+    return declared

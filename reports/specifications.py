@@ -20,7 +20,7 @@ def _read(read: Callable[[str], Any], name: str, path: Path) -> dict[str, Any]:
     try:
         declared = read(name)
     except ValueError as error:
-        raise SpecificationError(f"{path}: not JSON: {error}; fix it: the files beside it show the form") from None
+        raise SpecificationError(f"{path}: {error}; fix it: the files beside it show the form") from None
     if not isinstance(declared, dict) or not isinstance(declared.get("title"), str):
         raise SpecificationError(f"{path}: title: it is not a text; fix it: the files beside it show the form")
     return declared
@@ -55,4 +55,9 @@ def specification(workload: str) -> dict[str, Any]:
     """A workload's JSON; empty for one that this checkout does not have. A stored name may hold anything."""
     if workload not in workloads():
         return {}
-    return _read(rules.workload_declaration, workload, Path(rules.WORKLOADS) / f"{workload}.json")
+    path = Path(rules.WORKLOADS) / f"{workload}.json"
+    declared = _read(rules.workload_declaration, workload, path)
+    for name, kind in (("chance", int | float | None), ("metric", dict | None)):
+        if not isinstance(declared.get(name), kind):
+            raise SpecificationError(f"{path}: {name}: it has a wrong type; fix it: the files beside it show the form")
+    return declared

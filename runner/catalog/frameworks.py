@@ -65,10 +65,8 @@ def load_frameworks(folder: Path = BENCH / "frameworks") -> dict[str, Framework]
             raise FrameworkError(
                 f"{path}: {field}: {first['msg']}; fix it: the other frameworks show the form"
             ) from None
-        except (ValueError, TypeError) as error:
-            raise FrameworkError(
-                f"{path}: not a JSON object: {error}; fix it: the other frameworks show the form"
-            ) from None
+        except ValueError as error:
+            raise FrameworkError(f"{path}: {error}; fix it: the other frameworks show the form") from None
         for key in ("adapters", "backend"):
             shared = getattr(framework, key)
             if shared and not (folder / shared).is_dir():

@@ -275,7 +275,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CatalogError(f"{path}: the file is missing; write it, or remove the folder") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogError(f"{path}: not TOML: {error}; fix that line") from None
     problems = [
         f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields

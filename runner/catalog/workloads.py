@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench import rules
+from runner.catalog.frameworks import load_frameworks
 from runner.catalog.names import PresetName
 from runner.errors import UserError
 from runner.paths import BENCH
@@ -99,7 +100,7 @@ def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
             field = ".".join(str(part) for part in first["loc"]) or "the file"
             raise WorkloadError(f"{path}: {field}: {first['msg']}; fix it: the other workloads show the form") from None
         except ValueError as error:
-            raise WorkloadError(f"{path}: not JSON: {error}; fix it: the other workloads show the form") from None
+            raise WorkloadError(f"{path}: {error}; fix it: the other workloads show the form") from None
         if workload.name != name:
             raise WorkloadError(f"{path}: name: {workload.name!r} is not the file's name; make them the same")
         if workload.task == "train" and workload.data not in _data_sets():
@@ -111,9 +112,6 @@ def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:
 
 
 def adapters(folder: Path = BENCH / "frameworks") -> frozenset[tuple[str, str]]:
-    """(framework, module) of every workload that a framework computes, in whatever language."""
-    return frozenset(
-        (framework, module)
-        for framework in rules.framework_names(str(folder))
-        for module in rules.adapters_of(framework, str(folder))
-    )
+    """(framework, module) of every workload that a framework computes, in whatever language. Raises FrameworkError."""
+    frameworks = load_frameworks(folder)
+    return frozenset((name, module) for name, framework in frameworks.items() for module in framework.modules)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from runner.catalog.names import PresetName, ScalingName
 
@@ -33,6 +35,13 @@ class Request(BaseModel):
         default="weak", description="For cells with several devices: weak keeps the batch of each, strong that of all."
     )
     each_gpu: bool = Field(default=False, description="Run every cell on every GPU: finds the weak one among equals.")
+
+    @field_validator("images", "frameworks", "workloads", "precisions", "modes", "devices")
+    @classmethod
+    def _each_once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A name that is given twice would plan its cells twice."""
+        return tuple(dict.fromkeys(values))
+
     seed: int = Field(
         default=1, ge=0, le=2**31 - 1, description="Of the data, the parameters and the order of the cells."
     )

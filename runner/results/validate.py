@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import first_problem
 
@@ -59,7 +59,7 @@ class _Repeat(_Stored):
 
 class _Manifest(_Stored):
     run_id: str
-    created: str
+    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\+00:00|Z)$")
     argv: list[str]
     seed: int
     preset: str
@@ -67,6 +67,7 @@ class _Manifest(_Stored):
     engine: str
     host: _Host
     plan: list[_PlannedCell]
+    devices: list[dict[str, Any]] | None = None
     # What a resumed run took over.
     reused: list[_Repeat] | None = None
     bench_sha256: str

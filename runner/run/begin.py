@@ -140,9 +140,11 @@ def _code_digests(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
 
 def _changed_code(manifest: Mapping[str, Any], cells: Iterable[Cell]) -> list[str]:
     """The frameworks and workloads of a run whose code is another than when it began."""
-    digests = _code_digests(cells)
-    pairs = [(entry["framework"], entry["workload"], entry.get("code_sha256")) for entry in manifest["plan"]]
-    return sorted({f"{name} {workload}" for name, workload, digest in pairs if digests[name, workload] != digest})
+    today = _code_digests(cells)
+    pairs = ((entry["framework"], entry["workload"], entry.get("code_sha256")) for entry in manifest["plan"])
+    return sorted(
+        {f"{framework} {workload}" for framework, workload, code in pairs if today.get((framework, workload)) != code}
+    )
 
 
 def _new_run(out: Path, now: datetime) -> store.RunStore:
@@ -172,6 +174,11 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
     if planned != {cell.id for cell in prospect.plan.cells}:
         raise UsageError(
             f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
+        )
+    if not any("code_sha256" in entry for entry in manifest["plan"]):
+        raise UsageError(
+            f"--resume {name}: it began with a release that did not record the code of its cells, so nobody knows whether "
+            "it is today's; start a new run"
         )
     if changed := _changed_code(manifest, prospect.plan.cells):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""

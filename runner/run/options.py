@@ -33,10 +33,12 @@ class Options(Request):
     engine: str = Field(
         default="auto", description="auto, docker, venv or host (the interpreter that the runner is in)."
     )
-    repeats: int = Field(default=1, ge=1, description="How often each cell is run, in shuffled blocks.")
+    repeats: int = Field(default=1, ge=1, le=10_000, description="How often each cell is run, in shuffled blocks.")
     timeout: float | None = Field(
         default=None,
         ge=1,
+        le=10**9,
+        allow_inf_nan=False,
         description="Seconds after which a cell counts as hanging; default: 900 (quick), 3600 (standard), 172800 (full).",
     )
     out: Path = Field(default=Path("results"), description="Folder of the results.")

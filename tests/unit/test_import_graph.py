@@ -53,8 +53,9 @@ def imports_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Import
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(name, alias.name, where, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{where}:{node.lineno}: imports are absolute"
+            assert node.module
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
                 yield Import(name, whole if whole in known else node.module, where, node.lineno)

@@ -13,7 +13,7 @@ import reports.page.render
 from reports.data import tables, telemetry
 from reports.data.model import MeasuredCell, Repeat, Tables
 from reports.page import trust_charts
-from runner.results.store import RunStore
+from runner.results.store import TABLES, RunStore
 from tests.fixtures import synthetic
 
 BOARDS = [f"GPU-{at}" for at in range(10)]
@@ -58,7 +58,7 @@ def test_a_line_is_thinned_to_means_and_keeps_its_extremes() -> None:
             {"device": "GPU-0", "seconds": at / 10, "temperature_celsius": 99 if at == 5000 else 40}
             for at in range(10_000)
         ]
-    ).reindex(columns=[name for name, _ in tables.TABLES["telemetry"]])
+    ).reindex(columns=[name for name, _ in TABLES["telemetry"]])
     (line,) = telemetry.signals(frame, 50)
     assert len(line.values) == 50
     assert line.values.max() == pytest.approx(40 + 59 / 200)
@@ -69,7 +69,7 @@ def test_a_line_is_thinned_to_means_and_keeps_its_extremes() -> None:
 def test_a_counter_that_falls_and_a_clock_that_stands_say_nothing() -> None:
     rows = [(0.0, 1.0), (1.0, 2.0), (1.0, 2.5), (2.0, 1.5), (3.0, 3.5)]
     frame = pd.DataFrame([{"device": "cpu", "seconds": at, "cpu_seconds": used} for at, used in rows])
-    (line,) = telemetry.signals(frame.reindex(columns=[name for name, _ in tables.TABLES["telemetry"]]), 50)
+    (line,) = telemetry.signals(frame.reindex(columns=[name for name, _ in TABLES["telemetry"]]), 50)
     assert line.values.tolist() == [1.0, 2.0]
 
 

@@ -57,7 +57,7 @@ def test_an_adapter_may_be_in_any_language(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-        (path.parent / "framework.json").write_text("{}")
+        (path.parent / "framework.json").write_text(json.dumps({"title": "x", "modes": {"default": "x"}}))
     assert adapters(tmp_path) == {("torch", "cnn_cifar10"), ("knet", "cnn_cifar10")}
 
 
@@ -66,7 +66,7 @@ def test_a_framework_may_compute_with_the_adapters_of_another_folder(tmp_path: P
         (tmp_path / name).mkdir()
     for name in ("keras/cnn_cifar10.py", "keras/gru_imdb.py", "keras_jax/gru_imdb.py", "jax/profile.py", "jax/ops.py"):
         (tmp_path / name).touch()
-    declared = {"title": "", "modes": {}, "adapters": "keras", "backend": "jax"}
+    declared = {"title": "Keras on JAX", "modes": {"default": "jit"}, "adapters": "keras", "backend": "jax"}
     (tmp_path / "keras_jax" / "framework.json").write_text(json.dumps(declared))
     assert adapters(tmp_path) == {("keras_jax", "cnn_cifar10"), ("keras_jax", "gru_imdb")}
     folder = str(tmp_path)

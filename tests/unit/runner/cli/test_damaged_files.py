@@ -46,7 +46,7 @@ REFERENCE = [["reference", *words] for words in (
 
 READERS = {
     "image.toml": [*IMAGES, PLAN],
-    "framework.json": [PLAN, ROSETTA, RESULTS[0]],
+    "framework.json": [["images", "check"], ["images", "files"], PLAN, ROSETTA, RESULTS[0]],
     "workload.json": [["images", "check"], PLAN, ROSETTA, RESULTS[0]],
     "run.json": [*RESULTS, ["reference", "save", "RUN", "--name", "x"], ["reference", "show", "published", "--run", "RUN"],
                  ["matrix", "--resume", "RUN", "--gpus", "none"]],
@@ -65,6 +65,7 @@ def changed(old: str, new: str) -> Callable[[bytes], bytes]:
 
 CATALOG = [["images", "check"], PLAN]
 NOT_UTF8: Callable[[bytes], bytes] = lambda text: text.replace(b'"', b'"\xff', 1)  # noqa: E731
+NESTED: Callable[[bytes], bytes] = lambda text: text.replace(b":", b":" + b"[" * 3000 + b"]" * 3000 + b',"x":', 1)  # noqa: E731
 CUT_OFF: Callable[[bytes], bytes] = lambda text: text[: len(text) // 2]  # noqa: E731
 
 # File, damage, words of the sentence beside the file's name, and the commands that read the file.
@@ -79,16 +80,24 @@ DAMAGES = [
     ("framework.json", changed('"title"', '"tilte"'), "title", READERS["framework.json"]),
     ("framework.json", changed('"eager"', "7"), "modes.default", [PLAN]),
     ("framework.json", changed('"parallel"', '"paralel"'), "paralel", [PLAN]),
-    ("framework.json", lambda _: b"[]", "", READERS["framework.json"]),
+    ("framework.json", lambda _: b"[]", "not a JSON object", READERS["framework.json"]),
+    ("framework.json", lambda _: b"", "not JSON", READERS["framework.json"]),
+    ("framework.json", NESTED, "nested too deeply", READERS["framework.json"]),
+    ("framework.json", changed('"title"', '"adapters": null, "title"'), "adapters", READERS["framework.json"]),
+    ("framework.json", changed('"title"', '"backend": ["x"], "title"'), "backend", READERS["framework.json"]),
     ("workload.json", CUT_OFF, "not JSON", READERS["workload.json"]),
     ("workload.json", NOT_UTF8, "not JSON", READERS["workload.json"]),
     ("workload.json", without("batch"), "batch", CATALOG),
     ("workload.json", changed('"batch": 64', '"batch": "many"'), "batch", CATALOG),
     ("workload.json", changed('"chance"', '"chanse"'), "chan", CATALOG),
-    ("workload.json", lambda _: b"[]", "", READERS["workload.json"]),
+    ("workload.json", lambda _: b"[]", "not a JSON object", READERS["workload.json"]),
+    ("workload.json", NESTED, "nested too deeply", READERS["workload.json"]),
+    ("workload.json", changed('"title"', '"computes": 5, "title"'), "computes", READERS["workload.json"]),
+    ("workload.json", changed('"chance": 0.1', '"chance": "x"'), "chance", [*CATALOG, RESULTS[0]]),
     ("run.json", CUT_OFF, "not JSON", READERS["run.json"]),
     ("run.json", NOT_UTF8, "not JSON", READERS["run.json"]),
     ("run.json", changed('"plan"', '"plam"'), "plan", READERS["run.json"]),
+    ("run.json", changed('"created": "2026', '"created": "nonsense'), "created", READERS["run.json"]),
     ("run.json", changed('"repeats": 3', '"repeats": "3"'), "repeats", READERS["run.json"]),
     ("lab.reference.parquet", CUT_OFF, "cannot be read as Parquet", READERS["lab.reference.parquet"]),
     ("lab.reference.parquet", lambda _: b"", "cannot be read as Parquet", READERS["lab.reference.parquet"]),
