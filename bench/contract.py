@@ -14,7 +14,7 @@ import collections
 import importlib
 
 from bench import rules
-from bench.errors import Unsupported
+from bench.errors import Unsupported, says_out_of_memory
 
 # What an adapter is built with.
 # device: "cpu" | "cuda"; precision: "fp32" | "tf32" | "amp-fp16" | "amp-bf16" (bench.mixed), of ops others;
@@ -159,7 +159,7 @@ class Framework(_Module):
 
     def is_out_of_memory(self, error):
         """Whether an exception says that the device's memory is full."""
-        return "out of memory" in str(error).lower()
+        return says_out_of_memory(error)
 
 
 class Specification(_Module):

@@ -23,3 +23,8 @@ class Overflow(BenchError):
     """A loss scaler skipped steps that had to be measured or checked: they did not train."""
 
     kind = "framework"
+
+
+def says_out_of_memory(error):
+    """Whether an exception's text says that the device's memory is full, which most frameworks have no class for."""
+    return "out of memory" in str(error).lower()

@@ -12,9 +12,9 @@ import numpy as np
 from mxnet import autograd, gluon, nd
 
 from bench import contract
-from bench.errors import Unsupported
+from bench.errors import Unsupported, says_out_of_memory
 from bench.frameworks.mxnet._adam import ExactAdam
-from bench.frameworks.mxnet.framework import context, contexts, is_out_of_memory, kvstore
+from bench.frameworks.mxnet.framework import context, contexts, kvstore
 from bench.workloads import ops
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16"}
@@ -183,7 +183,7 @@ class Operators(contract.Operators):
             run()
             nd.waitall()
         except mx.MXNetError as error:
-            if self.setup.precision == "fp32" or is_out_of_memory(error):
+            if self.setup.precision == "fp32" or says_out_of_memory(error):
                 raise
             message = [line for line in str(error).strip().splitlines() if line.strip()][-1]
             raise Unsupported("MXNet at %s: %s" % (self.setup.precision, message.strip()[:200]))
