@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from reports.text import plural
 from runner.plan.plan import Skip
 from runner.run import progress
 from runner.run.begin import Prospect
@@ -47,7 +48,7 @@ def print_plan(prospect: Prospect, as_json: bool) -> None:
         print(f"left out: {', '.join(combinations(skips))}\n          {reason}")
     print(prospect.why_engine)
     print(
-        f"{len(jobs)} cells to run, {len(prospect.plan.skips)} left out; to fetch or build: {fetch / 1e9:.2f} GB; "
+        f"{plural(len(jobs), 'cell')} to run, {len(prospect.plan.skips)} left out; to fetch or build: {fetch / 1e9:.2f} GB; "
         f"about {progress.minutes(seconds)} of measuring"
     )
 
