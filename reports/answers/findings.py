@@ -148,22 +148,31 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     if len(group.ranked) == 1:
         name = called[best.cell.anchor]
         return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats)
-    tied = [entry for entry in group.ranked[1:] if not _apart(entry)]
-    behind = [entry for entry in group.ranked[1:] if _apart(entry)]
-    if not tied:
-        headline = f"{called[best.cell.anchor]} is fastest"
+    short = [entry for entry in group.ranked[1:] if entry.ratio.low is None]
+    behind = [entry for entry in group.ranked[1:] if entry not in short and _apart(entry)]
+    tied = [entry for entry in group.ranked[1:] if entry not in short and not _apart(entry)]
+    if tied:
+        headline = f"No clear difference between {listing(_first_four([best, *tied], called))}"
+        detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}"
+    elif short:
+        headline = f"{called[best.cell.anchor]} has the shortest step; too few windows of {listing(_first_four(short, called))} to compare"
         detail = f"{speed}. {_slower(behind, called)}"
     else:
-        level = [called[entry.cell.anchor] for entry in (best, *tied)]
-        level = level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
-        headline = f"No clear difference between {listing(level)}"
-        detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}".strip()
+        headline = f"{called[best.cell.anchor]} is fastest"
+        detail = f"{speed}. {_slower(behind, called)}"
+    detail = " ".join(filter(None, (detail.strip(), _too_short(short, called))))
     return Finding(workload, group, headline, detail, caveats)
 
 
 def _apart(entry: Ranked) -> bool:
     """Whether the cell is slower than the best one: its whole interval lies above 1."""
     return entry.ratio.low is not None and entry.ratio.low > 1
+
+
+def _first_four(entries: list[Ranked], called: dict[str, str]) -> list[str]:
+    """The names of cells; of more than four the first three, and how many more there are."""
+    level = [called[entry.cell.anchor] for entry in entries]
+    return level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
 
 
 def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
@@ -180,13 +189,19 @@ def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
 def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
     parts = []
     for entry in tied[:3]:
-        name = called[entry.cell.anchor]
-        if entry.ratio.low is None:
-            parts.append(f"{name} has too few windows for an interval ({entry.ratio.note})")
-        else:
-            low, high = between(entry.ratio).split(" to ")
-            parts.append(f"{name} may take from {low} to {high} times as long")
+        low, high = between(entry.ratio).split(" to ")
+        parts.append(f"{called[entry.cell.anchor]} may take from {low} to {high} times as long")
     return f"{listing(parts)}."
+
+
+def _too_short(short: list[Ranked], called: dict[str, str]) -> str:
+    """What is known of cells whose ratio to the best one has no interval."""
+    parts = [
+        f"{called[entry.cell.anchor]} has too few windows for an interval ({entry.ratio.note}); its median is "
+        f"{number(entry.ratio.value)} times as long"
+        for entry in short[:3]
+    ]
+    return f"{listing(parts)}." if parts else ""
 
 
 def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:

@@ -20,15 +20,20 @@ AUTOMATIC = ["docker", "venv"]
 
 
 def choose(
-    name: str, settings: Settings | None = None, patterns: Sequence[str] = (), gpus: bool = False
+    name: str,
+    settings: Settings | None = None,
+    patterns: Sequence[str] = (),
+    gpus: bool = False,
+    frameworks: Sequence[str] = (),
 ) -> tuple[Engine, str]:
     """The engine of that name, and a sentence that says which it is and why. Raises EngineError when it cannot be used.
 
-    `patterns` name the images that are to run, by default all of them. `gpus`: the machine has GPUs to use.
+    `patterns` name the images that are to run, by default all of them; `frameworks` leaves those that serve one of these. `gpus`: the
+    machine has GPUs to use.
     """
     settings = settings or Settings()
     if name == "auto":
-        engine, why = _automatic(settings, patterns, gpus)
+        engine, why = _automatic(settings, patterns, gpus, frameworks)
     else:
         engine, why = _make(name, settings), "as asked"
     if settings.python and not engine.measures_interpreter:
@@ -49,14 +54,16 @@ def _make(name: str, settings: Settings) -> Engine:
     return engine
 
 
-def _automatic(settings: Settings, patterns: Sequence[str], gpus: bool) -> tuple[Engine, str]:
+def _automatic(
+    settings: Settings, patterns: Sequence[str], gpus: bool, frameworks: Sequence[str]
+) -> tuple[Engine, str]:
     """The first engine that can run the images, and why it is that one."""
     *preferred, last = AUTOMATIC
     reasons = []
     for name in preferred:
         try:
             engine = _make(name, settings)
-            reason = _why_not(engine, patterns, gpus)
+            reason = _why_not(engine, patterns, gpus, frameworks)
         except EngineError as error:
             reason = str(error)
         if reason is None:
@@ -65,12 +72,13 @@ def _automatic(settings: Settings, patterns: Sequence[str], gpus: bool) -> tuple
     return _make(last, settings), "; ".join(reasons) or "as asked"
 
 
-def _why_not(engine: Engine, patterns: Sequence[str], gpus: bool) -> str | None:
+def _why_not(engine: Engine, patterns: Sequence[str], gpus: bool, frameworks: Sequence[str]) -> str | None:
     """Why an engine is of no use for these images; None when it can run them. A clause."""
     if reason := engine.unavailable():
         return reason
     if gpus and (reason := engine.why_no_gpu()):
         return reason
     images = select_images(engine.images(gpus), patterns or ["*"])
-    likely = (image for image in images if (image.accelerator == "cuda") == gpus)
+    served = (image for image in images if not frameworks or not set(frameworks).isdisjoint(image.frameworks))
+    likely = (image for image in served if (image.accelerator == "cuda") == gpus)
     return next((reason for image in likely if (reason := engine.unfit(image))), None)

@@ -72,7 +72,7 @@ def look_ahead(options: Options) -> Prospect:
     specifications = workloads.load_workloads()
     machine = detect.detect(options.gpus, options.share)
     settings = Settings(options.base_image, options.python)
-    engine, why = choose(options.engine, settings, options.images, bool(machine.gpus))
+    engine, why = choose(options.engine, settings, options.images, bool(machine.gpus), options.frameworks)
     # A cell that a killed runner left may use a GPU. If the sweep ends one, look again.
     if machine.refused and engine.sweep():
         machine = detect.detect(options.gpus, options.share)

@@ -246,6 +246,8 @@ def make(name: str, created: str, run_id: str, runner_version: str, cells: Itera
     """A reference, its cells in an order of their content. Raises SavedError."""
     if not NAME.fullmatch(name):
         raise SavedError(f"--name: {name!r} cannot be a name; use lower-case letters, digits, and . _ - inside")
+    if name == "published":
+        raise SavedError("--name: 'published' names the numbers that the founding documents published; choose another")
     ordered = tuple(sorted(cells, key=lambda cell: (cell.key, cell.samples_sha256)))
     if not ordered:
         raise SavedError(

@@ -221,8 +221,12 @@ def test_cells_measured_with_different_bench_sources_are_said_to_be(tmp_path: Pa
 
 def test_no_winner_is_named_from_windows_that_carry_no_interval(tmp_path: Path) -> None:
     data = load(synthetic.make_run(tmp_path / "run", windows=4))
-    assert "No clear difference between" in findings.findings(data)[0].headline
-    assert "too few windows" in findings.findings(data)[0].detail
+    answer = findings.findings(data)[0]
+    assert "too few windows of" in answer.headline
+    assert "fastest" not in answer.headline
+    assert "No clear difference" not in answer.headline  # nothing says that they are level, either
+    assert "has too few windows for an interval" in answer.detail
+    assert "its median is 1." in answer.detail
 
 
 def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:

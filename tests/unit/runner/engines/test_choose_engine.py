@@ -32,7 +32,8 @@ def image(name: str) -> Image:
     )
 
 
-GOOD, BASELESS = image("good-cpu"), image("baseless-cpu")
+GOOD = image("good-cpu")
+BASELESS = image("baseless-cpu").model_copy(update={"frameworks": ("torch", "chainer")})
 
 
 @pytest.fixture
@@ -74,6 +75,12 @@ def test_auto_takes_environments_where_docker_is_no_use_and_says_why(
     engine, why = choose("auto", patterns=patterns, gpus=gpus)
     assert engine.name == "venv"
     assert why == f"engine venv: docker is out, because {reason}"
+
+
+def test_images_of_other_frameworks_do_not_decide_which_engine_it_is(docker: Callable[..., None]) -> None:
+    docker()
+    assert choose("auto", frameworks=["keras_torch"])[0].name == "docker"
+    assert choose("auto", frameworks=["chainer"])[0].name == "venv"
 
 
 def test_an_engine_that_was_asked_for_is_never_replaced(docker: Callable[..., None]) -> None:

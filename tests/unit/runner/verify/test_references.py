@@ -309,3 +309,8 @@ def test_an_edit_that_the_cell_does_not_run_makes_no_reference_old() -> None:
 def test_the_facts_of_an_older_reference_keep_their_digest() -> None:
     assert "code_sha256" not in facts().model_dump()
     assert facts(code_sha256="c" * 64).model_dump()["code_sha256"] == "c" * 64
+
+
+def test_no_reference_is_called_as_the_published_numbers_are() -> None:
+    with pytest.raises(SavedError, match="choose another"):
+        reference(name="published")
