@@ -34,8 +34,8 @@ CAUGHT_IN_HALF = {
     "BiasDroppedInHalf amp-fp16": ("logits", 100),
     "BiasDroppedInHalf amp-bf16": ("logits", 20),
     "StepSkippedUnseen amp-fp16": ("parameter", 5),
-    "NotInHalf amp-fp16": ("error: amp-fp16 was asked for", 5),
-    "NotInHalf amp-bf16": ("error: amp-bf16 was asked for", 5),
+    "NotInHalf amp-fp16": ("error: amp-fp16: the logits err", 5),
+    "NotInHalf amp-bf16": ("error: amp-bf16: the logits err", 5),
 }
 
 # The same of what devices that share a batch tell each other.
