@@ -135,13 +135,15 @@ def checked(image_name: str, workload: str, options: list[str], tmp_path: Path) 
     assert ended.returncode == 0
     framework = options[options.index("--framework") + 1]
     files = loaded(tmp_path)
-    # The Python inside R ends without its exit functions, so that nothing is written there.
-    assert files or load_frameworks()[framework].entrypoint
+    assert "parity.py" in files
+    assert any(name.startswith("frameworks/") for name in files)
     assert files <= set(identity.code_files(framework, workload))
     return verdict
 
 
 def loaded(folder: Path) -> set[str]:
-    """The bench's files that the processes loaded, relative to it."""
-    paths = {Path(line) for file in folder.glob("*.txt") for line in file.read_text().splitlines()}
-    return {path.relative_to(BENCH).as_posix() for path in paths if path.is_relative_to(BENCH)}
+    """The bench's files that the processes imported, relative to it. A module that another language provides has no file."""
+    names = {name for file in folder.glob("*.txt") for name in file.read_text().split()}
+    paths = [PROJECT.joinpath(*name.split(".")) for name in names]
+    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return {file.relative_to(BENCH).as_posix() for file in files}
