@@ -21,16 +21,22 @@ from packaging.version import Version as ParsedVersion
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bench import rules
+from runner.catalog.cuda import PTX_DRIVER
+from runner.catalog.names import full_name
 from runner.errors import UserError
 from runner.paths import PROJECT
 
 IMAGES = PROJECT / "images"
 
+# The digests of all base images, once each: many images stand on one.
+BASES = "bases.toml"
+
 # An image is named as its folder, in lower case: the name is a container image's too.
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
-Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)*(\.?(a|b|rc|post|dev)\d+)?$")]
-ComputeCapability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
+# \d would take every script's digits, and "08.0" would be another name of "8.0".
+Version = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)*(\.?(a|b|rc|post|dev)[0-9]+)?$")]
+ComputeCapability = Annotated[str, Field(pattern=r"^[1-9][0-9]*\.[0-9]$")]
 DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
 
@@ -51,7 +57,7 @@ class Image(BaseModel):
     folder: Path = Field(exclude=True)
     frameworks: tuple[str, ...] = Field(min_length=1, examples=['["torch"]'])
     framework_version: Version = Field(examples=['"2.13.0"'])
-    python: str = Field(pattern=r"^3\.\d+$", examples=['"3.11"'])
+    python: str = Field(pattern=r"^3\.[0-9]+$", examples=['"3.11"'])
     accelerator: Literal["cpu", "cuda"] = Field(examples=['"cpu"'])
     cuda: Version | None = Field(None, examples=['"12.8.1"'])
     cudnn: Version | None = Field(None, examples=['"9.10.2.21"'])
@@ -62,19 +68,23 @@ class Image(BaseModel):
     min_driver: Version | None = Field(None, examples=['"525.60.13"'])
     min_compute_capability: ComputeCapability | None = Field(None, examples=['"7.0"'])
     max_compute_capability: ComputeCapability | None = Field(None, examples=['"12.0"'])
+    # those between the two that the wheels hold no code for
+    no_code_for: tuple[ComputeCapability, ...] = Field((), examples=['["10.0"]'])
+    # those that some kernels hold only PTX for -> the CUDA release of that PTX: the driver compiles it at the first start
+    ptx_only: dict[ComputeCapability, Version] = Field(default_factory=dict, examples=['{ "9.0" = "12.5" }'])
     base: str = Field(pattern=r"^[a-z0-9][\w./:-]*$", examples=['"python:3.11-slim-bookworm"'])
-    # None: not resolved yet. The base is then fixed only as far as its tag is.
-    base_digest: str | None = Field(None, pattern=r"^sha256:[0-9a-f]{64}$", examples=['"sha256:<64 hex digits>"'])
+    # of images/bases.toml. None: not resolved yet. The base is then fixed only as far as its tag is.
+    base_digest: str | None = None
     cpu_twin: str | None = Field(None, examples=['"torch-2.13.0-cpu"'])
     precisions: tuple[Precision, ...] = Field(min_length=1, examples=['["fp32"]'])
     locked: date = Field(examples=["2026-11-20"])
     # what the wheels of the lock weigh together, so that a plan can say what must be fetched
     download_gb: float = Field(gt=0, examples=["0.25"])
-    # where CI put the built image, by digest: `runner images pin --registry` writes it, and matrix pulls it
+    # where CI put the built image, with the tag of its inputs: `runner images pin --registry` writes it, and matrix pulls it by its digest
     published: str | None = Field(
         None,
-        pattern=r"^[a-z0-9][\w.:-]*(/[a-z0-9][\w.-]*)+@sha256:[0-9a-f]{64}$",
-        examples=['"ghcr.io/<owner>/torch-2.13.0-cpu@sha256:<64 hex digits>"'],
+        pattern=r"^[a-z0-9][\w.:-]*(/[a-z0-9][\w.-]*)+:[0-9a-f]{12}-[0-9a-f]{12}@sha256:[0-9a-f]{64}$",
+        examples=['"ghcr.io/<owner>/<repository>/torch-2.13.0-cpu:<tag>@sha256:<64 hex digits>"'],
     )
     # the index that is asked only when the site's own pip configuration cannot satisfy the lock
     extra_index: str | None = Field(
@@ -85,15 +95,19 @@ class Image(BaseModel):
     # Debian package -> the program, shared library or file (a path) by which one sees that it is there; "" where
     # an environment outside a container does without, and a mode is missing then
     debian: dict[DebianPackage, str] = Field(default_factory=dict, examples=['{ "g++" = "g++" }'])
-    # the image that Julia is copied from, with its digest where that is known; the folder then holds Project.toml
+    # the image that Julia is copied from; where images/bases.toml has its digest, it is added here; the folder holds Project.toml
     julia: str | None = Field(
-        None, pattern=r"^julia:\d+\.\d+\.\d+-\w+(@sha256:[0-9a-f]{64})?$", examples=['"julia:1.10.10-bookworm"']
+        None,
+        pattern=r"^julia:[0-9]+\.[0-9]+\.[0-9]+-\w+(@sha256:[0-9a-f]{64})?$",
+        examples=['"julia:1.10.10-bookworm"'],
     )
+    # the framework has no newer release: `runner images update` looks for none
+    last_release: bool = Field(False, examples=["true"])
     # why this image was never run; it is planned only when it is named
     untested: str | None = Field(None, examples=['"no Julia was available when this was written"'])
     notes: str = ""
 
-    @field_validator("frameworks", "precisions", "source_builds")
+    @field_validator("frameworks", "precisions", "source_builds", "no_code_for")
     @classmethod
     def _no_repeats(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(values)) != len(values):
@@ -109,15 +123,30 @@ class Image(BaseModel):
                 raise ValueError(f"{missing[0]}: a cuda image must have it; add {_example(missing[0])}")
             if ParsedVersion(str(self.min_compute_capability)) > ParsedVersion(str(self.max_compute_capability)):
                 raise ValueError("min_compute_capability: it is above max_compute_capability; swap the two")
+            self._capabilities_fit()
         else:
             extra = [name for name in (*gpu_fields, "nccl", "cpu_twin") if getattr(self, name) is not None]
-            extra += ["cuda_from"] if "cuda_from" in self.model_fields_set else []
+            extra += [name for name in ("cuda_from", "no_code_for", "ptx_only") if name in self.model_fields_set]
             if extra:
                 raise ValueError(f'{extra[0]}: a cpu image has none; remove it, or set accelerator = "cuda"')
             wrong = sorted(_CUDA_ONLY_PRECISIONS.intersection(self.precisions))
             if wrong:
                 raise ValueError(f"precisions: a CPU has no {wrong[0]}; remove it")
         return self
+
+    def _capabilities_fit(self) -> None:
+        """Raises ValueError where no_code_for and ptx_only name what is out of the range, both the same, or an unknown CUDA."""
+        low, high = ParsedVersion(str(self.min_compute_capability)), ParsedVersion(str(self.max_compute_capability))
+        for field, capabilities in (("no_code_for", self.no_code_for), ("ptx_only", tuple(self.ptx_only))):
+            for capability in capabilities:
+                if not low <= ParsedVersion(capability) <= high:
+                    raise ValueError(f"{field}: {capability} is not between {low} and {high}; remove it")
+        if unknown := sorted(set(self.ptx_only.values()).difference(PTX_DRIVER)):
+            raise ValueError(
+                f"ptx_only: the driver that compiles PTX of CUDA {unknown[0]} is not known; add it to PTX_DRIVER"
+            )
+        if both := sorted(set(self.no_code_for).intersection(self.ptx_only)):
+            raise ValueError(f"no_code_for: {both[0]} is also in ptx_only; PTX is code, so remove it here")
 
     @property
     def lock_path(self) -> Path:
@@ -183,9 +212,10 @@ def load_catalog(
         raise CatalogError(f"{folder}: there is no such folder; the catalog is the folder `images` of the project")
     problems: list[str] = []
     catalog: dict[str, Image] = {}
+    bases = read_bases(folder)
     for path in sorted(folder.glob("*/")):
         try:
-            catalog[path.name] = _load_image(path, served, locks)
+            catalog[path.name] = _load_image(path, served, locks, bases)
         except CatalogError as error:
             problems.append(str(error))
     if not problems:  # a twin that cannot be read would be reported as missing
@@ -194,6 +224,23 @@ def load_catalog(
     if problems:
         raise CatalogError("\n".join(problems))
     return catalog
+
+
+def read_bases(folder: Path) -> dict[str, str]:
+    """Base image -> digest, "" where that is not resolved, of the catalog's bases.toml. Raises CatalogError."""
+    path = folder / BASES
+    try:
+        bases = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise CatalogError(f"{path}: not TOML: {error}; fix that line") from None
+    for name, digest in bases.items():
+        if not isinstance(digest, str) or not re.fullmatch(r"(sha256:[0-9a-f]{64})?", digest):
+            raise CatalogError(
+                f'{path}: {name}: {digest!r:.90} is no digest; write it like "sha256:<64 hex digits>", or ""'
+            )
+    return bases
 
 
 def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
@@ -210,7 +257,10 @@ def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean clause for a word that is not known, or nothing."""
+    """A did-you-mean clause for a word that is not known, or nothing. Of a family of images, the pattern for all of them."""
+    family = f"{full_name(word).replace('_', '-')}-"
+    if any(name.startswith(family) for name in known):
+        return f" (did you mean '{family}*'?)"
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -265,7 +315,7 @@ def read_pins(path: Path) -> list[Pin]:
     return pins
 
 
-def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
+def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Mapping[str, str]) -> Image:
     path = folder / "image.toml"
     if not NAME.fullmatch(folder.name):
         raise CatalogError(
@@ -280,6 +330,8 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     problems = [
         f"{path}: {name}: the folder's name says it; remove the line" for name in ("name", "folder") if name in fields
     ]
+    if "base_digest" in fields:
+        problems.append(f"{path}: base_digest: it stands in {folder.parent / BASES}; remove the line")
     for name in ("requirements.in", "requirements.lock") if locks else ("requirements.in",):
         if not (folder / name).is_file():
             hint = (
@@ -290,7 +342,10 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
             problems.append(f"{path}: {folder / name} is missing; {hint}")
     image = None
     try:
-        image = Image.model_validate({**fields, "name": folder.name, "folder": folder})
+        before = {} if locks else _before_the_lock(fields)
+        image = Image.model_validate({**before, **fields, "name": folder.name, "folder": folder})
+        julia = image.julia and _pinned(image.julia, bases)
+        image = image.model_copy(update={"base_digest": bases.get(image.base) or None, "julia": julia})
     except ValidationError as error:
         unknown = [str(problem["loc"][0]) for problem in error.errors() if problem["type"] == "extra_forbidden"]
         problems += [
@@ -314,6 +369,18 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool) -> Image:
     if problems or image is None:
         raise CatalogError("\n".join(problems))
     return image
+
+
+def _before_the_lock(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in, until the first lock is made, for the fields that `runner images lock` writes."""
+    stand_ins = {"locked": date.today(), "download_gb": 0.01}
+    if fields.get("accelerator") == "cuda" and fields.get("cuda_from", "wheels") == "wheels":
+        stand_ins |= dict.fromkeys(("cuda", "cudnn", "min_driver"), "0")
+    return stand_ins
+
+
+def _pinned(name: str, bases: Mapping[str, str]) -> str:
+    return f"{name}@{bases[name]}" if bases.get(name) else name
 
 
 def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:

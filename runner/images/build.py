@@ -1,34 +1,74 @@
 """Build an image of the catalog with the Docker Engine, or pull it where CI has published just this one.
 
 Two steps: Dockerfile.base on the base image, shared by all images of that base, then images/Dockerfile on that. Before
-them images/Dockerfile.cuda, where the base brings CUDA and no Python; between them images/Dockerfile.julia, where the
-framework is Julia's. The builder's own cache makes a second build short; when the tag of all inputs is there, no build is
-started at all.
+them images/Dockerfile.cuda, where the base brings CUDA and no Python. Between them images/Dockerfile.nvidia for each layer of
+NVIDIA's wheels, shared by all images whose locks hold them, or images/Dockerfile.julia, where the framework is Julia's. The
+builder's own cache makes a second build short; when the tag of all inputs is there, no build is started at all. Two builds
+of the same inputs give the same image: runner/images/undated.py says how.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import io
+import itertools
 import os
 import re
+import subprocess
+import sys
 import tarfile
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from runner.catalog.images import Image
 from runner.errors import EngineError
 from runner.images import registry
-from runner.images.docker_client import DockerError, asking, connect, find_image, pull_image, registry_digest
-from runner.images.recipe import BASE_IMAGE_VARIABLE, Recipe, bench_files, build_arguments, installed_files
+from runner.images.docker_client import (
+    DockerError,
+    Listing,
+    asking,
+    connect,
+    find_image,
+    find_images,
+    pull_image,
+    registry_digest,
+)
+from runner.images.recipe import (
+    BASE_IMAGE_VARIABLE,
+    Recipe,
+    bench_files,
+    build_arguments,
+    installed_files,
+    source_label,
+)
 from runner.images.recipe import recipe as make_recipe
+from runner.images.undated import first_difference, undate
 from runner.paths import PROJECT, cache_folder
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
+
+# The address of an archive of Debian's old packages, with {date} for the day.
+SNAPSHOT_VARIABLE = "DLBENCH_DEBIAN_SNAPSHOT"
+
+# Where pip looks for packages: its variables, and what pip.conf calls the same.
+_PIP_SETTINGS = {
+    "PIP_INDEX_URL": "index-url",
+    "PIP_EXTRA_INDEX_URL": "extra-index-url",
+    "PIP_TRUSTED_HOST": "trusted-host",
+}
+
+# The layers that several images share, each with the lock of its build.
+_BUILDING: dict[str, threading.Lock] = {}
+_BUILDING_LOCK = threading.Lock()
 
 # How many of a failed build's last lines go into the error.
 SHOWN_LINES = 25
@@ -38,17 +78,14 @@ class BuildError(EngineError):
     """A build that failed; the message ends with the log's last lines and where the whole log lies."""
 
 
-def built(client: DockerClient, recipe: Recipe) -> str | None:
+def built(images: Listing, recipe: Recipe) -> str | None:
     """The id of the image with exactly these inputs; None when it must be built.
 
     A base image that was made anew under the same name counts as another input; one that is gone does not.
     """
-    image = find_image(client, recipe.tag)
-    if image is None:
-        return None
-    base = find_image(client, recipe.base)
-    fits = base is None or image.labels.get("dlbench.base_id") == base.id
-    return str(image.id) if fits else None
+    image_id, base_id = images.id_of(recipe.tag), images.id_of(recipe.base)
+    fits = image_id and (base_id is None or images.label(image_id, "dlbench.base_id") == base_id)
+    return image_id if fits else None
 
 
 def missing_base(client: DockerClient, recipe: Recipe) -> str | None:
@@ -59,8 +96,11 @@ def missing_base(client: DockerClient, recipe: Recipe) -> str | None:
         return None
     try:
         registry_digest(client, recipe.base)
-    except DockerError as error:
-        return _no_base(recipe, error)
+    except DockerError:
+        return (
+            f"the base image {recipe.base} is not here and cannot be pulled; make one with `.ci/site-base "
+            f"{recipe.image.python}`, and name it by --base-image or {BASE_IMAGE_VARIABLE}"
+        )
     return None
 
 
@@ -71,67 +111,161 @@ def build(
     client: DockerClient | None = None,
     logs: Path | None = None,
     cache_from: str | None = None,
+    images: Listing | None = None,
 ) -> str:
     """Pull or build the image unless it is up to date, and return its id. Raises EngineError.
 
-    `cache_from` is a registry whose images of an earlier build serve as the builder's cache.
+    `cache_from` is a registry whose images of an earlier build serve as the builder's cache. `images` are those that the engine has:
+    an image that is up to date there needs no call of the engine.
     """
     recipe = make_recipe(image, base_image)
     say = say or (lambda _: None)
-    log_path = (logs or cache_folder() / "build-logs") / f"{image.name}.log"
     with asking(f"building {image.name}"):
         client = client or connect()
-        digest = built(client, recipe) or registry.pull(client, recipe, say)
+        images = images or find_images(client, recipe.tag, recipe.base)
+        digest = built(images, recipe) or registry.pull(client, recipe, say)
         if digest is None:
-            log_path.parent.mkdir(parents=True, exist_ok=True)
-            with open(log_path, "w", encoding="utf-8") as log:
-                digest = _build_all(client, recipe, _Log(log, log_path, say), cache_from)
-        client.images.get(digest).tag(*recipe.latest.split(":"))
+            with _open_log(recipe, logs, say) as log:
+                digest = _build_all(client, recipe, log, cache_from)
+        registry.remember(recipe)
+        if images.id_of(recipe.latest) != digest:
+            client.images.get(digest).tag(*recipe.latest.split(":"))
     return digest
+
+
+def build_again(client: DockerClient, recipe: Recipe, image_id: str, say: Callable[[str], None]) -> str | None:
+    """Build an image with no layer of an earlier build. None where it is this one; otherwise what differs first. Raises EngineError.
+
+    Its names are others than those in use, and are gone afterwards.
+    """
+    recipe = replace(recipe, again=True)
+    try:
+        with asking(f"building {recipe.image.name} again"), _open_log(recipe, None, say) as log:
+            again = _build_all(client, recipe, log, None)
+        return None if again == image_id else first_difference(client, image_id, again)
+    finally:
+        for name in recipe.names:
+            with contextlib.suppress(DockerError), asking():
+                client.images.remove(name)
+
+
+def debian_packages(client: DockerClient, image: str) -> dict[str, str]:
+    """The packages of Debian or Ubuntu in a built image, with their versions; none where it has another package manager."""
+    query = ["-W", "-f", "${Package} ${Version}\\n"]
+    try:
+        with asking(f"the packages of {image} could not be read"):
+            answer: bytes = client.containers.run(
+                image, query, entrypoint="dpkg-query", remove=True, network_disabled=True
+            )
+    except DockerError:
+        return {}
+    return dict(
+        re.findall(r"^([a-z0-9][a-z0-9+.-]+) ([\w.+:~-]+)$", answer.decode("utf-8", "replace"), flags=re.M | re.A)
+    )
 
 
 def _build_all(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None) -> str:
     """Every step of the image; returns its id."""
+    pip = pip_settings()
     base_id = _base_id(client, recipe, log)
-    _build_common(client, recipe, log, cache_from)
+    cache_from = cache_from or registry.cache_registry(client, recipe)
+    _build_common(client, recipe, log, cache_from, base_id, pip)
+    _build_nvidia(client, recipe, log, cache_from, base_id, pip)
     image = recipe.image
-    before = _build_julia(client, recipe, log) if image.julia else recipe.base_tag
+    if image.julia:
+        _build_julia(client, recipe, log)
     files = [
-        (PROJECT / "images" / "Dockerfile", "images/Dockerfile"),
         *((path, f"images/{image.name}/{path.name}") for path in installed_files(image)),
+        *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image)),
     ]
-    context = _archive([*files, *((PROJECT / "bench" / path, f"bench/{path}") for path in bench_files(image))])
-    arguments = {"BASE": before} | build_arguments(image)
+    steps = _steps(PROJECT / "images" / "Dockerfile", pip, recipe.labels(base_id) | source_label())
+    context = _archive(files, {"images/Dockerfile": steps})
+    arguments = {"BASE": recipe.below_tag} | build_arguments(image) | pip
+    if image.debian and (archive := os.environ.get(SNAPSHOT_VARIABLE)):
+        arguments["DEBIAN_SNAPSHOT"] = archive.replace("{date}", f"{image.locked:%Y%m%d}T000000Z").rstrip("/")
     log.title(f"{image.name}: {image.download_gb:g} GB to fetch where no earlier layer serves")
-    cache = registry.cache(client, recipe, cache_from)
-    return _run_build(client, log, context, "images/Dockerfile", recipe.tag, arguments, recipe.labels(base_id), cache)
+    # A published image's history is without the site's settings: none of its steps serves one that has them.
+    cache = None if recipe.again or pip else registry.cache(client, recipe, cache_from)
+    if cache is None and not pip and not find_image(client, recipe.steps_tag) and find_image(client, recipe.latest):
+        # It was pulled, or its steps were removed: then its own layers serve.
+        cache = [recipe.latest]
+    # The image that the builder made keeps a name: without, its steps could not serve a later build.
+    made = _run_build(client, log, context, "images/Dockerfile", recipe.steps_tag, arguments, cache, recipe.again)
+    if undated := undate(client, made, recipe.tag, recipe.created, pip):
+        return undated
+    log.write("this engine takes no image without its layers: the image holds the time of its build\n")
+    client.images.get(made).tag(*recipe.tag.split(":"))
+    return made
 
 
-def _build_common(client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None) -> None:
+def _build_common(
+    client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None, base_id: str, pip: dict[str, str]
+) -> None:
     """The layers that all images of this base share, under the recipe's base_tag."""
     image, below = recipe.image, recipe.base
-    if cache_from and registry.pull_base(client, recipe, cache_from):
+    if _is_here(client, recipe, recipe.base_tag, base_id, cache_from):
         return
     if image.cuda_from == "base":
         below = recipe.python_tag
         context = _archive([(PROJECT / "images" / "Dockerfile.cuda", "images/Dockerfile.cuda")])
         log.title(f"{image.name}: Python {image.python} on {recipe.base}")
         arguments = {"BASE": recipe.base, "PYTHON": image.python}
-        _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, {})
-    context = _archive([(PROJECT / "Dockerfile.base", "Dockerfile.base")])
+        _run_build(client, log, context, "images/Dockerfile.cuda", below, arguments, again=recipe.again)
+    steps = _steps(PROJECT / "Dockerfile.base", pip, recipe.common_labels(base_id))
+    context = _archive([], {"Dockerfile.base": steps})
     log.title(f"{image.name}: common layers on {recipe.base}")
-    _run_build(client, log, context, "Dockerfile.base", recipe.base_tag, {"BASE": below}, {})
+    arguments = {"BASE": below} | pip
+    made = _run_build(client, log, context, "Dockerfile.base", recipe.base_tag, arguments, again=recipe.again)
+    undate(client, made, recipe.base_tag, site=pip)
 
 
-def _build_julia(client: DockerClient, recipe: Recipe, log: _Log) -> str:
-    """Julia and the image's packages on the common layers; returns the tag."""
+def _is_here(client: DockerClient, recipe: Recipe, tag: str, base_id: str, cache_from: str | None) -> bool:
+    """Whether the engine has these layers, on the base image that has its name now, or gets them from the registry."""
+    here = find_image(client, tag)
+    if here and here.labels.get("dlbench.base_id") == base_id:
+        return True
+    return cache_from is not None and not recipe.again and registry.pull_common(client, tag, base_id, cache_from)
+
+
+def _build_nvidia(
+    client: DockerClient, recipe: Recipe, log: _Log, cache_from: str | None, base_id: str, pip: dict[str, str]
+) -> None:
+    """The layers of NVIDIA's wheels on the common layers, each under its tag. Two images with the same one build it once."""
+    name, below = "images/Dockerfile.nvidia", recipe.base_tag
+    # The layers do not depend on where the wheels come from, and do not say it.
+    site = pip | {"EXTRA_INDEX": recipe.image.extra_index or ""}
+    for tag, layer in zip(recipe.nvidia_tags, recipe.nvidia, strict=True):
+        with _one_at_a_time(tag):
+            if not _is_here(client, recipe, tag, base_id, cache_from):
+                log.title(
+                    f"{recipe.image.name}: {', '.join(layer.wheels)}, in a layer for all images with these wheels"
+                )
+                steps = _steps(PROJECT / name, pip, {"dlbench.nvidia": layer.digest})
+                arguments = {"BASE": below, "WHEELS": layer.argument} | {
+                    key: value for key, value in site.items() if value
+                }
+                made = _run_build(client, log, _archive([], {name: steps}), name, tag, arguments, again=recipe.again)
+                undate(client, made, tag, site=site)
+        below = tag
+
+
+@contextlib.contextmanager
+def _one_at_a_time(tag: str) -> Iterator[None]:
+    """One thread after the other: images that are built side by side wait for the layer that they share, and do not fetch it twice."""
+    with _BUILDING_LOCK:
+        lock = _BUILDING.setdefault(tag, threading.Lock())
+    with lock:
+        yield
+
+
+def _build_julia(client: DockerClient, recipe: Recipe, log: _Log) -> None:
+    """Julia and the image's packages on the common layers."""
     image = recipe.image
     name = "images/Dockerfile.julia"
     files = [(PROJECT / name, name), *((path, f"images/{image.name}/{path.name}") for path in image.julia_paths)]
     log.title(f"{image.name}: {image.julia} and its packages")
     arguments = {"BASE": recipe.base_tag, "IMAGE": image.name, "JULIA": image.julia or ""}
-    _run_build(client, log, _archive(files), name, recipe.julia_tag, arguments, {})
-    return recipe.julia_tag
+    _run_build(client, log, _archive(files), name, recipe.julia_tag, arguments, again=recipe.again)
 
 
 def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
@@ -140,7 +274,7 @@ def _base_id(client: DockerClient, recipe: Recipe, log: _Log) -> str:
         return str(image.id)
     log.title(f"pulling {recipe.base}")
     try:
-        return str(pull_image(client, recipe.base).id)
+        return str(pull_image(client, recipe.base, log.title).id)
     except DockerError as error:
         raise BuildError(f"building {recipe.image.name}: {_no_base(recipe, error)}") from None
 
@@ -160,18 +294,18 @@ def _run_build(
     dockerfile: str,
     tag: str,
     arguments: dict[str, str],
-    labels: dict[str, str],
     cache: list[str] | None = None,
+    again: bool = False,
 ) -> str:
-    """One build by the engine's builder; returns the image's id. `cache`: the only images whose layers may serve."""
+    """One build by the engine's builder; returns the image's id. `cache`: the only images whose layers may serve; `again`: none may."""
     stream = client.api.build(
         fileobj=context,
         custom_context=True,
         dockerfile=dockerfile,
         tag=tag,
         buildargs=arguments | _proxies(),
-        labels=labels,
         cache_from=cache,
+        nocache=again,
         rm=True,
         forcerm=True,
         decode=True,
@@ -185,6 +319,15 @@ def _run_build(
             log.write(message["error"] + "\n")
             raise BuildError(log.failure(message["error"]))
     return str(client.images.get(tag).id)
+
+
+@contextlib.contextmanager
+def _open_log(recipe: Recipe, logs: Path | None, say: Callable[[str], None]) -> Iterator[_Log]:
+    """The log of a build of this image: a file in `logs`, by default in the cache."""
+    path = (logs or cache_folder() / "build-logs") / f"{recipe.image.name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        yield _Log(file, path, say)
 
 
 class _Log:
@@ -214,14 +357,35 @@ class _Log:
         return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
 
 
-def _archive(files: Iterable[tuple[Path, str]]) -> io.BytesIO:
-    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were
-    written.
+def _steps(dockerfile: Path, pip: Iterable[str], labels: Mapping[str, str]) -> str:
+    """The Dockerfile with the image's labels, and in its last stage the site's settings as arguments.
+
+    An argument is a variable of the steps and none of the image. It is not in the file: where a site has none, no step is for it.
+    """
+    head, start, stage = dockerfile.read_text(encoding="utf-8").rpartition("\nFROM ")
+    base, _, steps = stage.partition("\n")
+    arguments = "".join(f"ARG {name}\n" for name in pip)
+    return f"{head}{start}{base}\n{arguments}{steps}{label_step(labels)}"
+
+
+def label_step(labels: Mapping[str, str]) -> str:
+    """All labels as one step of a Dockerfile. The engine makes a container for each step, and a step of each label that it is given."""
+
+    def quoted(text: str) -> str:
+        return '"' + re.sub(r'(["\\$])', r"\\\1", " ".join(text.split())) + '"'
+
+    return f"LABEL {' '.join(f'{name}={quoted(text)}' for name, text in labels.items())}\n"
+
+
+def _archive(files: Iterable[tuple[Path, str]], texts: Mapping[str, str] | None = None) -> io.BytesIO:
+    """A build context as a tar in memory: the same bytes for the same files, whoever owns them and whenever they were written.
+
+    `texts` are files that are not on the disk: name -> content.
     """
     buffer = io.BytesIO()
+    contents = [(name, text.encode()) for name, text in (texts or {}).items()]
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, name in files:
-            content = path.read_bytes()
+        for name, content in itertools.chain(contents, ((name, path.read_bytes()) for path, name in files)):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))
@@ -235,3 +399,40 @@ def _proxies() -> dict[str, str]:
     """
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
     return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def pip_settings() -> dict[str, str]:
+    """Where the site's pip looks for packages, of the environment, else of pip.conf. Raises BuildError where that holds a password.
+
+    An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
+    """
+    configured, settings = _pip_configuration(), {}
+    for variable, option in _PIP_SETTINGS.items():
+        words = os.environ.get(variable, configured.get(option, "")).split()
+        if any("@" in word for word in words):
+            raise BuildError(
+                f"{variable} or {option} in pip.conf holds a user or a password, and a build would leave it in the image's history. "
+                f"Name an address without one; or set {variable} to nothing, and put a pip.conf into the base image"
+            )
+        if fitting := [word for word in words if option == "trusted-host" or _in_reach_of_builds(word)]:
+            settings[variable] = " ".join(fitting)
+    return settings
+
+
+def _in_reach_of_builds(url: str) -> bool:
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https"):
+        return False
+    here = address.hostname in ("localhost", "127.0.0.1", "::1")
+    return not here or os.environ.get(BUILD_NETWORK_VARIABLE) == "host"
+
+
+def _pip_configuration() -> dict[str, str]:
+    """What pip.conf says of those settings; nothing where there is no pip. What it says for `install` stands after `global`."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    lines = re.findall(r"^(?:global|install)\.([a-z-]+)=(['\"].*)$", printed, flags=re.M)
+    return {option: str(ast.literal_eval(value)) for option, value in lines if option in _PIP_SETTINGS.values()}

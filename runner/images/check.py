@@ -13,18 +13,12 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, LEAST_DRIVER
-from runner.catalog.images import CatalogError, Image, read_pins, requirements_digest
+from runner.catalog.cuda import FIRST_RELEASE, LEAST_CAPABILITY, precision_reason
+from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.catalog.workloads import Workload
-
-# NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
-# themselves; the toolkit's metapackage or the framework's own exact requirements hold those together.
-_NUMBERED_AS_CUDA = (
-    *("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-cupti", "nvidia-cuda-nvcc", "nvidia-cuda-crt"),
-    *("nvidia-cuda-cccl", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-nvtx"),
-)
+from runner.images import facts as lock_facts
 
 
 @dataclass(frozen=True)
@@ -51,13 +45,6 @@ class _Facts:
     def toml(self) -> Path:
         return self.image.folder / "image.toml"
 
-    def pin(self, stem: str) -> tuple[str, str] | None:
-        """(name, version) of an NVIDIA package whatever its suffix: -cu11, -cu12, -cu13, or none since CUDA 13."""
-        for name, version in self.pins.items():
-            if re.fullmatch(rf"{stem}(-cu\d+)?", name):
-                return name, version
-        return None
-
     def wrong(self, field: str, what: str) -> Problem:
         return Problem(self.toml, f"{field}: {what}")
 
@@ -67,7 +54,8 @@ def check(
 ) -> list[Problem]:
     """Everything that is wrong with the images, in the catalog's order."""
     computed = {framework for framework, module in adapters if module in {workload.module for workload in workloads}}
-    return [problem for image in images for problem in _check_image(image, computed)]
+    # What is wrong with a base image is found for each image on it, and said once.
+    return list(dict.fromkeys(problem for image in images for problem in _check_image(image, computed)))
 
 
 def _check_image(image: Image, computed: Collection[str]) -> Iterator[Problem]:
@@ -91,7 +79,9 @@ def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
     if not image.seal_path.is_file():
         yield Problem(image.seal_path, f"it is missing; {again}")
         return
-    lines = image.seal_path.read_text(encoding="utf-8").splitlines()
+    seal = image.seal_path.read_text(encoding="utf-8")
+    yield from _written_with_the_lock(image, lock_facts.read_sealed_size(seal))
+    lines = [line for line in seal.splitlines() if not line.startswith(lock_facts.SEALED_SIZES)]
     sealed = dict(line.rsplit(" ", 1) for line in lines if " " in line and not line.startswith("#"))
     requirements = image.folder / "requirements.in"
     if sealed.pop(requirements.name, None) != requirements_digest(requirements):
@@ -103,6 +93,25 @@ def _seal(image: Image, pins: Mapping[str, str]) -> Iterator[Problem]:
     for pin in pins.keys() & sealed.keys():
         if pins[pin] != sealed[pin]:
             yield Problem(image.lock_path, f"{pin}: its hashes are not those that were locked; {again}")
+
+
+def _written_with_the_lock(image: Image, sealed_size: float | None) -> Iterator[Problem]:
+    """The day and the gigabytes of image.toml are those that the lock was made with."""
+    toml = image.folder / "image.toml"
+    header = image.lock_path.read_text(encoding="utf-8").partition("\n")[0]
+    day = re.search(r" --date (\d{4}-\d\d-\d\d)\b", header)
+    if day is None or day[1] != str(image.locked):
+        said = f"was made as of {day[1]}" if day else "says no day in its first line"
+        yield Problem(
+            toml, f"locked: it says {image.locked}, and {image.lock_path.name} {said}; `runner images lock` writes both"
+        )
+    if sealed_size is None:
+        yield Problem(image.seal_path, "download_gb: it is missing; `runner images lock` writes it")
+    elif sealed_size != image.download_gb:
+        fix = f"write {sealed_size:g}"
+        yield Problem(
+            toml, f"download_gb: it says {image.download_gb:g}, and the lock's files weigh {sealed_size:g}; {fix}"
+        )
 
 
 def _names(facts: _Facts) -> Iterator[Problem]:
@@ -150,7 +159,7 @@ def _no_nvidia(facts: _Facts) -> Iterator[Problem]:
     if facts.image.accelerator == "cuda" and facts.image.cuda_from == "wheels":
         return
     for name in facts.pins:
-        if name.startswith("nvidia-") or name == "cuda-toolkit":
+        if lock_facts.is_nvidia(name):
             where = f"CUDA comes from the {facts.image.cuda_from}" if facts.image.cuda else "it is a cpu image"
             yield Problem(facts.image.lock_path, f"{name} is in it, and {where}; leave it out of requirements.in")
 
@@ -161,23 +170,20 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
     if image.cuda is None or image.cuda_from != "wheels":
         return
     major = image.cuda.partition(".")[0]
-    releases = [facts.pins.get("cuda-toolkit"), (facts.pin("nvidia-cuda-runtime") or ("", None))[1]]
-    if not any(version and _same(version, image.cuda) for version in releases):
-        held = " and ".join(version for version in releases if version) or "none"
-        yield facts.wrong("cuda", f"it says {image.cuda}, and the lock holds {held}")
+    releases = lock_facts.cuda_releases(facts.pins)
+    if not any(lock_facts.same_version(version, image.cuda) for version in releases):
+        yield facts.wrong("cuda", f"it says {image.cuda}, and the lock holds {' and '.join(releases) or 'none'}")
     for field, field_value in (("cudnn", image.cudnn), ("nccl", image.nccl)):
-        version = (facts.pin(f"nvidia-{field}") or ("", None))[1]
+        version = lock_facts.nvidia_version(facts.pins, f"nvidia-{field}")
         if version != field_value:
             yield facts.wrong(field, f"it says {field_value or 'none'}, and the lock holds {version or 'none'}")
-    for name, version in facts.pins.items():
+    for name in facts.pins:
         suffix = re.search(r"-cu(\d+)$", name)
         if name.startswith("nvidia-") and suffix and suffix[1] != major:
             yield Problem(image.lock_path, f"{name} is of another CUDA than image.toml's {image.cuda}")
-        if _stem(name) in _NUMBERED_AS_CUDA and version.split(".")[:2] != image.cuda.split(".")[:2]:
-            fix = f"pin it in requirements.in to CUDA {image.cuda}'s"
-            yield Problem(
-                image.lock_path, f"{name}=={version} is of another CUDA than image.toml's {image.cuda}; {fix}"
-            )
+    for name, version in lock_facts.of_another_cuda(facts.pins, image.cuda).items():
+        fix = f"pin it in requirements.in to CUDA {image.cuda}'s"
+        yield Problem(image.lock_path, f"{name}=={version} is of another CUDA than image.toml's {image.cuda}; {fix}")
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
@@ -190,14 +196,18 @@ def _base(facts: _Facts) -> Iterator[Problem]:
             yield facts.wrong("cuda", f"it says {image.cuda}, and the base image is {image.base}")
         if f"-cudnn{cudnn}-" not in tag and "-cudnn-" not in tag:
             yield facts.wrong("cudnn", f"it says {image.cudnn}, and the base image is {image.base}")
-    elif re.fullmatch(r"python:.*", image.base) and not tag.startswith(f"{image.python}-"):
+    elif image.base.rpartition("/")[2].partition(":")[0] != "python":
+        fix = f"name one of Python's, such as python:{image.python}-slim-bookworm"
+        yield facts.wrong("base", f"the name {image.base} does not say which Python it holds; {fix}")
+    elif tag != image.python and not tag.startswith(f"{image.python}-"):
         yield facts.wrong("python", f"it says {image.python}, and the base image is {image.base}")
-    if image.julia and "@" not in image.julia:
-        yield Problem(facts.toml, f"julia: {image.julia} has no digest; a registry has it", True)
-    if image.base_digest is None:
-        yield Problem(
-            facts.toml, f"base_digest: it is missing; `runner images pin {image.name}` asks the registry for it", True
-        )
+    path = image.folder.parent / BASES
+    bases = read_bases(path.parent)
+    for name in (image.base, *([image.julia.partition("@")[0]] if image.julia else [])):
+        if name not in bases:
+            yield Problem(path, f'{name}: it is missing; add `"{name}" = ""`, or let `runner images pin` ask for it')
+        elif not bases[name]:
+            yield Problem(path, f"{name}: it has no digest; `runner images pin '*'` asks the registry for it", True)
 
 
 def _hardware(facts: _Facts) -> Iterator[Problem]:
@@ -206,17 +216,47 @@ def _hardware(facts: _Facts) -> Iterator[Problem]:
     if image.cuda is None:
         return
     release, major = ".".join(image.cuda.split(".")[:2]), image.cuda.partition(".")[0]
-    driver, capability = LEAST_DRIVER.get(release) or LEAST_DRIVER.get(major), LEAST_CAPABILITY.get(major)
+    driver, capability = lock_facts.least_driver(image.cuda), LEAST_CAPABILITY.get(major)
     if driver is None or capability is None:
         table = "LEAST_DRIVER" if driver is None else "LEAST_CAPABILITY"
         yield facts.wrong("cuda", _NO_FIGURE.format(table, image.cuda))
     if image.max_compute_capability not in FIRST_RELEASE:
         yield facts.wrong("max_compute_capability", _NO_FIGURE.format("FIRST_RELEASE", image.max_compute_capability))
-    if driver and Version(image.min_driver or "0") < Version(driver):
-        yield facts.wrong("min_driver", f"it says {image.min_driver}, and CUDA {release} takes {driver} or newer")
+    if driver and Version(image.min_driver or "0") != Version(driver):
+        yield facts.wrong(
+            "min_driver", f"it says {image.min_driver}, and CUDA {release} takes {driver} or newer; write {driver}"
+        )
     if capability and Version(image.min_compute_capability or "0") < Version(capability):
         said = image.min_compute_capability
         yield facts.wrong("min_compute_capability", f"it says {said}, and CUDA {major} begins at {capability}")
+
+
+def _capabilities(facts: _Facts) -> Iterator[Problem]:
+    """The newest GPU has the image's precisions, and the image's CUDA compiles for it."""
+    image, newest = facts.image, facts.image.max_compute_capability
+    if image.cuda is None or newest is None:
+        return
+    # A generation's later GPUs run the code of its first one.
+    first = FIRST_RELEASE.get(f"{newest.partition('.')[0]}.0")
+    if first and Version(image.cuda) < Version(first) and newest not in image.ptx_only:
+        yield facts.wrong(
+            "max_compute_capability", f"it says {newest}, which takes CUDA {first}, and the image has {image.cuda}"
+        )
+    for precision in image.precisions:
+        if reason := precision_reason(precision, f"a GPU of {newest}", newest):
+            yield facts.wrong("precisions", f"{reason}; remove it")
+
+
+def _companions(facts: _Facts) -> Iterator[Problem]:
+    """What requirements.in names for a framework of its own is served: Keras is in an image because it is measured there."""
+    served = " ".join(facts.image.frameworks)
+    for package in ("keras", "lasagne"):
+        path = facts.image.folder / "requirements.in"
+        if re.search(rf"^{package}\b", path.read_text(encoding="utf-8"), flags=re.M | re.I) and package not in served:
+            fix = "add the framework that it is there for, or remove it from requirements.in"
+            yield facts.wrong(
+                "frameworks", f"{package} is installed, and no framework of the image is {package}'s; {fix}"
+            )
 
 
 _NO_FIGURE = "{} of runner/catalog/cuda.py has nothing for {}; add NVIDIA's figure there"
@@ -235,17 +275,5 @@ def _jax(facts: _Facts) -> Iterator[Problem]:
 
 
 _RULES: tuple[Callable[[_Facts], Iterator[Problem]], ...] = (
-    *(_names, _requirements, _framework, _no_nvidia, _cuda, _base, _hardware, _jax),
+    *(_names, _requirements, _framework, _no_nvidia, _cuda, _base, _hardware, _capabilities, _companions, _jax),
 )
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"-cu\d+$", "", name)
-
-
-def _same(first: str, second: str) -> bool:
-    """Whether two versions are one: a release may have zeros at its end."""
-    try:
-        return Version(first) == Version(second)
-    except InvalidVersion:
-        return first == second

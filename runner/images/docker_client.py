@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import docker
+import docker.utils
 from docker import DockerClient
 from docker.errors import ContainerError, DockerException, ImageNotFound, NotFound
 from docker.models.images import Image
-from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
+from requests.exceptions import RequestException, Timeout
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from runner.errors import EngineError, EngineGoneError
+
+# How often a push or a pull says how far it is.
+BYTES_SECONDS = 10.0
 
 
 class DockerError(EngineError):
@@ -28,6 +32,89 @@ class DockerError(EngineError):
 
 class NotThereError(DockerError):
     """The engine, or a registry, has no container or image of that name."""
+
+
+class DeniedError(DockerError):
+    """A registry refuses this user. Some registries also say so of an image that they do not have."""
+
+
+# (words of an engine or a registry, what they mean and what to do). The first that fits counts: an engine speaks of what is absent and
+# what is refused in one sentence.
+_MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("no space left",), "the engine's disk is full; `runner images prune` frees a part of it"),
+    (
+        ("verification failed", "failed to verify", "digest mismatch", "does not match", "unexpected commit digest"),
+        "the registry gave other content than the digest says: it was damaged or tampered with, so nothing of it is kept",
+    ),
+    (
+        ("unauthorized", "denied", "authentication required", "no basic auth", "forbidden"),
+        "the registry refuses this user; `docker login` names another one",
+    ),
+    (
+        ("manifest unknown", "name unknown", "not found", "no such image", "no such manifest"),
+        "the registry does not have it",
+    ),
+    (
+        (
+            "no such host",
+            "connection refused",
+            "timeout",
+            "certificate",
+            "no route to host",
+            "server gave http response",
+        ),
+        "the registry does not answer",
+    ),
+)
+_REFUSED, _ABSENT = _MEANINGS[2][1], _MEANINGS[3][1]
+
+
+@contextlib.contextmanager
+def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
+    """As `asking`, for what an engine asks a registry. `said` begins with what it means."""
+    try:
+        with asking():
+            yield
+    except EngineGoneError as error:
+        if not (_timed_out(error.__cause__) and _answers(client)):
+            raise
+        # The engine is here, and waits for its registry.
+        raise _of_a_registry(attempt, "timeout: the engine got no answer for too long") from error
+    except DockerError as error:
+        raise _of_a_registry(attempt, error.said, error.status) from error
+
+
+def _timed_out(error: BaseException | None) -> bool:
+    """Whether an answer took too long. In the middle of one, requests and docker-py hand urllib3's error on."""
+    return isinstance(error, Timeout | ReadTimeoutError) or "Read timed out" in str(error)
+
+
+def _answers(client: DockerClient) -> bool:
+    """Whether the engine itself answers."""
+    try:
+        with asking():
+            return bool(client.ping())
+    except EngineError:
+        return False
+
+
+def _of_a_registry(attempt: str, words: str, status: int | None = None) -> DockerError:
+    """The error of what an engine says of its registry in these words."""
+    lower = words.lower()
+    meaning = next((text for known, text in _MEANINGS if any(word in lower for word in known)), "")
+    kind = {_REFUSED: DeniedError, _ABSENT: NotThereError}.get(meaning, DockerError)
+    said = f"{meaning} ({words})" if meaning else words
+    return kind(f"{attempt}: {said}", said, status)
+
+
+def watch(client: DockerClient, attempt: str, messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The messages of a push or a pull. Raises DockerError where one of them is an error: the engine's answer has status 200 then."""
+    with asking_registry(client, attempt):
+        for message in messages:
+            if "error" in message:
+                words = short(RuntimeError(message["error"]))
+                raise DockerError(words, words)
+            yield message
 
 
 @contextlib.contextmanager
@@ -61,16 +148,54 @@ def find_image(client: DockerClient, reference: str) -> Image | None:
             return None
 
 
-def pull_image(client: DockerClient, reference: str) -> Image:
-    """Fetch an image from its registry. Raises DockerError."""
-    with asking(f"{reference} could not be pulled"):
-        pulled = client.images.pull(reference)
-        return pulled[0] if isinstance(pulled, list) else pulled
+class Listing:
+    """The images that an engine had at one moment. It answers for every image of the catalog, and the engine is asked once."""
+
+    def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        self._ids: dict[str, str] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        for entry in entries:
+            self._labels[str(entry["Id"])] = entry.get("Labels") or {}
+            self._ids.update(dict.fromkeys(entry.get("RepoTags") or (), str(entry["Id"])))
+
+    def id_of(self, reference: str) -> str | None:
+        """The id of the image with this name and tag; None when there is none. A name with a digest has none here."""
+        name = reference.removeprefix("docker.io/").removeprefix("library/")
+        return self._ids.get(name if ":" in name.rpartition("/")[2] else f"{name}:latest")
+
+    def label(self, image_id: str, name: str) -> str | None:
+        """A label of an image in the listing."""
+        return self._labels[image_id].get(name)
+
+
+def list_images(client: DockerClient) -> Listing:
+    """The images that have a name. It takes one call of the engine."""
+    with asking("the images here could not be listed"):
+        return Listing(client.api.images(filters={"dangling": False}))
+
+
+def find_images(client: DockerClient, *references: str) -> Listing:
+    """A listing of these images only. Where an engine has hundreds, that is quicker than a list of all."""
+    images = [image for reference in references if (image := find_image(client, reference))]
+    return Listing({"Id": image.id, "RepoTags": image.tags, "Labels": image.labels} for image in images)
+
+
+def pull_image(client: DockerClient, reference: str, say: Callable[[str], None] = lambda _: None) -> Image:
+    """Fetch an image from its registry. Raises DockerError, and says which error of the registry it is."""
+    attempt = f"{reference} could not be pulled"
+    # docker-py's own images.pull drops the errors in the answer and then finds no such image.
+    repository, tag = docker.utils.parse_repository_tag(reference)
+    with asking_registry(client, attempt):
+        messages = client.api.pull(repository, tag=tag or "latest", stream=True, decode=True)
+    for _ in say_bytes(f"pulling {reference}", watch(client, attempt, messages), say):
+        pass
+    with asking(attempt):
+        return client.images.get(reference)
 
 
 def registry_digest(client: DockerClient, reference: str) -> str:
     """The digest that a registry has for this name. Raises DockerError."""
-    with asking(f"the registry does not tell the digest of {reference}"):
+    with asking_registry(client, f"the digest of {reference} could not be read"):
         return str(client.images.get_registry_data(reference).id)
 
 
@@ -92,3 +217,27 @@ def short(error: BaseException) -> str:
         said = error.stderr
     text = (said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)).strip().replace("\n", " ")
     return text if len(text) <= 600 else f"{text[:100]} … {text[-500:]}"
+
+
+def say_bytes(
+    what: str, messages: Iterable[Mapping[str, Any]], say: Callable[[str], None]
+) -> Iterator[Mapping[str, Any]]:
+    """The messages of a push or a pull. From time to time one line says how much of it is done.
+
+    The layers that an engine has not yet begun are not in the sum.
+    """
+    layers: dict[str, tuple[int, int]] = {}
+    due = time.monotonic() + BYTES_SECONDS
+    for message in messages:
+        detail = message.get("progressDetail") or {}
+        done, size = detail.get("current"), detail.get("total")
+        if message.get("status") in ("Downloading", "Pushing") and isinstance(done, int) and isinstance(size, int):
+            layers[str(message.get("id"))] = (min(done, size), size)
+        elif message.get("status") in ("Download complete", "Pushed") and message.get("id") in layers:
+            size = layers[message["id"]][1]
+            layers[message["id"]] = (size, size)
+        if layers and time.monotonic() >= due:
+            due = time.monotonic() + BYTES_SECONDS
+            done, size = (sum(column) for column in zip(*layers.values(), strict=True))
+            say(f"{what}: {done / 1e9:.2f} of {size / 1e9:.2f} GB")
+        yield message

@@ -1,32 +1,30 @@
-"""Files that follow from the catalog: compose.gpu.yml, docker-bake.json, README's tables, CI's matrix, an image's SBOM.
+"""Files that follow from the catalog: compose.gpu.yml, docker-bake.json, the tables in docs, an image's SBOM.
 
-The first three are written by `runner images files`; a test says when they are out of step. CI asks for the others.
+The first three are written by `runner images files`; a test says when they are out of step. CI asks for the last one.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bench import identity
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import CatalogError, Image, read_pins
-from runner.catalog.workloads import load_workloads
-from runner.images.readme import README, readme_text
-from runner.images.recipe import build_arguments
+from runner.catalog.workloads import adapters, load_workloads
+from runner.images.documents import documents
+from runner.images.recipe import SharedLayer, build_arguments, shared_layers
+from runner.images.tried import PAGE, offered, page_text
 from runner.paths import PROJECT
 
 COMPOSE = PROJECT / "compose.gpu.yml"
 BAKE = PROJECT / "images" / "docker-bake.json"
 
-# What makes every image another one, when it changes. Of bench/frameworks/ an image holds its own frameworks only.
-_IN_ALL = ("bench/", "Dockerfile.base", "images/Dockerfile", "runner/images/build.py", "runner/images/recipe.py")
-_OF_SOME = "bench/frameworks/"
+# What a service measures by default: the first of these that its framework has, else the first by name.
+_WORKLOADS = ("cnn-cifar10", "resnet50-features", "ops")
 
 _SERVICE = """\
   {name}:
@@ -34,25 +32,37 @@ _SERVICE = """\
     image: dlbench/{name}:latest
     profiles: [{profiles}]
     environment: *{accelerator}-environment
-    command: [run, cnn-cifar10, --framework, {framework}, --precision, fp32, --preset, quick, --device, {accelerator}]
+    volumes: ["cache-{name}:/cache", "${{DLBENCH_DATA:-data}}:/data:ro"]
+    command: [run, {workload}, --framework, {framework}, --precision, fp32, --preset, quick, --device, {accelerator}]
 """
 
 
 def compose_text(images: Iterable[Image], now: str) -> str:
-    """compose.gpu.yml with one service an image. The text before and after the services is kept."""
+    """compose.gpu.yml with one service and one cache an image. The text before the services is kept."""
     head, _, rest = now.partition("\nservices:\n")
-    _, _, tail = rest.partition("\nvolumes:\n")
-    if not tail:
+    if "\nvolumes:\n" not in rest:
         raise CatalogError(
             f"{COMPOSE}: it has no `services:` followed by `volumes:`; take both back from the repository"
         )
-    return f"{head}\nservices:\n" + "\n".join(_service(image) for image in images) + f"\nvolumes:\n{tail}"
+    images, computed = list(images), adapters()
+    services = "\n".join(_service(image, computed) for image in images)
+    # No image's cells see what another image's cells left.
+    volumes = "".join(f"  cache-{image.name}:\n" for image in images)
+    return f"{head}\nservices:\n{services}\nvolumes:\n  data:\n{volumes}"
 
 
-def _service(image: Image) -> str:
+def _service(image: Image, computed: Collection[tuple[str, str]]) -> str:
     profiles = ", ".join((*image.frameworks, image.accelerator))
+    framework = image.frameworks[0]
+    own = sorted(module.replace("_", "-") for name, module in computed if name == framework)
+    if not own:
+        raise CatalogError(
+            f"{image.folder / 'image.toml'}: frameworks: {framework} has no adapter; write one in bench/frameworks/{framework}"
+        )
+    # Some frameworks train no network: they have a workload of inference.
+    workload = next((name for name in _WORKLOADS if name in own), own[0])
     text = _SERVICE.format(
-        name=image.name, profiles=profiles, accelerator=image.accelerator, framework=image.frameworks[0]
+        name=image.name, profiles=profiles, accelerator=image.accelerator, framework=framework, workload=workload
     )
     return text + ("    deploy: *gpu\n" if image.accelerator == "cuda" else "")
 
@@ -63,6 +73,7 @@ def bake_text(images: Iterable[Image]) -> str:
     A target an image, a group a framework. Labels that follow from the bench are not in it: the runner takes such an image
     for one of other inputs, and builds its own.
     """
+    images = list(images)
     targets: dict[str, Any] = {}
     groups: dict[str, list[str]] = {}
     for image in images:
@@ -73,7 +84,7 @@ def bake_text(images: Iterable[Image]) -> str:
         targets[name] = {
             "context": ".",
             "dockerfile": "images/Dockerfile",
-            "contexts": {"dlbench/base": f"target:{_julia_target(image) if image.julia else _base_target(image)}"},
+            "contexts": {"dlbench/base": f"target:{_below_target(image)}"},
             "args": {"BASE": "dlbench/base"} | build_arguments(image),
             "labels": {
                 "org.opencontainers.image.title": image.name,
@@ -82,16 +93,19 @@ def bake_text(images: Iterable[Image]) -> str:
             },
             "tags": [f"${{REGISTRY}}/{image.name}:latest"],
         }
+    tested = [_target(image.name) for image in images if image.accelerator == "cpu" and image.untested is None]
     file = {
         "variable": {"REGISTRY": {"default": "dlbench"}},
-        "group": {name: {"targets": targets} for name, targets in sorted(groups.items())},
+        # What `docker buildx bake` builds without a name: the tested CPU images, as `runner images build` does.
+        "group": {"default": {"targets": tested}}
+        | {name: {"targets": targets} for name, targets in sorted(groups.items())},
         "target": targets,
     }
     return json.dumps(file, indent=1) + "\n"
 
 
 def _common_targets(image: Image) -> dict[str, Any]:
-    """The targets below the image's: the common layers, Julia on them, Python where the base brings CUDA and no interpreter."""
+    """The targets below the image's: the common layers, Julia or NVIDIA's wheels on them, Python where the base brings CUDA and none."""
     common: dict[str, Any] = {"context": ".", "dockerfile": "Dockerfile.base", "args": {"BASE": image.base_reference}}
     if image.julia:
         with_julia = {
@@ -102,7 +116,7 @@ def _common_targets(image: Image) -> dict[str, Any]:
         }
         return {_base_target(image): common, _julia_target(image): with_julia}
     if image.cuda_from != "base":
-        return {_base_target(image): common}
+        return {_base_target(image): common} | _nvidia_targets(image)
     python = _target(f"python-on-{image.base}")
     below = {
         "context": ".",
@@ -111,6 +125,33 @@ def _common_targets(image: Image) -> dict[str, Any]:
     }
     common |= {"contexts": {"dlbench/cuda": f"target:{python}"}, "args": {"BASE": "dlbench/cuda"}}
     return {python: below, _base_target(image): common}
+
+
+def _nvidia_targets(image: Image) -> dict[str, Any]:
+    """The layers of NVIDIA's wheels, each on the one before. Images with the same layer on the same base have one target for it."""
+    index, below, targets = {"EXTRA_INDEX": image.extra_index} if image.extra_index else {}, _base_target(image), {}
+    for layer in shared_layers(image):
+        name = _nvidia_target(image, layer)
+        targets[name] = {
+            "context": ".",
+            "dockerfile": "images/Dockerfile.nvidia",
+            "contexts": {"dlbench/base": f"target:{below}"},
+            "args": {"BASE": "dlbench/base", "WHEELS": layer.argument} | index,
+        }
+        below = name
+    return targets
+
+
+def _below_target(image: Image) -> str:
+    """What the image's own target is built on."""
+    if image.julia:
+        return _julia_target(image)
+    layers = shared_layers(image)
+    return _nvidia_target(image, layers[-1]) if layers else _base_target(image)
+
+
+def _nvidia_target(image: Image, layer: SharedLayer) -> str:
+    return _target(f"nvidia-{layer.digest}-on-{image.base}")
 
 
 def _base_target(image: Image) -> str:
@@ -142,60 +183,33 @@ def out_of_step(images: Iterable[Image]) -> list[tuple[Path, str]]:
 
 def _out_of_step(images: list[Image]) -> dict[Path, str]:
     """The files that are not as they should be -> what they should hold."""
-    readme = readme_text(README.read_text(encoding="utf-8"), images, load_frameworks(), load_workloads())
+    frameworks, workloads = load_frameworks(), load_workloads()
+    checks = [(image.name, *check) for image in images for check in offered(image, frameworks, workloads.values())]
     made = {
         COMPOSE: compose_text(images, COMPOSE.read_text(encoding="utf-8")),
         BAKE: bake_text(images),
-        README: readme,
+        **documents(images, frameworks, workloads),
+        PAGE: page_text(images, checks),
     }
     return {path: text for path, text in made.items() if not path.is_file() or path.read_text(encoding="utf-8") != text}
 
 
-def changed_images(images: Iterable[Image], since: str) -> list[Image]:
-    """The images that a build since a git revision would make anew. Raises CatalogError for a revision that git does not know."""
-    if since.startswith("-"):
-        raise CatalogError(f"--changed-since {since}: it is no commit; name one that is fetched")
-    ended = subprocess.run(
-        ["git", "-C", str(PROJECT), "diff", "--name-only", since, "--"], capture_output=True, text=True, check=False
-    )
-    if ended.returncode:
-        raise CatalogError(f"--changed-since {since}: git says: {ended.stderr.strip()}; name a commit that is fetched")
-    return select_changed(images, ended.stdout.splitlines())
+def sbom(image: Image, base: str, debian: Mapping[str, str] | None = None) -> str:
+    """What the image's locks install on this base image, as SPDX 2.3 JSON. The same image gives the same bytes.
 
-
-def select_changed(images: Iterable[Image], paths: Iterable[str]) -> list[Image]:
-    """The images that changed files concern; all of them where the files are in all."""
-    changed = list(paths)
-    everything = any(
-        path == part or (part[-1] == "/" and path.startswith(part) and not path.startswith(_OF_SOME))
-        for path in changed
-        for part in _IN_ALL
-    )
-    frameworks = {Path(path).parts[2] for path in changed if path.startswith(_OF_SOME)}
-    folders = {Path(path).parts[1] for path in changed if path.startswith("images/") and path.count("/") > 1}
-    below = {name: f"images/Dockerfile.{name}" in changed for name in ("cuda", "julia")}
-    return [
-        image
-        for image in images
-        if everything
-        or image.name in folders
-        or not frameworks.isdisjoint(identity.folders(image.frameworks))
-        or (below["cuda"] and image.cuda_from == "base")
-        or (below["julia"] and image.julia)
-    ]
-
-
-def sbom(image: Image) -> str:
-    """What the image's locks install, as SPDX 2.3 JSON. The same lock gives the same bytes.
-
-    The distribution's packages are named without a version: the lock does not fix it, a scan of the built image finds it.
+    `debian` is every package of the distribution that the built image holds, with its version. Without, those that image.toml asks for
+    are named, without a version: the lock does not fix it.
     """
     packages = [
         _package(pin.name, pin.version, f"pkg:pypi/{pin.name}@{quote(pin.version)}")
         for path in image.locks
         for pin in read_pins(path)
     ]
-    packages += [_package(name, None, f"pkg:deb/debian/{name}") for name in sorted(image.debian)]
+    found = dict(debian or dict.fromkeys(image.debian))
+    packages += [
+        _package(name, version, f"pkg:deb/debian/{quote(name)}" + (f"@{quote(version)}" if version else ""))
+        for name, version in sorted(found.items())
+    ]
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -203,7 +217,7 @@ def sbom(image: Image) -> str:
         "name": image.name,
         "documentNamespace": f"https://spdx.org/spdxdocs/{image.name}-{image.lock_sha256}",
         "creationInfo": {"created": f"{image.locked}T00:00:00Z", "creators": ["Tool: dlbench-matrix"]},
-        "comment": f"What the locks of {image.name} install (sha256 {image.lock_sha256}) on {image.base_reference}.",
+        "comment": f"What the locks of {image.name} install (sha256 {image.lock_sha256}) on {base}.",
         "documentDescribes": [package["SPDXID"] for package in packages],
         "packages": packages,
     }

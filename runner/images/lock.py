@@ -1,4 +1,4 @@
-"""The one writer of pins: an image's requirements.lock as of a date, and the digest of its base image.
+"""The one writer of pins: an image's requirements.lock as of a date, and the digests of base images.
 
 uv resolves for the platform that the images have, Linux x86_64 with glibc 2.28 or newer. Wheels only: nothing is built
 while an image is, save what `source_builds` names, whose pins go into a second file, sources.lock. The date makes it
@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from runner.catalog.images import CatalogError, Image, read_pins, requirements_digest
+from runner.catalog.images import BASES, CatalogError, Image, read_bases, read_pins, requirements_digest
 from runner.errors import UserError
+from runner.images import facts
 from runner.paths import find_program
 from runner.results import store
 
@@ -37,19 +38,37 @@ class LockError(UserError):
 
 
 def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
-    """Write the image's lock as of a day, and the day into image.toml. Returns the lock's path. Raises LockError."""
-    uv = find_program("uv")
-    if uv is None:
-        raise LockError("locks are made by uv, which is not here; `pip install uv`")
+    """Write the image's lock as of a day, and what follows from it into image.toml. Returns the lock's path. Raises LockError."""
+    say(f"resolving {image.name} as of {day}")
+    requirements = image.folder / "requirements.in"
+    resolved = resolve(image, requirements, day, say)
+    version = subprocess.run([_uv(), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    wheels, sources = split_pins(resolved, image.source_builds)
+    _write_lock(image.lock_path, lock_text(image, day, version, wheels))
+    if sources:
+        _write_lock(image.sources_path, lock_text(image, day, version, sources))
+    else:
+        image.sources_path.unlink(missing_ok=True)
+    write_facts(image, day, say)
+    return image.lock_path
+
+
+def resolve(
+    image: Image,
+    requirements: Path,
+    day: date,
+    say: Callable[[str], None],
+    options: Sequence[str] = ("--generate-hashes",),
+) -> str:
+    """What uv prints for these requirements, for the image's Python, as of a day. Raises LockError."""
     constraints = image.folder / "build-constraints.part"
     command = [
-        *(uv, "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes"),
+        *(_uv(), "pip", "compile", "--quiet", "--no-config", "--no-python-downloads", "--no-header", "--no-annotate"),
         *("--only-binary", ":all:", "--python-platform", PLATFORM, "--python-version", image.python),
         *(word for name in image.source_builds for word in ("--no-binary", name)),
         *("--build-constraints", str(constraints)),
-        *("--exclude-newer", day.isoformat(), *_site_options(), str(image.folder / "requirements.in")),
+        *("--exclude-newer", day.isoformat(), *_site_options(), *options, str(requirements)),
     ]
-    say(f"resolving {image.name} as of {day}")
     constraints.write_text(_BUILD_CONSTRAINTS)
     try:
         ended = _run(command)
@@ -59,18 +78,32 @@ def make_lock(image: Image, day: date, say: Callable[[str], None]) -> Path:
     finally:
         constraints.unlink()
     if ended.returncode:
-        raise LockError(f"{image.folder / 'requirements.in'} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
-    version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    wheels, sources = split_pins(ended.stdout, image.source_builds)
-    _write_lock(image.lock_path, lock_text(image, day, version, wheels))
-    if sources:
-        _write_lock(image.sources_path, lock_text(image, day, version, sources))
-    else:
-        image.sources_path.unlink(missing_ok=True)
-    write_seal(image)
+        raise LockError(f"{requirements} cannot be resolved as of {day}:\n{ended.stderr.strip()}")
+    return ended.stdout
+
+
+def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
+    """Write what the image's lock holds into image.toml, and the seal beside it. Raises LockError."""
     toml = image.folder / "image.toml"
-    _rewrite(toml, re.sub(r"^locked\s*=\s*\S+", f"locked = {day}", toml.read_text(encoding="utf-8"), flags=re.M))
-    return image.lock_path
+    pins = {pin.name: pin.version for path in image.locks for pin in read_pins(path)}
+    sizes = weigh(image, day, say)
+    size = facts.download_gb(sizes)
+    if size is None:
+        say(f"{image.name}: the index does not say what the files weigh; download_gb stays")
+    fields = facts.locked_facts(image, pins, day) | ({} if size is None else {"download_gb": size})
+    _rewrite(toml, facts.with_fields(toml.read_text(encoding="utf-8"), fields))
+    write_seal(image, image.download_gb if size is None else size, sizes)
+
+
+def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
+    """What pip fetches for each pin of the image's locks; None where an index does not say a size. Raises LockError."""
+    pins = image.folder / "pins.part"
+    pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
+    try:
+        resolved = resolve(image, pins, day, say, ("--no-deps", "--format", "pylock.toml"))
+    finally:
+        pins.unlink()
+    return facts.file_bytes(resolved, image.python)
 
 
 def split_pins(resolved: str, source_builds: Collection[str]) -> tuple[str, str]:
@@ -95,30 +128,46 @@ def _write_lock(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
 
 
-def write_seal(image: Image) -> None:
-    """Write digests of requirements.in and of each pin beside the locks, for `runner images check`."""
+def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
+    """Write digests of requirements.in and of each pin beside the locks, and what they weigh, for `runner images check`.
+
+    What is not given stays as image.toml and the seal have it.
+    """
+    sizes = facts.wheel_bytes(image) if sizes is None else sizes
     pins = [pin for path in image.locks for pin in read_pins(path)]
     lines = [
         f"# Made with the lock of {image.name}; `runner images check` holds requirements.in and every pin against it.",
         f"requirements.in {requirements_digest(image.folder / 'requirements.in')}",
+        facts.sealed_size(image.download_gb if download_gb is None else download_gb),
         *(f"{pin.name}=={pin.version} {pin.seal}" for pin in pins),
+        *facts.sealed_wheels(sizes),
     ]
     store.write_bytes(image.seal_path, ("\n".join(lines) + "\n").encode())
 
 
 def pin_base(image: Image, client: DockerClient) -> str:
-    """Ask the base image's registry for the digest of its tag, and write it into image.toml. Raises LockError."""
+    """Ask the registry for the digests of the tags that the image stands on, and write them into bases.toml. Raises LockError.
+
+    Returns the digest of the base image. An image of Julia's stands on Julia's as well.
+    """
+    names = [image.base, *([image.julia.partition("@")[0]] if image.julia else [])]
+    digests = {name: _ask_digest(image, name, client) for name in names}
+    path = image.folder.parent / BASES
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    bases = read_bases(path.parent) | digests
+    lines = [*comments, *(f'"{name}" = "{digest}"' for name, digest in sorted(bases.items()))]
+    store.write_bytes(path, ("\n".join(lines) + "\n").encode())
+    return digests[image.base]
+
+
+def _ask_digest(image: Image, name: str, client: DockerClient) -> str:
     from runner.images.docker_client import DockerError, registry_digest
 
     try:
-        digest = registry_digest(client, image.base)
+        return registry_digest(client, name)
     except DockerError as error:
-        raise LockError(f"{image.name}: the registry of {image.base} does not tell its digest: {error.said}") from error
-    toml = image.folder / "image.toml"
-    text = re.sub(r"^base_digest\s*=.*\n", "", toml.read_text(encoding="utf-8"), flags=re.M)
-    pinned = f'base = "{image.base}"\nbase_digest = "{digest}"'
-    _rewrite(toml, re.sub(r"^base\s*=.*$", pinned, text, flags=re.M))
-    return digest
+        raise LockError(f"{image.name}: the registry of {name} does not tell its digest: {error.said}") from error
 
 
 def pin_published(image: Image, reference: str) -> None:
@@ -141,6 +190,13 @@ def lock_text(image: Image, day: date, uv_version: str, resolved: str) -> str:
         "# Do not edit: change requirements.in and make it again.\n"
     )
     return header + "\n".join(pins) + "\n"
+
+
+def _uv() -> str:
+    """The program that resolves. Raises LockError."""
+    if uv := find_program("uv"):
+        return uv
+    raise LockError("locks are made by uv, which is not here; `pip install uv`")
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

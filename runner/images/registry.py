@@ -1,26 +1,36 @@
-"""Built images in a registry: put there by CI, found again by digest, and removed here when they are stale.
+"""Built images in a registry: put there by CI, found again by the tag of their inputs, and removed here when they are stale.
 
-A published image serves only where its labels say that it was made from the same lock, bench, Dockerfiles and base as a
-build here would be. What the registry gives under a digest is checked by the engine, layer by layer.
+A published image serves only where its tag and its labels say that it was made from what a build here would be made from. What
+the registry gives under a digest is checked by the engine, layer by layer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from runner.catalog.images import Image
 from runner.errors import UserError
 from runner.images.docker_client import (
+    DeniedError,
     DockerError,
     NotThereError,
     asking,
     find_image,
     pull_image,
     registry_digest,
+    say_bytes,
+    watch,
 )
+from runner.images.recipe import common_digests, shared_layers
+from runner.paths import PROJECT, cache_folder
+from runner.results import store
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -28,20 +38,52 @@ if TYPE_CHECKING:
 
     from runner.images.recipe import Recipe
 
-# What must be the same for an image made elsewhere to be the one that would be built here.
-_INPUTS = ("lock_sha256", "bench_sha256", "dockerfiles_sha256", "base")
+# How many questions a registry answers at a time.
+_AT_ONCE = 16
+
+# The inputs that a user knows by a name of their own. The other labels are fields of image.toml.
+_INPUTS = {
+    "lock_sha256": "another lock",
+    "nvidia": "other layers of NVIDIA's wheels",
+    "bench_sha256": "another bench",
+    "dockerfiles_sha256": "other Dockerfiles",
+    "base": "another base image",
+}
 
 
 class RegistryError(UserError):
     """A registry that does not take or give an image; the message says which, why and what to do."""
 
 
+class Pin(NamedTuple):
+    """What image.toml says of the published image."""
+
+    repository: str  # registry/name
+    input_tag: str
+    digest: str
+
+    @property
+    def reference(self) -> str:
+        """What it is pulled by."""
+        return f"{self.repository}@{self.digest}"
+
+
+def pin_of(image: Image) -> Pin | None:
+    """The image's pin; None for one that is not published."""
+    if image.published is None:
+        return None
+    name, _, digest = image.published.partition("@")
+    repository, _, tag = name.rpartition(":")
+    return Pin(repository, tag, digest)
+
+
 def has_published(client: DockerClient, recipe: Recipe) -> bool:
-    """Whether the image's registry answers for the digest that image.toml has."""
-    if recipe.image.published is None:
+    """Whether the pin is of these inputs, and the image's registry answers for its digest."""
+    pin = pin_of(recipe.image)
+    if pin is None or pin.input_tag != recipe.input_tag:
         return False
     try:
-        registry_digest(client, recipe.image.published)
+        registry_digest(client, pin.reference)
     except DockerError:
         return False
     return True
@@ -49,26 +91,36 @@ def has_published(client: DockerClient, recipe: Recipe) -> bool:
 
 def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None]) -> str | None:
     """Pull the image by the digest in image.toml, and return its id; None, and why, where it must be built."""
-    reference = recipe.image.published
-    if reference is None:
+    name, pin = recipe.image.name, pin_of(recipe.image)
+    if pin is None:
         return None
-    say(f"pulling {reference}")
+    if pin.input_tag != recipe.input_tag:
+        same = ", and only the bench differs" if _same_layers(pin, recipe) else ""
+        say(f"{pin.repository}:{pin.input_tag} was built from other inputs{same}; building {name}")
+        return None
+    say(f"pulling {pin.reference}")
     try:
-        image = pull_image(client, reference)
+        image = pull_image(client, pin.reference, say)
     except DockerError as error:
-        say(f"{recipe.image.name} cannot be had from its registry ({error.said}); building it")
+        say(f"{name} was not pulled: {error.said}; building it")
         return None
     if stale := _other_inputs(image.labels, recipe):
-        say(f"{reference} was made from another {', '.join(stale)}; building it")
+        say(f"{pin.reference} was built from {' and '.join(stale)}, which its tag does not say; building {name}")
         return None
     image.tag(*recipe.tag.split(":"))
     return str(image.id)
 
 
+def _same_layers(pin: Pin, recipe: Recipe) -> bool:
+    """Whether the published image and the recipe's differ in nothing but the bench and the labels."""
+    return pin.input_tag.partition("-")[0] == recipe.layers
+
+
 def identity(client: DockerClient, image: Image, image_id: str) -> str:
     """What a result names the image by: its registry and digest where it came from there or went there, else its id."""
-    built = find_image(client, image_id) if image.published else None
-    return image.published if built and image.published in _digests(built) else image_id
+    pin = pin_of(image)
+    built = find_image(client, image_id) if pin else None
+    return pin.reference if pin and built and pin.reference in _digests(built) else image_id
 
 
 def _digests(image: BuiltImage) -> list[str]:
@@ -76,87 +128,270 @@ def _digests(image: BuiltImage) -> list[str]:
     return list(image.attrs.get("RepoDigests") or ())
 
 
-def push(client: DockerClient, recipe: Recipe, registry: str) -> str:
-    """Push the built image and its common layers; returns registry/name@digest. Raises RegistryError."""
+def push(
+    client: DockerClient,
+    recipe: Recipe,
+    registry: str,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    finish: bool = True,
+    digest: str | None = None,
+) -> str:
+    """Push the built image and the layers that it shares; returns registry/name:tag@digest. Raises RegistryError.
+
+    The tag of the inputs is pushed last: a registry that has it has all of the image. It is not pushed where the image is not
+    finished, nor where the registry gives another digest than this one.
+    """
     repository = f"{registry}/{recipe.image.name}"
-    _push(client, recipe.base_tag, f"{registry}/base", recipe.base_tag.rpartition(":")[2])
-    _push(client, recipe.tag, repository, "latest")
-    return f"{repository}@{_push(client, recipe.tag, repository, recipe.tag.rpartition(':')[2])}"
+    for common in (recipe.base_tag, *recipe.nvidia_tags):
+        name, _, digits = common.partition("/")[2].partition(":")
+        _push(client, common, f"{registry}/{name}", digits, say)
+    pushed = _push(client, recipe.tag, repository, "latest", say)
+    if digest is not None and pushed != digest:
+        raise RegistryError(f"{repository}:latest has the digest {pushed}, not {digest}; it gets no tag of its inputs")
+    if not finish:
+        return f"{repository}:latest@{pushed}"
+    return f"{repository}:{recipe.input_tag}@{_push(client, recipe.tag, repository, recipe.input_tag, say)}"
 
 
 def digest_of(client: DockerClient, recipe: Recipe, registry: str) -> str:
-    """registry/name@digest of the image with exactly the recipe's inputs. Raises RegistryError."""
+    """registry/name:tag@digest of the image with exactly the recipe's inputs. Raises RegistryError."""
     name = recipe.image.name
-    reference = f"{registry}/{name}:{recipe.tag.rpartition(':')[2]}"
+    reference = f"{registry}/{name}:{recipe.input_tag}"
     try:
-        return f"{registry}/{name}@{registry_digest(client, reference)}"
+        return f"{reference}@{registry_digest(client, reference)}"
     except DockerError as error:
         raise RegistryError(f"{name}: {error}; `runner images build {name} --push {registry}` puts it there") from error
 
 
-def pull_base(client: DockerClient, recipe: Recipe, registry: str) -> bool:
-    """Take the common layers from a registry, so that an image built on them there can be the cache. False: they are not there."""
-    if find_image(client, recipe.base_tag):
-        return True
+def missing(client: DockerClient, recipes: Iterable[Recipe], registry: str) -> list[Recipe]:
+    """The recipes of which the registry has no image with exactly their inputs. Raises DockerError where it cannot be asked.
+
+    A registry that refuses the user is taken for one that lacks the image: some answer so for every name that they do not have.
+    """
+
+    def is_missing(recipe: Recipe) -> bool:
+        try:
+            registry_digest(client, f"{registry}/{recipe.image.name}:{recipe.input_tag}")
+        except (NotThereError, DeniedError):
+            return True
+        return False
+
+    asked = list(recipes)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [recipe for recipe, lacks in zip(asked, pool.map(is_missing, asked), strict=True) if lacks]
+
+
+def pull_common(client: DockerClient, tag: str, base_id: str, registry: str) -> bool:
+    """Take layers that images share from a registry, so that an image built on them there can be the cache.
+
+    False: they are not there, or on another base image.
+    """
+    reference = f"{registry}/{tag.partition('/')[2]}"
     try:
-        base = pull_image(client, f"{registry}/base:{recipe.base_tag.rpartition(':')[2]}")
+        common = pull_image(client, reference)
     except DockerError:
         return False
-    return base.tag(*recipe.base_tag.split(":"))
+    _note_name(reference)
+    return common.labels.get("dlbench.base_id") == base_id and common.tag(*tag.split(":"))
+
+
+def cache_registry(client: DockerClient, recipe: Recipe) -> str | None:
+    """The registry of the published image, where that has the layers below the bench and this machine has not."""
+    pin = pin_of(recipe.image)
+    if recipe.again or pin is None or not _same_layers(pin, recipe):
+        return None
+    with asking("the images here could not be listed"):
+        if client.images.list(filters={"reference": f"{recipe.tag.partition(':')[0]}:{recipe.layers}-*"}):
+            return None
+    return pin.repository.rpartition("/")[0]
 
 
 def cache(client: DockerClient, recipe: Recipe, registry: str | None) -> list[str] | None:
-    """The images whose layers may serve a build: the registry's last one beside the last one here. None: the engine's own cache."""
+    """The images whose layers may serve a build: the registry's beside the last one here. None: the engine's own cache.
+
+    The registry's is the published image where that has the same layers below the bench, else the last one that was pushed.
+    """
     if registry is None:
         return None
-    latest = f"{registry}/{recipe.image.name}:latest"
+    repository, pin = f"{registry}/{recipe.image.name}", pin_of(recipe.image)
+    published = pin is not None and pin.repository == repository and _same_layers(pin, recipe)
+    source = pin.reference if pin and published else f"{repository}:latest"
     with contextlib.suppress(DockerError):
-        pull_image(client, latest)
-        if find_image(client, recipe.latest):
-            return [latest, recipe.latest]
-    return [latest]
+        pull_image(client, source)
+        _note_name(source)
+        if find_image(client, recipe.steps_tag):
+            return [source, recipe.steps_tag]
+    return [source]
 
 
-def stale(client: DockerClient, current: Collection[Recipe]) -> Iterator[tuple[str, str]]:
-    """(id, what it is) of the images here that were made for one of the recipes' names from other inputs."""
-    recipes = {recipe.image.name: recipe for recipe in current}
+def stale(client: DockerClient, recipes: Mapping[str, Callable[[], Recipe]]) -> Iterator[tuple[str, str]]:
+    """(id, what it is) of the images here that were made for one of these names from other inputs than its recipe's.
+
+    What another checkout on this machine built last stays. Only the recipes of images that are here are made: a recipe reads every
+    source of the bench.
+    """
+    for image in _left_by_builds(client):
+        if make := recipes.get(image.labels["dlbench.image"]):
+            recipe = make()
+            if other := [words for words in _other_inputs(image.labels, recipe) if words != _INPUTS["base"]]:
+                yield str(image.id), f"{recipe.image.name}, built from {' and '.join(other)}" + _staying(image)
+
+
+def unknown(client: DockerClient, catalog: Collection[Image]) -> Iterator[tuple[str, str]]:
+    """(id, what it is) of what builds left here for no image of the catalog, and no other checkout on this machine needs.
+
+    A step without a name that is younger than an hour may be of a build that goes on.
+    """
+    names = {image.name for image in catalog}
+    for image in _left_by_builds(client):
+        if (name := image.labels["dlbench.image"]) not in names:
+            yield str(image.id), f"{name}, which the catalog does not have" + _staying(image)
+    with asking("the images here could not be listed"):
+        common = client.images.list(filters={"label": "dlbench.common", "dangling": False})
+        # There may be hundreds of steps, and to look at one takes the engine's time: its list says which of them count.
+        steps = client.api.images(filters={"label": "dlbench.common", "dangling": True})
+        an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
+        old = [
+            client.images.get(step["Id"])
+            for step in steps
+            if step["Created"] < an_hour_ago and "dlbench.image" not in (step.get("Labels") or {})
+        ]
+    kept, current = _used_elsewhere(), common_digests()
+    shared = {layer.digest for image in catalog for layer in shared_layers(image)}
+    for image in common:
+        if "dlbench.image" in image.labels:
+            continue
+        what = "common layers, built from another Dockerfile.base"
+        if image.labels.get("dlbench.common") in current:
+            if image.labels.get("dlbench.nvidia", "") in {"", *shared}:
+                continue
+            what = "NVIDIA's wheels, which no image of the catalog has in this layer"
+        if kept.isdisjoint(image.tags) and _is_of_a_build(image):
+            yield str(image.id), what + _staying(image)
+    yield from ((str(image.id), "a step of a build") for image in old if _is_of_a_build(image))
+
+
+def _left_by_builds(client: DockerClient) -> Iterator[BuiltImage]:
+    """The built images here, without those that another checkout built last and their steps."""
     with asking("the images here could not be listed"):
         images = client.images.list(filters={"label": "dlbench.image"})
-    for image in images:
-        recipe = recipes.get(image.labels["dlbench.image"])
-        other = [name for name in _other_inputs(image.labels, recipe) if name != "base"] if recipe else []
-        if recipe and other:
-            yield str(image.id), f"{recipe.image.name} of another {', '.join(other)}"
+    kept = _used_elsewhere()
+    needed = [_own_labels(image) for image in images if not kept.isdisjoint(image.tags)]
+    return (image for image in images if _own_labels(image) not in needed and _is_of_a_build(image))
+
+
+def _own_labels(image: BuiltImage) -> dict[str, str]:
+    return {name: value for name, value in image.labels.items() if name.startswith("dlbench.")}
+
+
+def _own_tags(image: BuiltImage) -> list[str]:
+    """The names that builds, pushes and pulls here gave an image.
+
+    The labels do not show it: an image that a user builds on one of ours inherits them.
+    """
+    name, digits = re.escape(image.labels.get("dlbench.image", "")), "[0-9a-f]{12}"
+    own = rf"dlbench(-again)?/((base|cuda|julia|nvidia):{digits}|steps:{name}|{name}:(latest|{digits}-{digits}))"
+    return [tag for tag in image.tags if re.fullmatch(own, tag) or _noted_name(tag).is_file()]
+
+
+def _foreign_names(image: BuiltImage) -> list[str]:
+    """The names that nothing here gave an image. A digest is ours where its repository has a build's name, as a published image has."""
+    own = _own_tags(image)
+    repositories = {tag.rpartition(":")[0] for tag in own}
+    tags = [tag for tag in image.tags if tag not in own]
+    names = {image.labels.get("dlbench.image"), "base", "nvidia"}
+    pulled = [name for name in _digests(image) if name.partition("@")[0] not in repositories]
+    return tags + [name for name in pulled if name.partition("@")[0].rpartition("/")[2] not in names]
+
+
+def _is_of_a_build(image: BuiltImage) -> bool:
+    """Whether a build here named the image, or nobody did."""
+    return bool(_own_tags(image)) or not _foreign_names(image)
+
+
+def _staying(image: BuiltImage) -> str:
+    """What to say of an image that keeps its layers, because a user named it too."""
+    names = _foreign_names(image)
+    return f"; it stays as {', '.join(names)}" if names else ""
+
+
+def _note_name(reference: str) -> None:
+    """Write down that a push or a pull gives an image this name of a registry: `runner images prune` removes it with the image."""
+    path = _noted_name(reference)
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.write_bytes(path, reference.encode())
+
+
+def _noted_name(reference: str) -> Path:
+    return cache_folder() / "registry-names" / hashlib.sha256(reference.encode()).hexdigest()[:32]
+
+
+def remember(recipe: Recipe) -> None:
+    """Write down what this checkout built last of an image: another checkout's `runner images prune` leaves it."""
+    text = "\n".join([str(PROJECT), recipe.tag, recipe.base_tag, *recipe.nvidia_tags])
+    path = _checkouts() / hashlib.sha256(str(PROJECT).encode()).hexdigest()[:16] / recipe.image.name
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.write_bytes(path, text.encode())
+
+
+def _used_elsewhere() -> set[str]:
+    """The names of the images that other checkouts built last, as long as their folders are there."""
+    names: set[str] = set()
+    for path in _checkouts().glob("*/*"):
+        with contextlib.suppress(OSError, ValueError):
+            checkout, *tags = path.read_text(encoding="utf-8").splitlines()
+            if checkout != str(PROJECT) and Path(checkout).is_dir():
+                names.update(tags)
+    return names
+
+
+def _checkouts() -> Path:
+    return cache_folder() / "checkouts"
 
 
 def remove(client: DockerClient, image_id: str) -> str | None:
-    """Remove an image with all its names; why it stays, where a container still uses it."""
+    """Remove an image, or only the names that builds gave it where it has others; why it stays, where a container still uses it."""
     image = find_image(client, image_id)
+    if image is None:
+        return None
+    own = _own_tags(image)
     try:
-        for name in (*image.tags, *_digests(image), image_id) if image else ():
+        for name in own if _foreign_names(image) else (*own, *_digests(image), image_id):
             # A repository's last tag takes its digests along.
             with contextlib.suppress(NotThereError), asking(f"{name} could not be removed"):
                 client.images.remove(name)
+            _noted_name(name).unlink(missing_ok=True)
     except DockerError as error:
         return error.said
     return None
 
 
 def _other_inputs(labels: dict[str, str], recipe: Recipe) -> list[str]:
-    """The inputs by which an image with these labels is not the recipe's."""
-    expected = recipe.labels("")
-    return [name for name in _INPUTS if labels.get(f"dlbench.{name}") != expected[f"dlbench.{name}"]]
+    """What the image with these labels was built from that the recipe does not have, in a user's words.
+
+    Another base image under the same name is none of it.
+    """
+    expected = {name: value for name, value in recipe.labels("").items() if name.startswith("dlbench.")}
+    del expected["dlbench.base_id"]
+    other = [name.removeprefix("dlbench.") for name, value in expected.items() if labels.get(name) != value]
+    return list(dict.fromkeys(_INPUTS.get(name, "another image.toml") for name in other))
 
 
-def _push(client: DockerClient, local: str, repository: str, tag: str) -> str:
+def _push(client: DockerClient, local: str, repository: str, tag: str, say: Callable[[str], None]) -> str:
     """Push a local image under another name; returns the digest that the registry gave it."""
-    digest = None
-    with asking(f"{repository}:{tag} could not be pushed"):
-        client.images.get(local).tag(repository, tag)
-        for message in client.images.push(repository, tag=tag, stream=True, decode=True):
-            if "error" in message:
-                raise RegistryError(f"{repository}:{tag} could not be pushed: {message['error']}")
+    attempt, digest = f"{repository}:{tag} could not be pushed", None
+    try:
+        with asking(attempt):
+            client.images.get(local).tag(repository, tag)
+            _note_name(f"{repository}:{tag}")
+            messages = client.images.push(repository, tag=tag, stream=True, decode=True)
+        for message in say_bytes(f"pushing {repository}:{tag}", watch(client, attempt, messages), say):
             digest = message.get("aux", {}).get("Digest") or digest
+    except DockerError as error:
+        raise RegistryError(str(error)) from error
     if digest is None or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise RegistryError(f"{repository}:{tag} was pushed, and the registry gave no digest for it")
     return str(digest)

@@ -1,0 +1,217 @@
+"""What a lock says of its image: the CUDA that it holds, and what it weighs. `runner images lock` writes it into image.toml."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from runner.catalog.cuda import LEAST_DRIVER
+from runner.catalog.images import Image
+
+# NVIDIA's packages whose version begins with the release of CUDA that they are of. The others (cuBLAS, cuFFT, ...) count for
+# themselves; the toolkit's metapackage or the framework's own exact requirements hold those together.
+NUMBERED_AS_CUDA = (
+    *("nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-cupti", "nvidia-cuda-nvcc", "nvidia-cuda-crt"),
+    *("nvidia-cuda-cccl", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-nvtx"),
+)
+
+# The wheels that the images install: those of Linux x86_64 with glibc 2.28 or older.
+_PLATFORMS = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)),
+    *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
+)
+
+# The lines of requirements.seal that hold sizes: of all that pip fetches, in GB, and of each of NVIDIA's wheels, in bytes.
+_SEALED_SIZE, _SEALED_WHEEL = SEALED_SIZES = ("download_gb ", "bytes ")
+
+# NVIDIA's wheels are installed below an image's own packages, a layer a group, in this order; the last layer holds those that are in no
+# group. Images whose locks agree on a group share its layer. What most frameworks ask for comes first: the engine shares a layer only where
+# all layers below it are the same. docs/images.md says what these groups save.
+_LAYERS = (
+    ("cublas", "cuda-runtime", "cufft", "curand", "nvjitlink"),
+    ("cudnn",),
+    ("cuda-cupti", "cusolver", "cusparse"),
+    ("nccl",),
+)
+
+# A pin of NVIDIA's in a lock, with its hashes. One with a marker is none: it is installed with the image's own packages.
+_NVIDIA_PIN = re.compile(
+    r"^(nvidia-[a-z0-9-]+)==([\w.+!]+)((?:\s+(?:\\\n\s+)?--hash=sha256:[0-9a-f]{64})+)$", flags=re.M
+)
+
+
+def is_nvidia(name: str) -> bool:
+    """Whether a package is a part of CUDA in a wheel. The name is normalised."""
+    return name == "cuda-toolkit" or name.startswith("nvidia-")
+
+
+def stem(name: str) -> str:
+    """A package of NVIDIA's without the CUDA family at its end: -cu11, -cu12, -cu13, or none since CUDA 13."""
+    return re.sub(r"-cu\d+$", "", name)
+
+
+def nvidia_version(pins: Mapping[str, str], package: str) -> str | None:
+    """The version of a package of NVIDIA's, whatever CUDA family its name has. `pins`: normalised name -> version."""
+    return next((version for name, version in pins.items() if stem(name) == package), None)
+
+
+def nvidia_layers(lock: str) -> tuple[tuple[str, ...], ...]:
+    """The layers of NVIDIA's wheels of a lock's text, the lowest first, and of each the pins, a pin on one line as pip reads it."""
+    found = {
+        match[1]: " ".join([f"{match[1]}=={match[2]}", *sorted(re.findall(r"--hash=\S+", match[3]))])
+        for match in _NVIDIA_PIN.finditer(lock)
+    }
+    groups: list[list[str]] = [[] for _ in (*_LAYERS, ())]
+    for name, pin in sorted(found.items()):
+        package = stem(name).removeprefix("nvidia-")
+        groups[next((number for number, layer in enumerate(_LAYERS) if package in layer), -1)].append(pin)
+    return tuple(tuple(pins) for pins in groups if pins)
+
+
+def cuda_releases(pins: Mapping[str, str]) -> list[str]:
+    """The versions that the lock's CUDA goes by: the toolkit's, then the runtime's. Empty where no wheel holds CUDA."""
+    versions = (pins.get("cuda-toolkit"), nvidia_version(pins, "nvidia-cuda-runtime"))
+    return [version for version in versions if version]
+
+
+def of_another_cuda(pins: Mapping[str, str], cuda: str) -> dict[str, str]:
+    """The pins whose version is of another release of CUDA than this one: name -> version."""
+    release = cuda.split(".")[:2]
+    return {
+        name: version
+        for name, version in pins.items()
+        if stem(name) in NUMBERED_AS_CUDA and version.split(".")[:2] != release
+    }
+
+
+def same_version(first: str, second: str) -> bool:
+    """Whether two versions are one: a release may have zeros at its end."""
+    try:
+        return Version(first) == Version(second)
+    except InvalidVersion:
+        return first == second
+
+
+def least_driver(cuda: str) -> str | None:
+    """The oldest driver that runs this CUDA, as runner/catalog/cuda.py has it; None where it has none."""
+    return LEAST_DRIVER.get(".".join(cuda.split(".")[:2])) or LEAST_DRIVER.get(cuda.partition(".")[0])
+
+
+def locked_facts(image: Image, pins: Mapping[str, str], day: date) -> dict[str, str | date]:
+    """The fields of image.toml that follow from the lock. CUDA's are among them where its wheels hold CUDA."""
+    facts: dict[str, str | date] = {"locked": day}
+    if image.accelerator != "cuda" or image.cuda_from != "wheels" or not (releases := cuda_releases(pins)):
+        return facts
+    # The toolkit and its runtime are numbered apart: what image.toml has stays where it is one of the two.
+    held = [image.cuda for release in releases if image.cuda and same_version(release, image.cuda)]
+    facts["cuda"] = cuda = held[0] if held else releases[0]
+    for field in ("cudnn", "nccl"):
+        if version := nvidia_version(pins, f"nvidia-{field}"):
+            facts[field] = version
+    if driver := least_driver(cuda):
+        facts["min_driver"] = driver
+    return facts
+
+
+def with_fields(text: str, fields: Mapping[str, str | float | date]) -> str:
+    """The text of an image.toml with other values of these fields. A field that is missing comes after the ones before the first table.
+
+    A field whose value stays keeps its line, with the comment on it; the comment of a changed value is of the old one and goes.
+    """
+    now = tomllib.loads(text)
+    for field, value in fields.items():
+        if field in now and now[field] == value:
+            continue
+        line = f"{field} = {_toml(value)}\n"
+        text, replaced = re.subn(rf"^{field}[ \t]*=.*\n", line.replace("\\", r"\\"), text, flags=re.M)
+        if not replaced:
+            head, table, tail = text.partition("\n[")
+            text = f"{head.rstrip()}\n{line}{table}{tail}"
+    return text
+
+
+def _toml(value: str | float | date) -> str:
+    # A string of JSON is one of TOML.
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+
+
+def file_bytes(pylock: str, python: str) -> dict[str, int | None]:
+    """What pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751). None where an index does not say a size."""
+    rank = {tag: place for place, tag in enumerate(_tags(python))}
+    packages = tomllib.loads(pylock).get("packages", ())
+    return {f"{package['name']}=={package['version']}": _size(_fetched(package, rank)) for package in packages}
+
+
+def download_gb(sizes: Mapping[str, int | None]) -> float | None:
+    """The gigabytes of a lock's files. None where the size of one is not known."""
+    known = [size for size in sizes.values() if size is not None]
+    return max(round(sum(known) / 1e9, 2), 0.01) if known and len(known) == len(sizes) else None
+
+
+def _tags(python: str) -> Iterable[Tag]:
+    version = tuple(int(part) for part in python.split("."))
+    yield from cpython_tags(version, platforms=_PLATFORMS)
+    yield from compatible_tags(version, f"cp{''.join(map(str, version))}", _PLATFORMS)
+
+
+def _fetched(package: Mapping[str, Any], rank: Mapping[Tag, int]) -> Mapping[str, Any]:
+    """The file of a package that pip takes: the wheel that fits best, else the source archive."""
+
+    def place(wheel: Mapping[str, Any]) -> int:
+        try:
+            tags = parse_wheel_filename(unquote(urlsplit(_address(wheel)).path).rpartition("/")[2])[3]
+        except InvalidWheelFilename:
+            return len(rank)
+        return min((rank[tag] for tag in tags if tag in rank), default=len(rank))
+
+    wheels = package.get("wheels") or ()
+    return min(wheels, key=place) if wheels else package.get("sdist") or {}
+
+
+def _address(file: Mapping[str, Any]) -> str:
+    return str(file.get("url") or file.get("path") or "")
+
+
+def _size(file: Mapping[str, Any]) -> int | None:
+    """A file's bytes: as its index says, or of the file itself, where it lies in a folder of the site."""
+    if isinstance(file.get("size"), int):
+        return int(file["size"])
+    address = urlsplit(_address(file))
+    path = Path(unquote(address.path))
+    return path.stat().st_size if address.scheme in ("", "file") and path.is_file() else None
+
+
+def sealed_size(size: float) -> str:
+    """The line of requirements.seal that holds the lock's download_gb."""
+    return f"{_SEALED_SIZE}{size:g}"
+
+
+def read_sealed_size(seal: str) -> float | None:
+    """The download_gb that a requirements.seal holds; None where it holds none."""
+    match = re.search(rf"^{_SEALED_SIZE}(\d+(?:\.\d+)?)$", seal, flags=re.M)
+    return float(match[1]) if match else None
+
+
+def sealed_wheels(sizes: Mapping[str, int | None]) -> list[str]:
+    """The lines of requirements.seal that hold what NVIDIA's wheels weigh: pin -> bytes."""
+    return [f"{_SEALED_WHEEL}{pin} {size}" for pin, size in sizes.items() if size and pin.startswith("nvidia-")]
+
+
+def read_sealed_wheels(seal: str) -> dict[str, int]:
+    """What a requirements.seal says that NVIDIA's wheels weigh: name==version -> bytes."""
+    return {pin: int(size) for pin, size in re.findall(rf"^{_SEALED_WHEEL}(\S+) (\d+)$", seal, flags=re.M)}
+
+
+def wheel_bytes(image: Image) -> dict[str, int]:
+    """What NVIDIA's wheels of an image weigh, as its seal has it: name==version -> bytes."""
+    return read_sealed_wheels(image.seal_path.read_text(encoding="utf-8")) if image.seal_path.is_file() else {}
