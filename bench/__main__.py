@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from bench import contract, curve, operators, parallel, parity, ranks, rules
+from bench import contract, cuda, curve, dropout, learning_reference, operators, parallel, parity, proof, ranks, rules
 from bench.cell import setup_of
 from bench.protocol import Emitter
 from bench.run import run
@@ -46,6 +46,14 @@ def parser():
         "--devices", type=positive, default=1, help="more than one: where they compute otherwise than one"
     )
     reference.add_argument("--curve", action="store_true", help="compute the 300-step learning curve instead (minutes)")
+    reference.add_argument(
+        "--dropout", action="store_true", help="compute the movement under dropout instead, over random masks (minutes)"
+    )
+    reference.add_argument(
+        "--learning",
+        action="store_true",
+        help="compute the losses of training's first steps instead (minutes)",
+    )
 
     check = commands.add_parser("check", help="hold an adapter against the reference and print the verdict as JSON")
     check.add_argument("workload", choices=rules.workload_names())
@@ -91,14 +99,22 @@ def check_adapter(options):
     if isinstance(adapter, contract.Training):
         results.append(parity.check_prediction(options.workload, adapter, options.precision, options.devices))
     results = parallel.worst(group, results)
-    failed = ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
-    curve_verdict = None
-    # The curve comes before another network is built: Caffe2's workspace holds a single one.
-    if options.curve and curve.has_curve(options.workload):
-        curve_verdict = curve.verdict(options.workload, curve.follow(options.workload, adapter))
+    failed = failures(results)
+    losses = counted = None
+    curved = options.curve and curve.has_curve(options.workload)
+    # The curve is without dropout. It comes before another network is built: Caffe2's workspace holds a single one.
+    if curved and contract.specification(options.workload).DROPOUT:
+        losses = curve.follow(options.workload, adapter)
     if isinstance(adapter, contract.Training):
         trained = group.whole(group.build(adapter_class, setup._replace(training=True)))
-        failed += parity.check_training(options.workload, trained, options.precision, options.devices)
+        proved = proof.computes(options.workload, trained, options.precision, options.devices)
+        proved = parallel.worst(group, proved)
+        failed += ["%s (built for training)" % line for line in failures(proved)]
+        results += proved
+        counted = trained.updates()
+        # Without dropout it is followed by the network that trains.
+        if curved and losses is None:
+            losses = curve.follow(options.workload, trained)
     verdict = {
         "framework": options.framework,
         "version": framework.versions()["framework"],
@@ -110,11 +126,18 @@ def check_adapter(options):
         "failed": failed,
         "worst": max(r.error / r.bound for r in results),
         "compared": len(results),
+        # After the steps of the proof, by the optimiser's own count.
+        "updates": counted,
     }
-    if curve_verdict:
-        verdict["curve"] = curve_verdict
+    if losses:
+        verdict["curve"] = curve.verdict(options.workload, losses)
     group.leave()
     return verdict
+
+
+def failures(results):
+    """A line for each result that did not pass."""
+    return ["%s %s: %.2g > %.2g" % (r.quantity, r.tensor, r.error, r.bound) for r in results if not r.passed]
 
 
 def in_its_own_language(options):
@@ -132,8 +155,18 @@ def in_its_own_language(options):
         os.execvp(program, [program, script] + sys.argv[1:])
 
 
+def device_kinds(framework):
+    """The kinds of devices that a framework's build can compute on, as a list. One that fails to tell is taken for the CPU."""
+    try:
+        return list(framework.device_kinds())
+    except Exception as error:
+        print("%s does not tell whether it has CUDA: %s" % (framework.NAME, error), file=sys.stderr)
+        return ["cpu"]
+
+
 def list_frameworks(only):
-    """[{"framework": ..., "version": ...}] of those that this interpreter can import and configure for a CPU.
+    """[{"framework": ..., "version": ..., "device_kinds": [...], "versions": {...}, "code_for": [...]}] of those that this interpreter
+    can import and configure for a CPU. `versions` and `code_for` are what the framework says of itself and of CUDA.
 
     Each is tried in its own process: Keras and its backends configure the same library in different ways, and an import that fails half
     way leaves modules behind.
@@ -141,7 +174,9 @@ def list_frameworks(only):
     if only:
         framework = contract.load_framework(only)
         framework.configure(contract.Setup("cpu", "fp32", "default", 1, 1, True))
-        return [{"framework": only, "version": framework.versions()["framework"]}]
+        versions = framework.versions()
+        entry = {"framework": only, "version": versions["framework"], "device_kinds": device_kinds(framework)}
+        return [dict(entry, versions=versions, code_for=cuda.code_for())]
     installed = []
     for name in rules.framework_names():
         if "entrypoint" in rules.framework_declaration(name):
@@ -189,11 +224,17 @@ def main():
     if options.curve:
         print(curve.write_reference(options.workload))
         return 0
+    if options.learning:
+        print("\n".join(learning_reference.write_reference(options.workload)))
+        return 0
     import numpy
 
-    which = options.workload, options.variant, options.devices
-    path = parity.reference_path(*which)
-    numpy.savez_compressed(path, **parity.make_reference(*which))
+    if options.dropout:
+        path, stored = rules.dropout_path(options.workload), dropout.make_reference(options.workload)
+    else:
+        which = options.workload, options.variant, options.devices
+        path, stored = parity.reference_path(*which), parity.make_reference(*which)
+    numpy.savez_compressed(path, **stored)
     print(path)
     return 0
 

@@ -1,6 +1,7 @@
 """What the results of the reference's operations are rounded to: not at all, or by a model of a precision that bounds are derived from."""
 
 import collections
+import math
 
 import numpy as np
 
@@ -16,14 +17,30 @@ class Exact(object):
     def half(self, value):
         return value
 
-    def matmul(self, value, terms):
-        return value
+    def product(self, a, b, added=0.0):
+        """a (rows, k) times b (k, columns), plus a bias."""
+        return a.dot(b) + added
+
+    def bias_gradient(self, d):
+        """The sum over the rows of d (rows, columns): a bias is a product's factor of ones."""
+        return d.sum(axis=0)
 
     def elementwise(self, value):
         return value
 
-    def sum(self, value, terms):
-        return value
+    def sum(self, value, axes):
+        """A sum of numbers that are no products."""
+        return value.sum(axis=axes)
+
+    def scatter(self, ids, d, count):
+        """(count, columns): each row is the sum of the rows of d (..., columns) whose id (...) is its number."""
+        total = np.zeros((count, d.shape[-1]), d.dtype)
+        np.add.at(total, ids, d)
+        return total
+
+    def stored(self, before, after):
+        """A tensor that a step has moved from `before` to `after`, as memory holds it."""
+        return after
 
     def difference(self, value):
         return value
@@ -32,11 +49,14 @@ class Exact(object):
 class MonteCarlo(object):
     """Monte Carlo arithmetic (Parker 1997): each result gets a random error as large as the precision's own.
 
-    A float32 sum of n terms in any order has an error of about unit * sqrt(n) * rms(result): rounding each partial sum s_i
-    errs by unit * |s_i|, and for terms of random sign |s_i| grows as sqrt(i), so the root of the summed squares is
-    unit * sqrt(n / 2) * rms(result); for terms of one sign it is smaller in relation. `operand` is the unit roundoff to which
-    the factors of a product are rounded first (tf32, bf16): it adds operand * sqrt(2) * rms(result). A sum of zeros has no error in any
-    precision: the gradient of a unit that no input of the batch lights stays 0, and Adam, which divides by its size, leaves it in peace.
+    A float32 sum of n terms t errs by about unit * sqrt(n) * sqrt(sum(t)^2 / 3 + sum(t^2) / 2), in any order. Rounding each partial sum
+    s_i errs by unit * |s_i|. Where the terms have random signs |s_i| grows as sqrt(i), and the squared errors sum to
+    unit^2 * n / 2 * sum(t^2). Where they have one sign it grows as i, and they sum to unit^2 * n / 3 * sum(t)^2.
+
+    Each element is disturbed by what its own terms make of it: rows of a gradient may differ in size by 10^8, and Adam divides each by its
+    size. `operand` is the unit roundoff to which the factors of a product are rounded first (tf32): it adds operand * sqrt(2) *
+    sqrt(sum(t^2)). A sum of zeros has no error in any precision: the gradient of a unit that no input of the batch lights stays 0, and
+    Adam leaves it in peace.
     """
 
     scale = 1.0
@@ -54,21 +74,59 @@ class MonteCarlo(object):
         """What mixed precision computes in the half type beside products."""
         return value
 
-    def matmul(self, value, terms):
-        scale = (self.unit * np.sqrt(terms) + self.operand_unit * np.sqrt(2.0)) * np.sqrt(np.mean(value * value))
-        return value + scale * self.random.standard_normal(value.shape) * (value != 0)
+    def product(self, a, b, added=0.0):
+        return self._disturbed(a.dot(b) + added, (a * a).dot(b * b), a.shape[1], self.operand_unit)
 
-    def sum(self, value, terms):
-        """A sum, or mean, of numbers that are no products: its factors are not rounded."""
-        scale = self.unit * np.sqrt(terms) * np.sqrt(np.mean(value * value))
-        return value + scale * self.random.standard_normal(value.shape)
+    def bias_gradient(self, d):
+        return self._disturbed(d.sum(axis=0), (d * d).sum(axis=0), len(d), self.operand_unit)
+
+    def sum(self, value, axes):
+        total = value.sum(axis=axes)
+        return self._disturbed(total, (value * value).sum(axis=axes), value.size // total.size, 0.0)
+
+    def scatter(self, ids, d, count):
+        terms = np.bincount(ids.ravel(), minlength=count)[:, None]
+        total, squares = np.zeros((2, count, d.shape[-1]))
+        np.add.at(total, ids, d)
+        np.add.at(squares, ids, d * d)
+        return self._disturbed(total, squares, terms, 0.0)
+
+    def _disturbed(self, total, squares, terms, operand_unit):
+        """`squares` is the sum of the squared terms of each total."""
+        variance = self.unit**2 * terms * (total * total / 3.0 + squares / 2.0) + 2.0 * operand_unit**2 * squares
+        return total + np.sqrt(variance) * self._noise(total) * (squares != 0)
 
     def elementwise(self, value):
-        return value * (1.0 + 2.0 * self.unit * self.random.standard_normal(value.shape))
+        return value * (1.0 + 2.0 * self.unit * self._noise(value))
+
+    def stored(self, before, after):
+        # What has not moved is not rounded again.
+        return after + self.unit * after * self._noise(after) * (after != before)
 
     def difference(self, value):
         """1 - p for a p near 1 that was rounded before: the error is that of p, however small the difference."""
-        return value + self.unit * self.random.standard_normal()
+        return value + self.unit * self._noise(value)
+
+    def _noise(self, value):
+        """Numbers of mean 0 and variance 1 in the value's shape, uniform as Parker has them: drawn faster than normal ones."""
+        return self.random.uniform(-math.sqrt(3.0), math.sqrt(3.0), np.shape(value))
+
+
+class Truncated(MonteCarlo):
+    """Each factor of a product loses all but the first `bits` bits of its fraction, as some GPUs' matrix units read float32.
+
+    Truncation errs on one side, so the errors of a sum's terms may add up, which those of rounding to nearest do not.
+    """
+
+    def __init__(self, random, unit, bits):
+        super(Truncated, self).__init__(random, unit, 0.0)
+        self.mask = np.int64(-1) << np.int64(52 - bits)
+
+    def product(self, a, b, added=0.0):
+        return super(Truncated, self).product(self._truncated(a), self._truncated(b), added)
+
+    def _truncated(self, value):
+        return (np.asarray(value, dtype=np.float64).view(np.int64) & self.mask).view(np.float64)
 
 
 # A floating-point type of 16 bits: its significand's bits with the hidden one, the exponent of its least normal number, its largest number.
@@ -83,29 +141,34 @@ class Mixed(MonteCarlo):
 
     Factors are rounded to nearest, as every framework rounds them. What is stored goes up or down at random, up the more often the
     nearer that is, so that it is right on average (Parker's random rounding). Its variance is twice that of rounding to nearest: a
-    product's, and that of the bias that many add afterwards. What a recurrent cell computes between its products is rounded twice so: as
-    often as four operations of the half type, of which h' = (1 - z) n + z h takes the most, where nothing fuses them. `scale` is the
-    loss scale: float16 loses gradients below 6e-8 and has none above 65 504, which raises OverflowError.
+    product's, and that of the bias that many add afterwards. With `nearest` what is stored is rounded to nearest too, as the hardware
+    does it: then a state that changes by less than half a unit stands still, position after position, which no random rounding shows.
+    `scale` is the loss scale: float16 loses gradients below 6e-8 and has none above 65 504, which raises OverflowError.
     """
 
-    def __init__(self, random, kind, scale):
+    def __init__(self, random, kind, scale, nearest=False):
         super(Mixed, self).__init__(random, 2.0**-24, 0.0)
         self.kind = kind
         self.scale = scale
+        self.nearest = nearest
 
     def operand(self, value):
         quantum = self._quantum(value)
         return np.rint(value / quantum) * quantum
 
     def half(self, value):
-        return self._stored(self._stored(value))
+        return self._in_half(value)
 
-    def matmul(self, value, terms):
-        return self._stored(super(Mixed, self).matmul(value, terms))
+    def product(self, a, b, added=0.0):
+        return self._in_half(super(Mixed, self).product(a, b, added))
 
-    def _stored(self, value):
+    def bias_gradient(self, d):
+        return self._in_half(super(Mixed, self).bias_gradient(d))
+
+    def _in_half(self, value):
         quantum = self._quantum(value)
-        return np.floor(value / quantum + self.random.uniform(size=np.shape(value))) * quantum
+        upwards = 0.5 if self.nearest else self.random.uniform(size=np.shape(value))
+        return np.floor(value / quantum + upwards) * quantum
 
     def _quantum(self, value):
         """The distance between a value's neighbours in the half type."""

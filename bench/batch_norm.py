@@ -31,7 +31,7 @@ def in_training(p, name, x, rounding, parts=1):
     p.setdefault(biased, p[name + ".running_var"])  # both begin at the same
     unbiased = variance * many / (many - 1.0)
     for tensor, value in ((name + ".running_mean", mean), (name + ".running_var", unbiased), (biased, variance)):
-        p[tensor] = rounding.elementwise((1.0 - STEP) * p[tensor] + STEP * value)
+        p[tensor] = rounding.stored(p[tensor], (1.0 - STEP) * p[tensor] + STEP * value)
     return np.concatenate(y), caches
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 # The seed of the parity check. Training draws its parameters from the cell's own seed.
 PARITY_SEED = 20171124
+STEPS = 3  # of the parity check, each with a batch of its own
 
 
 def glorot_uniform(random, shape, fan_in, fan_out):
@@ -92,9 +93,31 @@ def normalisation(name, size):
     return [vector("%s.%s" % (name, end), size, kind) for end, kind in kinds]
 
 
+# (the specification's draw_batch, its Parameters ...) -> the case of the parity check.
+_drawn = {}
+
+
+def forget():
+    """Free the case of the parity check; the next one is drawn again."""
+    _drawn.clear()
+
+
 def parity_case(workload, variant=""):
-    """(parameters, x, y) of the parity check: drawn in this order from PARITY_SEED."""
-    random = np.random.RandomState(PARITY_SEED)
-    parameters = draw_parameters(workload, random, True, variant)
-    x, y = workload.draw_batch(random)
-    return parameters, x, y
+    """(parameters, batches) of the parity check, drawn in this order from PARITY_SEED; `batches` are the (x, y) of STEPS steps.
+
+    It is drawn once, until forget(). Each caller gets copies, so that no adapter changes the numbers of the next check.
+
+    The batches differ. On a single one an adapter that keeps its first batch would pass, and so would an Adam that leaves alone the rows of
+    an embedding that the batch does not name.
+    """
+    key = (workload.draw_batch,) + tuple(specifications(workload, variant))
+    if key not in _drawn:
+        random = np.random.RandomState(PARITY_SEED)
+        parameters = draw_parameters(workload, random, True, variant)
+        batches = [workload.draw_batch(random) for _ in range(STEPS)]
+        workload.adjust_parity(parameters, batches)
+        _drawn[key] = parameters, batches
+    parameters, batches = _drawn[key]
+    copied = collections.OrderedDict((name, value.copy()) for name, value in parameters.items())
+    # Inference has no labels.
+    return copied, [(x.copy(), None if y is None else y.copy()) for x, y in batches]

@@ -12,15 +12,20 @@ import time
 
 WINDOWS = 9
 WINDOW_SECONDS = 0.06
-SIDE = 1024  # of the square matrices
-COPY_BYTES = 64 * 2**20  # well beyond any cache but the largest servers'
+# Of the square matrices, and of a copy: so much fills the device, and a copy goes beyond any cache but the largest servers'.
+SIDES = {"cpu": 1024, "cuda": 8192}
+COPY_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 CORE_ITEMS = 4096  # in the first-level cache: arithmetic of one core, no memory
 
 
-def rates(call, work, synchronize=lambda: None):
-    """Work per second of each window, after a first call that is not counted."""
+def rates(call, work, synchronize=lambda: None, warm_up_seconds=0.0):
+    """Work per second of each window, after a first call and the warm-up, which are not counted."""
     call()
     synchronize()
+    end = time.perf_counter() + warm_up_seconds
+    while time.perf_counter() < end:
+        call()
+        synchronize()
     count, windows = 1, []
     while len(windows) < WINDOWS:
         begin = time.perf_counter()
@@ -38,23 +43,23 @@ def rates(call, work, synchronize=lambda: None):
 def numpy_rates():
     import numpy
 
-    random = numpy.random.RandomState(1)
-    a = random.rand(SIDE, SIDE).astype(numpy.float32)
+    random, side, copy_bytes = numpy.random.RandomState(1), SIDES["cpu"], COPY_BYTES["cpu"]
+    a = random.rand(side, side).astype(numpy.float32)
     b, product = a.T.copy(), numpy.empty_like(a)
-    source = numpy.ones(COPY_BYTES // 4, numpy.float32)
+    source = numpy.ones(copy_bytes // 4, numpy.float32)
     target = numpy.empty_like(source)
     x = random.rand(CORE_ITEMS).astype(numpy.float32)
     y = numpy.empty_like(x)
     return {
-        "matmul_flops": rates(lambda: numpy.matmul(a, b, out=product), 2.0 * SIDE**3),
-        "copy_bytes": rates(lambda: numpy.copyto(target, source), 2.0 * COPY_BYTES),
+        "matmul_flops": rates(lambda: numpy.matmul(a, b, out=product), 2.0 * side**3),
+        "copy_bytes": rates(lambda: numpy.copyto(target, source), 2.0 * copy_bytes),
         "core_operations": rates(lambda: numpy.sqrt(x, out=y), float(CORE_ITEMS)),
     }
 
 
 def framework_rates(name, device, precision):
     """The framework's own rates, configured as a cell configures it; None where it has no ceilings.py."""
-    from bench import contract, environment, rules
+    from bench import contract, environment, rules, timing
 
     framework = contract.load_framework(name)
     framework.configure(contract.Setup(device, precision, "default", environment.cpu_count(), 1, True))
@@ -62,10 +67,11 @@ def framework_rates(name, device, precision):
     if path is None:
         return None
     product, copy, small = importlib.import_module(path).calls(device)
+    how = framework.synchronize, timing.WARMUP_SECONDS[device]
     return {
-        "matmul_flops": rates(product, 2.0 * SIDE**3, framework.synchronize),
-        "copy_bytes": rates(copy, 2.0 * COPY_BYTES, framework.synchronize),
-        "launches": rates(small, 1.0, framework.synchronize),
+        "matmul_flops": rates(product, 2.0 * SIDES[device] ** 3, *how),
+        "copy_bytes": rates(copy, 2.0 * COPY_BYTES[device], *how),
+        "launches": rates(small, 1.0, *how),
     }
 
 

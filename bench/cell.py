@@ -1,4 +1,4 @@
-"""What every cell does, whatever it measures: import, data, parity, build, measure. Each is a phase, and emits events."""
+"""What every cell does, whatever it measures: import, data, parity, build, measure, proof. Each is a phase, and emits events."""
 
 import contextlib
 import math
@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 
-from bench import contract, environment, parallel, parity, profiling, rules
+from bench import canonical, contract, environment, parallel, parity, profiling, proof, rules, timing
+from bench.errors import Unsupported
 
 
 def setup_of(options, seed, training):
@@ -34,6 +35,7 @@ class RunningCell(object):
         self.stop, self.noise, self.steps = "none", None, 0
         self.variant = ""
         self.loop = None  # the timing.Loop of a task that has steps
+        self.device_peak_bytes = None  # at the end of the measured windows, of a task that has them
         self.group = parallel.Alone()
         # The items in a step of all devices together. A preset may have its own, which is part of what the cell is.
         self.batch = self.preset.get("batch") or self.declared["batch"]
@@ -74,8 +76,14 @@ class RunningCell(object):
         self.emit("environment", **described)
         with self.phase("data"):
             data = self.load_data()
+        # The first build of a process starts the framework: torch imports the rest of itself there, and JAX starts XLA.
+        with self.phase("build"):
+            unmeasured = self.group.build(adapter_class, self.setup(False))
         with self.phase("parity"):
-            self.check_parity(self.group.build(adapter_class, self.setup(False)))
+            self.check_parity(unmeasured)
+        # Their memory would count in the peak of the measured one.
+        del unmeasured
+        canonical.forget()
         with self.phase("build"):
             adapter = self.group.build(adapter_class, self.setup(True))
             random = np.random.RandomState(o.seed)
@@ -84,10 +92,34 @@ class RunningCell(object):
             with self.phase("compile"):
                 adapter.compile()
         self.measure(framework, adapter, data, random)
-        self.emit_memory(framework.device_peak_bytes())
+        self.emit_memory(self.device_peak_bytes or framework.device_peak_bytes())
+        self.prove(adapter)
+        self.share_of_kernels()
         if o.profile:
             self.profile()
         self.group.leave()
+
+    def forget_peak(self, framework):
+        """After the warm-up: the peak of the device's memory is to be that of the measured windows."""
+        if framework.device_peak_bytes() is not None and not framework.forget_device_peak():
+            reason = "%s cannot count it anew after the warm-up, so it may be an autotuner's or the parity check's"
+            self.emit("left-out", what=rules.PEAK_OF_WINDOWS, reason=reason % self.options.framework)
+
+    def share_of_kernels(self):
+        """Emit in which share of a step's time kernels ran on the GPU, or why that is not known. After all that is measured."""
+        if self.loop is None:
+            return
+        reason = profiling.no_share_reason(self.options)
+        if not reason:
+            steady = [sample.seconds / sample.steps for sample in self.loop.samples if sample.stage == "steady"]
+            with self.phase("profile"):
+                try:
+                    share, steps = profiling.kernel_share(self.options.framework, self.loop, timing.median(steady))
+                    self.emit("kernels", share=share, steps=steps)
+                except Unsupported as error:
+                    reason = str(error)
+        if reason:
+            self.emit("left-out", what=rules.SHARE_OF_KERNELS, reason=reason)
 
     def profile(self):
         """Runs after everything is measured: a profiler slows the steps and takes memory."""
@@ -105,6 +137,17 @@ class RunningCell(object):
         results = parity.check(o.workload, self.group.whole(adapter), o.precision, o.devices)
         for result in parallel.worst(self.group, results):
             self.emit_parity(result)
+
+    def prove(self, adapter):
+        """Hold the measured adapter itself against the reference. It comes after the memory event: it takes memory of its own."""
+        with self.phase("proof"):
+            for result in parallel.worst(self.group, self.proved(adapter)):
+                self.emit_parity(result)
+
+    def proved(self, adapter):
+        """A list of parity.Result of the measured adapter."""
+        o = self.options
+        return proof.computes(o.workload, adapter, o.precision, o.devices)
 
     def emit_parity(self, result):
         self.emit(

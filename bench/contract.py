@@ -5,8 +5,9 @@ workload's .json. framework.py, in the same folder, fulfils Framework; a workloa
 the bench reads them through these two classes, which have the defaults.
 
 A framework's folder may hold three more files. parallel.py says how several devices work together (bench.parallel).
-profile.py has `operations(run, device)` (bench.profiling). ceilings.py has `calls(device)`: functions for a matrix product, a copy and
-the smallest operation (bench.ceilings).
+profile.py has `operations(run, device)` and `kernels(run)` (bench.profiling). ceilings.py has `calls(device)`: functions for a
+matrix product, a copy and the smallest operation (bench.ceilings). Its
+`loads(device)`, where there is one, are what loads a device fully (bench.load).
 """
 
 import abc
@@ -57,7 +58,10 @@ class Training(_Adapter):
 
     @abc.abstractmethod
     def step(self, x, y):
-        """Take one step of the optimiser. Returns the loss without waiting for it."""
+        """Take one step of the optimiser. Returns the loss without waiting for it.
+
+        A batch that `inputs` left in host memory is copied to the device here. In no framework is it pinned or copied ahead.
+        """
 
     @abc.abstractmethod
     def value(self, loss):
@@ -77,6 +81,10 @@ class Training(_Adapter):
     def skipped(self):
         """How many of the steps so far the loss scaler of mixed precision skipped."""
         return 0
+
+    def updates(self):
+        """How many steps the optimiser has taken since `load`, by its own count; None where the framework keeps no count."""
+        return None
 
 
 class Inference(_Adapter):
@@ -151,11 +159,22 @@ class Framework(_Module):
     settings()          the switches, as the framework reads them back
     """
 
+    def device_kinds(self):
+        """The kinds of devices that this build can compute on: "cpu", and "cuda" where it has CUDA, whether or not there is a GPU.
+
+        It starts no GPU and takes no memory of one. It is asked after configure() for a CPU.
+        """
+        return ("cpu",)
+
     def synchronize(self):
         """Wait until the device has done all its work. A framework whose steps return when they are computed needs none."""
 
     def device_peak_bytes(self):
         """The most memory of the device that this process had, in bytes; None where the framework does not count it."""
+
+    def forget_device_peak(self):
+        """Count the peak from now on. Returns whether the framework can: then warm-up and autotuning are not in it."""
+        return False
 
     def is_out_of_memory(self, error):
         """Whether an exception says that the device's memory is full."""
@@ -168,7 +187,8 @@ class Specification(_Module):
     Every workload but ops must have:
     BATCH, PARAMETERS (bench.canonical.Parameter, in the order in which they are drawn), draw_batch(random)
     To be trained it must have:
-    DROPOUT             whether training has it
+    DROPOUT             whether training has it; then draw_masks(random, items), and loss_and_gradients takes `masks`;
+                        adjust_dropout(parameters, batches) makes the case of bench.dropout of that of the parity check, in place
     SHUFFLE             False: fixed batches in file order
     optimizer()         of bench.reference
     loss_and_gradients(p, x, y, rounding, variant)  (logits, loss, name -> gradient) of a training step; it moves running statistics in p
@@ -178,6 +198,9 @@ class Specification(_Module):
 
     # Inference only: features(p, x, rounding), with SHAPE and FEATURES. None: the workload is trained.
     features = None
+
+    def adjust_parity(self, parameters, batches):
+        """Change the drawn case of the parity check in place, where it would not see enough: (name -> array, [(x, y)] of each step)."""
 
     # predict(p, x, rounding): logits in evaluation, where they differ from those of a training step without dropout.
     predict = None
@@ -210,6 +233,7 @@ def check(options):
     reason = (
         rules.mode_reason(framework, options.mode, declared["modes"])
         or rules.precision_reason(workload, specified["precisions"], precision)
+        or rules.tf32_reason(framework, declared.get("no_tf32"), precision)
         or rules.mixed_precision_reason(
             framework, declared.get("amp", {}), workload, precision, options.device, devices
         )

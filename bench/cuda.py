@@ -3,6 +3,7 @@
 import ctypes
 import io
 import re
+import sys
 
 from bench.errors import Unsupported
 
@@ -15,6 +16,11 @@ def require_gpus(library, count, devices=1):
         raise Unsupported("%s finds no GPU; start the container with a GPU, or use the CPU image" % library)
     if count < devices:
         raise Unsupported("the cell needs %d GPUs, and %s finds %d" % (devices, library, count))
+
+
+def kinds(has_cuda):
+    """A framework's device_kinds()."""
+    return ("cpu", "cuda") if has_cuda else ("cpu",)
 
 
 def device(name="GPU 0", count=None, compute_capability=None, memory=None):
@@ -33,7 +39,8 @@ def device(name="GPU 0", count=None, compute_capability=None, memory=None):
 def uuids(count=None):
     """UUIDs of the first `count` devices that this process sees (None: of all), as NVML writes them.
 
-    A GPU has "GPU-...", a MIG instance "MIG-...". [] without a driver, or when a device has no UUID.
+    A GPU has "GPU-...", a MIG instance "MIG-...". Where there are fewer devices, the list has those that there are. [] without a driver, or
+    when a device has no UUID.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -41,12 +48,10 @@ def uuids(count=None):
         return []
     if driver.cuInit(0) != 0:
         return []
-    if count is None:
-        number = ctypes.c_int(0)
-        driver.cuDeviceGetCount(ctypes.byref(number))
-        count = number.value
+    number = ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(number))
     names = []
-    for index in range(count):
+    for index in range(number.value if count is None else min(count, number.value)):
         device = ctypes.c_int(_FAILED)
         if driver.cuDeviceGet(ctypes.byref(device), index) != 0:
             return []
@@ -106,6 +111,19 @@ def package_versions():
         if packages:
             versions[name] = packages[max(packages, key=_major)]
     return versions
+
+
+def code_for():
+    """The compute capabilities, such as ["7.0", "9.0"], that the loaded framework says its build holds code for. No GPU is needed.
+
+    None where it does not say: only PyTorch and TensorFlow 2 do.
+    """
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    flags = getattr(torch, "_C", None) and getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    if flags is None and hasattr(getattr(tensorflow, "sysconfig", None), "get_build_info"):
+        flags = " ".join(tensorflow.sysconfig.get_build_info().get("cuda_compute_capabilities") or ())
+    numbers = {(int(major), int(minor)) for major, minor in re.findall(r"(?:sm|compute)_(\d+)(\d)", flags or "")}
+    return ["%d.%d" % number for number in sorted(numbers)] or None
 
 
 def installed(pattern):

@@ -7,7 +7,8 @@ the workload by `python -m bench reference WORKLOAD --curve`.
 The batches are the workload's own `curve_batches`: a task whose loss falls and then stays above zero, with labels in part
 drawn at random. On data that can be learned by heart the loss falls to nothing by a path that doubles a rounding error every
 few steps, and two correct float32 runs disagree by more than a mistake would; here a relative disturbance of 3e-7 moves a
-50-step mean by less than 1 %.
+50-step mean by less than 1 %: of mlp-mnist by 0.003 %, of gru-imdb by less than 0.001 %. In gru-imdb the words that tell are
+the last ten. Where all 150 tell, two starts that differ by 3e-7 part by a quarter in single steps.
 """
 
 import os
@@ -45,7 +46,8 @@ def make_reference(name):
     optimizer, rounding, losses = workload.optimizer(), arithmetic.Exact(), []
     for _ in range(STEPS):
         x, y = next(batches)
-        _, loss, gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding)
+        x = x.astype(np.float64) if x.dtype.kind == "f" else x
+        _, loss, gradients = workload.loss_and_gradients(p, x, y, rounding)
         optimizer.update(p, gradients, rounding)
         losses.append(float(loss))
     return losses
@@ -60,7 +62,7 @@ def write_reference(name):
 
 
 def follow(name, training):
-    """The losses of an adapter (built with training=False) over the same steps."""
+    """The losses of an adapter over the same steps. Where the workload has dropout, it was built with training=False."""
     workload = contract.specification(name)
     parameters, batches = _case(workload)
     training.load(parameters)

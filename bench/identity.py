@@ -50,7 +50,7 @@ def image_files(frameworks, folder=FOLDER):
     """The files of an image that serves these frameworks: the core, every workload, their folders and those that these use."""
     sources = _Sources(folder)
     wanted = sources.folders(frameworks)
-    return sorted(path for path in sources.files if _framework_of(path) in (None, *wanted))
+    return sorted(path for name in (None, *wanted) for path in sources.of_framework(name))
 
 
 def folders(frameworks, folder=FOLDER):
@@ -113,18 +113,25 @@ class _Sources(object):
         self.files = list(_walk(folder))
         self._present = set(self.files)
         self._used = {}
+        self._own = {}
+        for path in self.files:
+            self._own.setdefault(_framework_of(path), []).append(path)
+
+    def of_framework(self, name):
+        """The files of a framework's own folder; of None, the core's and the workloads'."""
+        return self._own.get(name, [])
 
     def of_cell(self, framework, workload):
         """All files of a cell, sorted."""
         folders = self.folders([framework])
-        files = {path for path in self.files if _framework_of(path) in folders}
+        files = {path for name in folders for path in self.of_framework(name)}
         files.update(self.shared_by_all(workload))
         files.update(self.reached(self.entries(framework, workload), folders))
         return sorted(files)
 
     def shared_by_all(self, workload):
         """The core, the files of a workload, and of other workloads the modules that one of these imports."""
-        core = [path for path in self.files if _framework_of(path) is None and not _is_workload(path)]
+        core = [path for path in self.of_framework(None) if not _is_workload(path)]
         own = self.of_workload(workload)
         return sorted(set(core + own) | self.reached(core + own))
 
@@ -133,7 +140,7 @@ class _Sources(object):
         shared = self._declared("workloads/%s.json" % workload).get("computes")
         names = {workload, shared if isinstance(shared, str) else workload}
         stems = names | {name.replace("-", "_") for name in names}
-        return [path for path in self.files if _is_workload(path) and _stem(path) in stems]
+        return [path for path in self.of_framework(None) if _is_workload(path) and _stem(path) in stems]
 
     def folders(self, frameworks):
         """The frameworks' folders and those that these use, as far as they exist.
@@ -144,7 +151,7 @@ class _Sources(object):
         reached, waiting = set(), list(frameworks)
         while waiting:
             name = waiting.pop()
-            own = [path for path in self.files if _framework_of(path) == name]
+            own = self.of_framework(name)
             if name in reached or not own:
                 continue
             reached.add(name)
@@ -155,11 +162,9 @@ class _Sources(object):
 
     def entries(self, framework, workload):
         """The files that a cell loads by name: the workload's adapter, and what is no adapter of another workload."""
-        others = {_stem(path) for path in self.files if _is_workload(path)} - set(
-            map(_stem, self.of_workload(workload))
-        )
-        folders = self.folders([framework])
-        files = [path for path in self.files if _framework_of(path) in folders]
+        workloads = filter(_is_workload, self.of_framework(None))
+        others = set(map(_stem, workloads)) - set(map(_stem, self.of_workload(workload)))
+        files = [path for name in sorted(self.folders([framework])) for path in self.of_framework(name)]
         return [path for path in files if _stem(path) not in others and not _stem(path).startswith("_")]
 
     def reached(self, paths, within=()):
@@ -217,10 +222,17 @@ def _imports(path):
         tree = ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the cell that loads it will say what is wrong
         return (), ()
-    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    nodes = list(ast.walk(tree))
-    return _imported(node for node in nodes if id(node) not in inside), _imported(n for n in nodes if id(n) in inside)
+    statements = list(_statements(tree))
+    return tuple(_imported(node for node, inside in statements if inside is later) for later in (False, True))
+
+
+def _statements(block, inside=False):
+    """Each statement below a node, with whether it lies inside a function. An import is a statement: expressions are not searched."""
+    for part in ("body", "handlers", "orelse", "finalbody"):
+        for node in getattr(block, part, ()):
+            yield node, inside
+            for below in _statements(node, inside or isinstance(node, ast.FunctionDef)):
+                yield below
 
 
 def _imported(nodes):
@@ -238,6 +250,7 @@ def _walk(folder):
     """The bench's files below `folder`, as paths relative to it with slashes: sources and references, no caches."""
     for path, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if name != "__pycache__" and not name.startswith("."))
+        below = os.path.relpath(path, folder).replace(os.sep, "/")
         for name in sorted(files):
             if not name.endswith((".pyc", ".pyo", ".part", "~")) and not name.startswith("."):
-                yield os.path.relpath(os.path.join(path, name), folder).replace(os.sep, "/")
+                yield name if below == "." else "%s/%s" % (below, name)

@@ -54,9 +54,11 @@ class InferenceCell(RunningCell):
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
-            step_seconds = loop.warm_up(limit_seconds=(self.preset["seconds"] or 60) / 5.0)
+            limit_seconds = (self.preset["seconds"] or 60) / 5.0
+            step_seconds = loop.warm_up(limit_seconds, timing.WARMUP_SECONDS[self.options.device])
             if self.preset["epochs"]:  # the published procedure: one whole pass before the one that is timed
                 step_seconds = loop.window("warm-up", len(batches))
+        self.forget_peak(framework)
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("evaluate"):
             if self.preset["epochs"]:
@@ -66,4 +68,5 @@ class InferenceCell(RunningCell):
                 self.stop, self.noise = "count", loop.noise()
             else:
                 self.measure_windows(loop, per_window, step_seconds)
+        self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop

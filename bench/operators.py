@@ -14,8 +14,12 @@ from bench.workloads import ops
 # As in dl_bench; fewer where they would take longer than the point's own time.
 WARM_UP_RUNS = 20
 LEAST_WARM_UP_RUNS = 3
-# Inputs that fit into a cache take turns, so that a run reads its inputs from memory, as a network's step does.
-CACHE_BYTES = 64 * 1024 * 1024
+# A point runs before it is measured for as long as the GPU was idle before, and so long at most: while inputs are drawn and kernels are
+# compiled its clock falls. It is not measured how long the clock needs to rise.
+SPIN_SECONDS = {"cpu": 0.0, "cuda": 0.3}
+# Inputs that fit into a cache take turns, so that a run reads its inputs from memory, as a network's step does. The second-level caches of
+# GPUs have up to 126 MB (B200).
+CACHE_BYTES = {"cpu": 64 * 2**20, "cuda": 256 * 2**20}
 MOST_BUFFERS = 16
 
 # A point is given up after so many times the time that it should take.
@@ -38,11 +42,17 @@ ROUNDOFF = {
 class OperatorsCell(RunningCell):
     """Every point of the preset. What a framework or the device cannot do is emitted as left out, with the reason."""
 
+    # On the clock of time.perf_counter.
+    worked_until = float("-inf")
+
     def load_data(self):
         return None  # inputs are drawn for each point
 
     def fill(self, operators, data, random):
         pass
+
+    def prove(self, operators):
+        """Nothing is left to prove: a single operation is the same in training, and is made anew for each point."""
 
     def check_parity(self, operators):
         results = check(operators, self.options.precision, self.options.devices)
@@ -92,11 +102,14 @@ class OperatorsCell(RunningCell):
     def measure_point(self, framework, operators, point, random):
         """Emit the windows of a point. Returns the seconds of its fastest run. Raises Unsupported."""
         refuse(point.operation, self.options.precision)
-        count = max(1, min(MOST_BUFFERS, CACHE_BYTES // max(point.bytes, 1)))
+        device = self.options.device
+        count = max(1, min(MOST_BUFFERS, CACHE_BYTES[device] // max(point.bytes, 1)))
         runs = operators.runs(point.operation, point.direction, self.buffers(point, count, random))
         turns = Turns(framework.synchronize, runs, self.agreed)
         seconds = self.preset["seconds"]
         per_run = turns.warm_up(seconds)
+        idle = min(SPIN_SECONDS[device], time.perf_counter() - self.worked_until)
+        per_run = turns.spin(self.agreed(idle), per_run)
         per_window = max(1, int(seconds / self.preset["windows"] / max(per_run, 1e-9)))
         times = []
         begin = time.perf_counter()
@@ -113,6 +126,7 @@ class OperatorsCell(RunningCell):
             if spent > TOO_LONG * seconds:
                 break
         self.steps += len(times) * per_window
+        self.worked_until = time.perf_counter()
         return turns.fastest
 
     def agreed(self, seconds):
@@ -254,6 +268,15 @@ class Turns(object):
             spent, done = spent + last, done + 1
         several = max(1, min(len(self._runs), int(limit_seconds / max(last, 1e-9))))
         return self.window(several) / several
+
+    def spin(self, seconds, per_run):
+        """Run for so long; returns the expected seconds of a run, which are `per_run` before."""
+        spent = 0.0
+        while spent < seconds:
+            count = max(1, int(0.1 * seconds / max(per_run, 1e-9)))
+            last = self.window(count)
+            spent, per_run = spent + last, last / count
+        return per_run
 
 
 def size_text(size):

@@ -1,16 +1,19 @@
 """The parity gate: does this adapter compute what the specification says?
 
-Canonical parameters and one canonical batch go through the adapter with dropout off. Logits, loss, the gradient of every
-parameter and every parameter after three optimiser steps are held against the float64 reference (bench.reference), each as
-the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the workload, made by
-`python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
+Canonical parameters and canonical batches go through the adapter with dropout off. Logits, loss and the gradient of every parameter on
+the first batch, and the movement of every parameter in three optimiser steps, each on a batch of its own, are held against the float64
+reference (bench.reference), each as the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the workload,
+made by `python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
 
 Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
 precision would (bench.arithmetic.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
 error in those runs. It contains what a count of operations misses: a ReLU or a maximum that changes its choice because a rounding error
 moved its argument; Adam's division by a tiny second moment; and Adam's bias correction 1 - beta^t, whose float32 value is as far off as
 the rounding of beta^t. The price is wide bounds on the gradients below the pools, where a single changed maximum among millions moves a
-whole element of the gradient. Logits, loss, and the parameters after the steps are held to 1e-7 to 1e-4.
+whole element of the gradient.
+
+A parameter is compared by its movement, because it moves by a small part of itself: held against itself, a rate that is some per cent
+off would hide in its rounding.
 """
 
 import collections
@@ -22,22 +25,36 @@ import numpy as np
 from bench import arithmetic, canonical, contract, mixed, rules
 from bench.errors import Overflow, Unsupported
 
-STEPS = 3
 RUNS = 8
 # The largest of 8 draws is the 89 % point of the error's distribution. A correct float32 stays below three times that: a normal error
 # would need 4.8 deviations to exceed it. A wrong formula errs by orders of magnitude more.
 MARGIN = 3.0
+# Truncation is no random error: each run errs alike, so the margin is for what the model leaves out.
+TRUNCATION_MARGIN = 1.5
+# A parameter that stands still errs by 1. Where Adam divides gradients that are noise in a half type, three times an honest error is more.
+MOST_OF_MOVEMENT = 0.9
 # The decay is measured to some per cent in float32. A decay that is missing, or applied to other tensors, is off by 100 %.
 DECAY_BOUND = 0.2
 # A specification may accept two values of a tensor. The second one's name ends so, and an adapter must have either.
 EITHER = ".biased"
 
-# precision -> the model of its arithmetic, from the source of its errors
+# precision -> models of its arithmetic: (the margin, how often it is run, the model from the source of its errors). Some devices round the
+# factors of a tf32 product to nearest, others truncate them; some kernels round to a half type after each operation, others after a few.
+# The bound is the larger of the models'.
 ROUNDINGS = {
-    "fp32": lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 0.0),
-    "tf32": lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 2.0**-11),
-    "amp-fp16": lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE),
-    "amp-bf16": lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0),
+    "fp32": [(MARGIN, RUNS, lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 0.0))],
+    "tf32": [
+        (MARGIN, RUNS, lambda random: arithmetic.MonteCarlo(random, 2.0**-24, 2.0**-11)),
+        (TRUNCATION_MARGIN, 2, lambda random: arithmetic.Truncated(random, 2.0**-24, 10)),
+    ],
+    "amp-fp16": [
+        (MARGIN, RUNS, lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE)),
+        (MARGIN, 1, lambda random: arithmetic.Mixed(random, arithmetic.FLOAT16, mixed.INITIAL_SCALE, nearest=True)),
+    ],
+    "amp-bf16": [
+        (MARGIN, RUNS, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0)),
+        (MARGIN, 1, lambda random: arithmetic.Mixed(random, arithmetic.BFLOAT16, 1.0, nearest=True)),
+    ],
 }
 
 Result = collections.namedtuple("Result", "quantity tensor error bound passed")
@@ -49,13 +66,19 @@ def sketch(name, value, buckets=contract.Specification.BUCKETS):
     Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
     of so many sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
     """
-    flat = np.asarray(value, dtype=np.float64).ravel()
-    if flat.size <= buckets:
+    return sketches(name, [value], buckets)[0]
+
+
+def sketches(name, values, buckets):
+    """The sketch of each of some values of one tensor."""
+    flat = [np.asarray(value, dtype=np.float64).ravel() for value in values]
+    size = flat[0].size
+    if size <= buckets:
         return flat
     random = np.random.RandomState(zlib.crc32(name.encode("ascii")))
-    bucket = random.randint(0, buckets, flat.size)
-    sign = random.randint(0, 2, flat.size) * 2.0 - 1.0
-    return np.bincount(bucket, weights=flat * sign, minlength=buckets)
+    bucket = random.randint(0, buckets, size)
+    sign = random.randint(0, 2, size) * 2.0 - 1.0
+    return [np.bincount(bucket, weights=one * sign, minlength=buckets) for one in flat]
 
 
 def quantities(workload, rounding, variant="", parts=1):
@@ -63,17 +86,18 @@ def quantities(workload, rounding, variant="", parts=1):
 
     parts: of the batch, each normalised by itself, as several devices do for a workload that has PARTS.
     """
-    parameters, x, y = canonical.parity_case(workload, variant)
-    p = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
-    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    parameters, batches = canonical.parity_case(workload, variant)
+    start = collections.OrderedDict((name, value.astype(np.float64)) for name, value in parameters.items())
+    p = start.copy()
+    batches = [(x.astype(np.float64) if x.dtype.kind == "f" else x, y) for x, y in batches]
     if workload.features:  # inference only
-        return {("features", "features"): workload.features(p, x, rounding)}
+        return {("features", "features"): workload.features(p, batches[0][0], rounding)}
     optimizer = workload.optimizer()
     values = collections.OrderedDict()
     if workload.predict:
-        values["prediction", "logits"] = workload.predict(p, x, rounding)
+        values["prediction", "logits"] = workload.predict(p, batches[0][0], rounding)
     how = {"parts": parts} if parts > 1 else {}
-    for step in range(STEPS):
+    for step, (x, y) in enumerate(batches):
         optimizer.rate = workload.PARITY_RATES[step] or optimizer.rate
         logits, loss, gradients = workload.loss_and_gradients(p, x, y, rounding, variant, **how)
         gradients = collections.OrderedDict((name, g / rounding.scale) for name, g in gradients.items())
@@ -81,7 +105,7 @@ def quantities(workload, rounding, variant="", parts=1):
             values["logits", "logits"], values["loss", "loss"] = logits, np.array([loss])
             values.update((("gradient", name), gradients[name]) for name in p if name in gradients)
         optimizer.update(p, gradients, rounding)
-    values.update((("parameter", name), value) for name, value in p.items())
+    values.update((("parameter", name), value - start[name.replace(EITHER, "")]) for name, value in p.items())
     return values
 
 
@@ -124,14 +148,25 @@ def make_reference(name, variant="", devices=1):
         "value/%s/%s" % key: sketch(key[1].replace(EITHER, ""), value, workload.BUCKETS) for key, value in exact.items()
     }
     for precision in sorted(set(ROUNDINGS).intersection(rules.workload_declaration(name)["precisions"])):
-        worst = dict.fromkeys(exact, 0.0)
-        for run in range(RUNS):
-            rounding = ROUNDINGS[precision](np.random.RandomState(run))
-            for key, value in quantities(workload, rounding, variant, parts).items():
-                # Results are stored in float32, so no error is smaller than its unit.
-                worst[key] = max(worst[key], relative_error(value, exact[key]), 2.0**-24)
-        stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(MARGIN * e)) for key, e in worst.items())
+        bounds = bounds_of(workload, precision, exact, variant, parts)
+        stored.update(("bound/%s/%s/%s" % ((precision,) + key), np.array(bound)) for key, bound in bounds.items())
     return stored
+
+
+def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
+    """(quantity, tensor) -> the largest relative error that is allowed; `exact` are the `quantities` without rounding.
+
+    most_runs: of each model. Fewer make bounds that are at most as large.
+    """
+    # Results are stored in float32, so no error is smaller than its unit.
+    bounds = dict.fromkeys(exact, MARGIN * 2.0**-24)
+    for margin, runs, rounding in ROUNDINGS[precision]:
+        for run in range(min(runs, most_runs)):
+            disturbed = quantities(workload, rounding(np.random.RandomState(run)), variant, parts)
+            for key, value in disturbed.items():
+                most = MOST_OF_MOVEMENT if key[0] == "parameter" else float("inf")
+                bounds[key] = min(most, max(bounds[key], margin * relative_error(value, exact[key])))
+    return bounds
 
 
 def reference_path(name, variant="", devices=1):
@@ -152,34 +187,102 @@ def variant_of(training, name):
 
 def check(name, adapter, precision, devices=1):
     """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
-    variant, workload = variant_of(adapter, name), contract.specification(name)
-    parameters, x, y = canonical.parity_case(workload, variant)
-    adapter.load(parameters)
-    if isinstance(adapter, contract.Training):
-        x, y = dealt(workload, devices, x), dealt(workload, devices, y)
-        measured = _trained(adapter, workload, parameters, canonical.trained(workload, variant), x, y)
-        measured[0] = measured[0][:2] + (undealt(workload, devices, measured[0][2]),)
-    else:
-        measured = [_features(adapter, x)]
+    if isinstance(adapter, contract.Inference):
+        return _check_features(name, adapter, precision)
+    results, gradients = check_network(name, adapter, precision, devices)
+    return results + check_steps(name, adapter, precision, devices, gradients)
+
+
+def _check_features(name, inference, precision):
+    parameters, batches = canonical.parity_case(contract.specification(name))
+    inference.load(parameters)
+    features = inference.predict(inference.inputs(batches[0][0]))
+    with np.load(reference_path(name)) as stored:
+        result = _nearest_result(stored, precision, "features", "features", features)
+        _refuse_float32(stored, precision, result)
+    return [result]
+
+
+def check_network(name, training, precision, devices=1):
+    """Hold the logits, the loss and the gradients of one batch: ([Result], the gradients by name)."""
+    variant, workload = variant_of(training, name), contract.specification(name)
+    parameters, batches = canonical.parity_case(workload, variant)
+    training.load(parameters)
+    logits, loss, gradients = training.probe(*_inputs(workload, training, devices, batches[0]))
+    measured = [("logits", "logits", undealt(workload, devices, logits)), ("loss", "loss", np.array([loss]))]
+    measured += [("gradient", tensor, gradients[tensor]) for tensor in canonical.trained(workload, variant)]
     with np.load(reference_path(name, variant, devices)) as stored:
         results = [_nearest_result(stored, precision, *item) for item in measured]
-        if mixed.half(precision):
-            _refuse_float32(results, precision, float(stored["bound/fp32/logits/logits"]))
-            results = [_in_float32(result, *item) for result, item in zip(results, measured)]
-    return results + _decay(name, adapter, devices)
+        _refuse_float32(stored, precision, results[0])
+    return results, gradients
 
 
-def _refuse_float32(results, precision, bound):
-    """Raises Unsupported where the logits are within float32's bound: then nothing was computed in the half type."""
-    error = next(result.error for result in results if result.quantity == "logits")
-    if error <= bound:
-        raise Unsupported(
-            "%s: the logits err by %.2g, as float32's do; nothing was computed in %s"
-            % (precision, error, mixed.half(precision))
+def check_steps(name, training, precision, devices=1, gradients=None):
+    """Hold the movement of every parameter in three steps from canonical parameters, and the weight decay: a list of Result.
+
+    gradients: those of check_network; None: they are computed again where the workload has a decay.
+    """
+    variant, workload = variant_of(training, name), contract.specification(name)
+    after, moved = movements(name, training, devices)
+    results = []
+    with np.load(reference_path(name, variant, devices)) as stored:
+        for tensor, movement in moved.items():
+            result = _nearest_result(stored, precision, "parameter", tensor, movement)
+            results.append(_in_float32(result, after[tensor]) if mixed.half(precision) else result)
+    return results + (_decay(name, training, devices, gradients) if workload.WEIGHT_DECAY is not None else [])
+
+
+def movements(name, training, devices=1):
+    """Three steps on the canonical batches from canonical parameters: (tensor -> its values after them, tensor -> its float64 movement)."""
+    workload = contract.specification(name)
+    parameters, batches = canonical.parity_case(workload, variant_of(training, name))
+    training.load(parameters)
+    take_steps(workload, training, devices, batches, workload.PARITY_RATES)
+    training.share_statistics()
+    after = training.read()
+    moved = [(tensor, np.asarray(after[tensor], dtype=np.float64) - before) for tensor, before in parameters.items()]
+    return after, collections.OrderedDict(moved)
+
+
+def take_steps(workload, training, devices, batches, rates):
+    """A step on each batch, at the rates that are not None. Raises Overflow where the loss scaler skipped one."""
+    skipped = training.skipped()
+    for rate, batch in zip(rates, batches):
+        if rate is not None:
+            training.set_rate(rate)
+        handle = training.step(*_inputs(workload, training, devices, batch))
+    training.value(handle)
+    skipped = training.skipped() - skipped
+    if skipped:
+        raise Overflow(
+            "%d of the parity check's steps were skipped: gradients overflow at the first loss scale" % skipped
         )
 
 
-def _in_float32(result, quantity, tensor, value):
+def first_batch(name, training, devices=1):
+    """The first canonical batch as `step` takes it."""
+    workload = contract.specification(name)
+    return _inputs(workload, training, devices, canonical.parity_case(workload, variant_of(training, name))[1][0])
+
+
+def _inputs(workload, training, devices, batch):
+    """A canonical batch as `step` takes it."""
+    return training.inputs(*(dealt(workload, devices, part) for part in batch))
+
+
+def _refuse_float32(stored, precision, result):
+    """Raises Unsupported where the results are within float32's bound: then nothing was computed in the type that was asked for."""
+    if precision == "fp32":
+        return
+    bound = float(stored["bound/fp32/%s/%s" % (result.quantity, result.tensor)])
+    if result.error <= bound:
+        raise Unsupported(
+            "%s: the %s err by %.2g, as float32's do; nothing was computed in %s"
+            % (precision, result.quantity, result.error, mixed.half(precision) or precision)
+        )
+
+
+def _in_float32(result, value):
     """The result of a parameter, failed where the parameter is kept in the half type.
 
     The error does not show it: rounding a parameter in every step stays within the error of Adam's steps. Its digits do: in a float32
@@ -187,7 +290,7 @@ def _in_float32(result, quantity, tensor, value):
     """
     value = np.asarray(value, "float32").ravel()
     value = value[value != 0]
-    if quantity != "parameter" or len(value) < 32:
+    if len(value) < 32:
         return result
     with np.errstate(over="ignore"):
         float16 = np.mean(value.astype("float16").astype("float32") == value)
@@ -195,81 +298,38 @@ def _in_float32(result, quantity, tensor, value):
     return result._replace(error=float("inf"), passed=False) if max(float16, bfloat16) > 0.5 else result
 
 
-def _features(inference, x):
-    return "features", "features", inference.predict(inference.inputs(x))
-
-
-def _trained(training, workload, parameters, trained, x, y):
-    """[(quantity, tensor, value)] of one batch and of STEPS steps on it; the logits first."""
-    x, y = training.inputs(x, y)
-    logits, loss, gradients = training.probe(x, y)
-    # A forward pass in training may move running statistics.
-    if len(trained) < len(parameters):
-        training.load(parameters)
-    for rate in workload.PARITY_RATES:
-        if rate is not None:
-            training.set_rate(rate)
-        handle = training.step(x, y)
-    training.value(handle)
-    skipped = training.skipped()
-    if skipped:
-        raise Overflow(
-            "%d of the parity check's steps were skipped: gradients overflow at the first loss scale" % skipped
-        )
-    training.share_statistics()
-    after = training.read()
-    measured = [("logits", "logits", logits), ("loss", "loss", np.array([loss]))]
-    measured += [("gradient", tensor, gradients[tensor]) for tensor in trained]
-    return measured + [("parameter", tensor, after[tensor]) for tensor in parameters]
-
-
 def check_prediction(name, training, precision, devices=1):
     """Hold the logits of `predict` against the reference: a Result. Evaluation often takes another path than training."""
-    variant, workload = variant_of(training, name), contract.specification(name)
-    parameters, x, y = canonical.parity_case(workload, variant)
-    training.load(parameters)
-    x, y = dealt(workload, devices, x), dealt(workload, devices, y)
-    logits = undealt(workload, devices, training.predict(training.inputs(x, y)[0]))
-    with np.load(reference_path(name, variant, devices)) as stored:
+    training.load(canonical.parity_case(contract.specification(name), variant_of(training, name))[0])
+    return hold_prediction(name, training, precision, devices, predicted(name, training, devices))
+
+
+def predicted(name, training, devices=1):
+    """What `predict` says of the first canonical batch, with the parameters that the adapter has: logits (items, classes)."""
+    logits = training.predict(first_batch(name, training, devices)[0])
+    return undealt(contract.specification(name), devices, logits)
+
+
+def hold_prediction(name, training, precision, devices, logits):
+    """Hold the logits that were predicted with canonical parameters: a Result."""
+    with np.load(reference_path(name, variant_of(training, name), devices)) as stored:
         own = "prediction" if "value/prediction/logits" in stored else "logits"
         return _nearest_result(stored, precision, own, "logits", logits)._replace(quantity="prediction")
 
 
-def check_training(name, training, precision, devices=1):
-    """Sentences about what is wrong with an adapter built with training=True: none where it trains, with the workload's dropout."""
-    workload = contract.specification(name)
-    variant = variant_of(training, name)
-    parameters, x, y = canonical.parity_case(workload, variant)
-    training.load(parameters)
-    x, y = dealt(workload, devices, x), dealt(workload, devices, y)
-    loss = training.value(training.step(*training.inputs(x, y)))
-    if not np.isfinite(loss):
-        return ["training: the loss of the first step is %r" % loss]
-    with np.load(reference_path(name, variant, devices)) as stored:
-        off = abs(loss / float(stored["value/loss/loss"][0]) - 1.0)
-        rounding = max(1e-4, float(stored["bound/%s/loss/loss" % precision]))
-    if workload.DROPOUT and off < rounding:
-        return ["training: the loss of the first step is that without dropout; it is off in training"]
-    if not workload.DROPOUT and off > rounding:
-        return ["training: the loss of the first step is off by %.2g from that of the parity check" % off]
-    return []
-
-
-def _decay(name, training, devices):
-    """Hold the weight decay of the tensors in DECAYED against the specification's: a list of Result, [] without a decay.
+def _decay(name, training, devices, gradients):
+    """Hold the weight decay of the tensors in DECAYED against the specification's: a list of Result.
 
     The decay is too small beside the gradients for the bounds to see. The first step subtracts rate (g + decay w). With the adapter's own
     g subtracted too, the component of the remainder along w is the decay. DECAYED are the last tensors: two runs agree on their gradients.
     """
     workload = contract.specification(name)
-    decay = workload.WEIGHT_DECAY
-    if decay is None:
-        return []
-    parameters, x, y = canonical.parity_case(workload, variant_of(training, name))
-    x, y = training.inputs(dealt(workload, devices, x), dealt(workload, devices, y))
+    parameters, batches = canonical.parity_case(workload, variant_of(training, name))
+    x, y = _inputs(workload, training, devices, batches[0])
     training.load(parameters)
-    gradients = training.probe(x, y)[2]
-    training.load(parameters)
+    if gradients is None:
+        gradients = training.probe(x, y)[2]
+        training.load(parameters)
     rate = workload.PARITY_RATES[-1]
     training.set_rate(rate)
     training.value(training.step(x, y))
@@ -277,7 +337,7 @@ def _decay(name, training, devices):
     for tensor in workload.DECAYED:
         before, now, gradient = (v[tensor].astype(np.float64).ravel() for v in (parameters, after, gradients))
         measured = (before - now - rate * gradient).dot(before) / (rate * before.dot(before))
-        error = relative_error(measured, np.array(decay))
+        error = relative_error(measured, np.array(workload.WEIGHT_DECAY))
         results.append(Result("decay", tensor, error, DECAY_BOUND, error <= DECAY_BOUND))
     return results
 

@@ -5,15 +5,26 @@ has one has a profile.py, or its "backend" in framework.json has it:
 
     def operations(run, device):  # run() does the steps and waits for the device
         return [Operation, ...]
+
+    def kernels(run):
+        return [Span, ...]  # the kernels of the GPU: no copies between host and device
+
+The time of kernels hardly changes under a profiler. So their time in a few steps, divided by the time of steps that were measured without
+it, is the share of a step's time in which the GPU computed.
 """
 
 import collections
 import importlib
+import math
 import time
 
 from bench import rules
+from bench.errors import Unsupported
 
 STEPS = 5
+# The share of kernels is of more steps where they are short, so that the GPU has work for a while.
+SHARE_SECONDS = 0.2
+MOST_STEPS = 100
 ROWS = 40  # the longest operations; the rest are one row together
 NAME_CHARACTERS = 200  # the name of a fused kernel can be longer than a page
 
@@ -34,6 +45,53 @@ def profile(framework, device, loop):
         taken.append(time.perf_counter() - begin)
 
     return longest(module.operations(run, device)), taken[-1] / STEPS
+
+
+def no_share_reason(options):
+    """Why a cell has no share of kernels, or None."""
+    if options.device != "cuda":
+        return "kernels are a GPU's, and this cell ran on a CPU"
+    if options.devices > 1:
+        return "it is told of one device, and this cell has %d" % options.devices
+    if rules.adapter_module(options.framework, "profile") is None:
+        return "%s has no profiler here" % options.framework
+    return None
+
+
+def kernel_share(framework, loop, step_seconds):
+    """(the share of a step's time in which kernels ran, how many steps were profiled) of a timing.Loop.
+
+    step_seconds: of a step that was measured without the profiler. Raises Unsupported where the profiler fails.
+    """
+    steps = max(STEPS, min(MOST_STEPS, int(math.ceil(SHARE_SECONDS / step_seconds))))
+    try:
+        module = importlib.import_module(rules.adapter_module(framework, "profile"))
+        spans = module.kernels(lambda: loop.unmeasured(steps))
+    except Exception as error:  # all is measured and proved by now, and a profiler that fails must not lose it
+        raise Unsupported("%s's profiler failed: %s" % (framework, str(error)[:NAME_CHARACTERS]))
+    if not spans:
+        raise Unsupported("%s's profiler saw no kernel" % framework)
+    return min(1.0, covered(spans) / (steps * step_seconds)), steps
+
+
+def covered(spans):
+    """Seconds in which at least one span ran."""
+    seconds, end = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda each: each.begin):
+        seconds += max(0.0, span.begin + span.seconds - max(end, span.begin))
+        end = max(end, span.begin + span.seconds)
+    return seconds
+
+
+def without_copies(lines):
+    """The kernels of streams: CUPTI calls everything else on a stream Memcpy or Memset."""
+    return [span for spans in lines for span in spans if not span.name.lower().startswith(("memcpy", "memset"))]
+
+
+def kernels_of_trace(trace):
+    """[Span] of the kernels in Chrome's format for traces, as PyTorch writes it. Copies and annotations have other categories there."""
+    events = [event for event in trace["traceEvents"] if str(event.get("cat")).lower() == "kernel"]
+    return [Span(event["name"], "cuda", event["ts"] / 1e6, event["dur"] / 1e6) for event in events]
 
 
 def longest(operations):

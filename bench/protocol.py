@@ -23,6 +23,22 @@ MOST = 1e15
 
 ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
 STAGES = ("first", "warm-up", "steady")
+# What a parity event compares. The phase that it is printed in says of which adapter: bench.rules.due.
+QUANTITIES = (
+    "logits",
+    "loss",
+    "gradient",
+    "parameter",
+    "decay",
+    "moved",
+    "updates",
+    "prediction",
+    "landing",
+    "dropout",
+    "learning",
+    "features",
+    "operation",
+)
 STOP_REASONS = ("noise", "time", "count", "none")
 
 
@@ -47,6 +63,10 @@ def _non_negative(value):
 
 def _amount(value):
     return _number(value) and 0 <= value <= MOST
+
+
+def _share(value):
+    return _number(value) and 0 <= value <= 1
 
 
 def _seconds(value):
@@ -166,6 +186,8 @@ EVENTS = {
         "steps": _count,  # so many were profiled
         "step_seconds": _seconds,  # of one of them, by the clock: a profiler slows what it watches
     },
+    # Of a GPU: in which share of a step's time kernels ran. So many steps were profiled, after all that is measured.
+    "kernels": {"share": _share, "steps": _count},
     "left-out": {"what": _text, "reason": _text},
     "metric": {
         "name": _text,
@@ -175,9 +197,9 @@ EVENTS = {
         "value": _optional(_number),  # null: it was not finite
     },
     "parity": {
-        "quantity": _one_of("logits", "loss", "gradient", "parameter", "decay", "features", "operation"),
+        "quantity": _one_of(*QUANTITIES),
         "tensor": _text,
-        "error": _optional(_non_negative),  # relative, in the 2-norm; null: not finite
+        "error": _optional(_non_negative),  # relative, of most quantities in the 2-norm; null: not finite
         "bound": _non_negative,
         "passed": _flag,
         "variant": _text,  # which form of the computation the reference took; "" for the specification's own

@@ -24,9 +24,9 @@ def conv2d(x, w, b, pad, rounding, stride=1):
     x, w, b = rounding.operand(x), rounding.operand(w), rounding.operand(b)
     receptive = windows(x, w.shape[2], pad, stride)
     patches = receptive.reshape(-1, w[0].size)
-    flat = patches.dot(w.reshape(w.shape[0], -1).T) + b
+    flat = rounding.product(patches, w.reshape(w.shape[0], -1).T, b)
     y = flat.reshape(receptive.shape[:3] + (w.shape[0],)).transpose(0, 3, 1, 2)
-    return rounding.matmul(y, w[0].size), (patches, w, pad, stride, x.shape)
+    return y, (patches, w, pad, stride, x.shape)
 
 
 def conv2d_gradient(dy, cache, rounding, need_dx=True):
@@ -35,14 +35,14 @@ def conv2d_gradient(dy, cache, rounding, need_dx=True):
     size = w.shape[2]
     dy = rounding.operand(dy)
     flat = dy.transpose(0, 2, 3, 1).reshape(-1, w.shape[0])
-    dw = rounding.matmul(flat.T.dot(patches).reshape(w.shape), flat.shape[0])
-    db = rounding.matmul(flat.sum(axis=0), flat.shape[0])
+    dw = rounding.product(flat.T, patches).reshape(w.shape)
+    db = rounding.bias_gradient(flat)
     dx = None
     if need_dx:
         # The transposed convolution: correlate dy with the kernel turned by 180 degrees, channels swapped.
         turned = np.ascontiguousarray(w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3))
         rows, columns = (length + 2 * pad - size + 1 for length in shape[2:])  # places of the kernel at stride 1
-        spread = np.zeros(dy.shape[:2] + (rows, columns))
+        spread = np.zeros(dy.shape[:2] + (rows, columns), dy.dtype)
         spread[:, :, ::stride, ::stride] = dy
         dx, _ = conv2d(spread, turned, 0.0, size - 1 - pad, rounding)
     return dx, dw, db
@@ -57,9 +57,9 @@ def batch_norm(x, scale, shift, mean, variance, epsilon, rounding):
 def batch_norm_training(x, scale, shift, epsilon, rounding):
     """Batch normalisation with the batch's own mean and biased variance: (y, mean, variance, cache)."""
     many = x.size // x.shape[1]
-    mean = rounding.sum(x.mean(axis=(0, 2, 3)), many)
+    mean = rounding.sum(x, (0, 2, 3)) / many
     centred = x - mean[:, None, None]
-    variance = rounding.sum((centred * centred).mean(axis=(0, 2, 3)), many)
+    variance = rounding.sum(centred * centred, (0, 2, 3)) / many
     inverse = rounding.elementwise(1.0 / np.sqrt(variance + epsilon))
     normal = centred * inverse[:, None, None]
     y = rounding.elementwise(normal * scale[:, None, None] + shift[:, None, None])
@@ -70,8 +70,8 @@ def batch_norm_gradient(dy, cache, rounding):
     """Gradients (dx, dscale, dshift) of batch_norm_training: the mean and the variance depend on x as well."""
     normal, factor = cache
     many = dy.size // dy.shape[1]
-    dscale = rounding.sum((dy * normal).sum(axis=(0, 2, 3)), many)
-    dshift = rounding.sum(dy.sum(axis=(0, 2, 3)), many)
+    dscale = rounding.sum(dy * normal, (0, 2, 3))
+    dshift = rounding.sum(dy, (0, 2, 3))
     through = (dshift[:, None, None] + normal * dscale[:, None, None]) / many
     return rounding.elementwise(factor[:, None, None] * (dy - through)), dscale, dshift
 
@@ -95,7 +95,7 @@ def max_pool_overlapping(x):
 
 def max_pool_overlapping_gradient(dy, cache):
     where, (n, c, h, w) = cache
-    padded = np.zeros((n, c, h + 2, w + 2))
+    padded = np.zeros((n, c, h + 2, w + 2), dy.dtype)
     for place in range(9):
         row, column = divmod(place, 3)
         padded[:, :, row : row + h : 2, column : column + w : 2] += dy * (where == place)
@@ -113,9 +113,9 @@ def max_pool(x):
 def max_pool_gradient(dy, cache):
     where, shape = cache
     n, c, h, w = where.shape
-    blocks = np.zeros(where.shape + (4,))
+    blocks = np.zeros(where.shape + (4,), dy.dtype)
     np.put_along_axis(blocks, where[..., None], dy[..., None], -1)
-    dx = np.zeros(shape)
+    dx = np.zeros(shape, dy.dtype)
     pairs = blocks.reshape(n, c, h, w, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, 2 * h, 2 * w)
     dx[:, :, : 2 * h, : 2 * w] = pairs
     return dx
@@ -124,14 +124,13 @@ def max_pool_gradient(dy, cache):
 def dense(x, w, b, rounding):
     """x (N, in), w (out, in), b (out,) -> (N, out)."""
     x, w, b = rounding.operand(x), rounding.operand(w), rounding.operand(b)
-    return rounding.matmul(x.dot(w.T) + b, x.shape[1]), (x, w)
+    return rounding.product(x, w.T, b), (x, w)
 
 
 def dense_gradient(dy, cache, rounding):
     x, w = cache
     dy = rounding.operand(dy)
-    dx = rounding.matmul(dy.dot(w), w.shape[0])
-    return dx, rounding.matmul(dy.T.dot(x), x.shape[0]), rounding.matmul(dy.sum(axis=0), x.shape[0])
+    return rounding.product(dy, w), rounding.product(dy.T, x), rounding.bias_gradient(dy)
 
 
 def softmax_cross_entropy(logits, labels, rounding):
@@ -165,99 +164,47 @@ def gru(x, w, b, u, c, rounding):
     w (3H, in), u (3H, H), b and c (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
+    # Where nothing fuses them, every operation between the products stores its result in the half type.
+    half = rounding.half
     x, w, b, u, c = (rounding.operand(factor) for factor in (x, w, b, u, c))
-    h = np.zeros((x.shape[1], size))
+    h = np.zeros((x.shape[1], size), x.dtype)
     steps = []
     for x_t in x:
-        gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
-        gh = rounding.matmul(h.dot(u.T) + c, size)
-        r = rounding.half(rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size])))
-        z = rounding.half(rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size : 2 * size])))
-        n = rounding.half(rounding.elementwise(np.tanh(gi[:, 2 * size :] + r * gh[:, 2 * size :])))
+        gi = rounding.product(x_t, w.T, b)
+        gh = rounding.product(h, u.T, c)
+        r = half(rounding.elementwise(sigmoid(half(gi[:, :size] + gh[:, :size]))))
+        z = half(rounding.elementwise(sigmoid(half(gi[:, size : 2 * size] + gh[:, size : 2 * size]))))
+        n = half(rounding.elementwise(np.tanh(half(gi[:, 2 * size :] + half(r * gh[:, 2 * size :])))))
         steps.append((x_t, h, r, z, n, gh[:, 2 * size :]))
-        h = rounding.half(rounding.elementwise((1.0 - z) * n + z * h))
+        h = half(rounding.elementwise(half(half(1.0 - z) * n) + half(z * h)))
     return h, (steps, w, u)
 
 
 def gru_gradient(dh, cache, rounding):
     """Gradients (dx, dw, db, du, dc) from the gradient of the last state, back through time."""
     steps, w, u = cache
-    size = u.shape[1]
+    half = rounding.half
     inputs, states, d_inputs, d_states = [], [], [], []
     for x_t, h, r, z, n, ghn in reversed(steps):
-        dn = dh * (1.0 - z) * (1.0 - n * n)
-        dz = dh * (h - n) * z * (1.0 - z)
-        dr = dn * ghn * r * (1.0 - r)
-        d_gi = rounding.half(np.concatenate([dr, dz, dn], axis=1))
-        d_gh = rounding.half(np.concatenate([dr, dz, dn * r], axis=1))
+        dn = half(half(dh * half(1.0 - z)) * half(1.0 - n * n))
+        dz = half(half(half(dh * h) - half(dh * n)) * half(z * half(1.0 - z)))
+        dr = half(half(dn * ghn) * half(r * half(1.0 - r)))
+        d_gi = np.concatenate([dr, dz, dn], axis=1)
+        d_gh = np.concatenate([dr, dz, half(dn * r)], axis=1)
         inputs.append(x_t)
         states.append(h)
         d_inputs.append(d_gi)
         d_states.append(d_gh)
-        dh = rounding.half(rounding.elementwise(dh * z) + rounding.matmul(d_gh.dot(u), 3 * size))
+        dh = half(half(rounding.elementwise(dh * z)) + rounding.product(d_gh, u))
     x, h = np.concatenate(inputs), np.concatenate(states)
     d_gi, d_gh = np.concatenate(d_inputs), np.concatenate(d_states)
-    rows = len(x)
-    dx = rounding.matmul(d_gi.dot(w), 3 * size).reshape(len(steps), -1, w.shape[1])[::-1]
+    dx = rounding.product(d_gi, w).reshape(len(steps), -1, w.shape[1])[::-1]
     return (
         dx,
-        rounding.matmul(d_gi.T.dot(x), rows),
-        rounding.matmul(d_gi.sum(axis=0), rows),
-        rounding.matmul(d_gh.T.dot(h), rows),
-        rounding.matmul(d_gh.sum(axis=0), rows),
-    )
-
-
-def gru_reset_before(x, w, b, u, rounding):
-    """The GRU of Cho et al. 2014: the reset gate is applied to the state before the recurrent product, and there is one bias.
-
-    x (T, N, in) -> last state (N, H); w (3H, in), u (3H, H), b (3H,), gates stacked r, z, n; the initial state is zero.
-    """
-    size = u.shape[1]
-    x, w, b, u = (rounding.operand(factor) for factor in (x, w, b, u))
-    h = np.zeros((x.shape[1], size))
-    steps = []
-    for x_t in x:
-        gi = rounding.matmul(x_t.dot(w.T) + b, w.shape[1])
-        gh = rounding.matmul(h.dot(u[: 2 * size].T), size)
-        r = rounding.half(rounding.elementwise(sigmoid(gi[:, :size] + gh[:, :size])))
-        z = rounding.half(rounding.elementwise(sigmoid(gi[:, size : 2 * size] + gh[:, size:])))
-        n = rounding.half(
-            rounding.elementwise(
-                np.tanh(gi[:, 2 * size :] + rounding.matmul(rounding.half(r * h).dot(u[2 * size :].T), size))
-            )
-        )
-        steps.append((x_t, h, r, z, n))
-        h = rounding.half(rounding.elementwise((1.0 - z) * n + z * h))
-    return h, (steps, w, u)
-
-
-def gru_reset_before_gradient(dh, cache, rounding):
-    """Gradients (dx, dw, db, du) from the gradient of the last state, back through time."""
-    steps, w, u = cache
-    size = u.shape[1]
-    inputs, states, reset_states, d_gates = [], [], [], []
-    for x_t, h, r, z, n in reversed(steps):
-        dn = dh * (1.0 - z) * (1.0 - n * n)
-        dz = dh * (h - n) * z * (1.0 - z)
-        dn = rounding.half(dn)
-        d_reset = rounding.matmul(dn.dot(u[2 * size :]), size)
-        dr = d_reset * h * r * (1.0 - r)
-        inputs.append(x_t)
-        states.append(h)
-        reset_states.append(rounding.operand(r * h))
-        d_gates.append(rounding.half(np.concatenate([dr, dz, dn], axis=1)))
-        d_recurrent = rounding.matmul(d_gates[-1][:, : 2 * size].dot(u[: 2 * size]), 2 * size)
-        dh = rounding.half(rounding.elementwise(dh * z + d_reset * r) + d_recurrent)
-    d = np.concatenate(d_gates)
-    rows = len(d)
-    dx = rounding.matmul(d.dot(w), 3 * size).reshape(len(steps), -1, w.shape[1])[::-1]
-    du = [d[:, : 2 * size].T.dot(np.concatenate(states)), d[:, 2 * size :].T.dot(np.concatenate(reset_states))]
-    return (
-        dx,
-        rounding.matmul(d.T.dot(np.concatenate(inputs)), rows),
-        rounding.matmul(d.sum(axis=0), rows),
-        rounding.matmul(np.concatenate(du), rows),
+        rounding.product(d_gi.T, x),
+        rounding.bias_gradient(d_gi),
+        rounding.product(d_gh.T, h),
+        rounding.bias_gradient(d_gh),
     )
 
 
@@ -273,8 +220,8 @@ class Momentum(object):
     def update(self, parameters, gradients, rounding):
         for name, g in gradients.items():
             g = g + self.decay * parameters[name]
-            self.v[name] = self.momentum * self.v.get(name, 0.0) + g
-            parameters[name] = parameters[name] - self.rate * self.v[name]
+            self.v[name] = rounding.elementwise(self.momentum * self.v.get(name, 0.0) + g)
+            parameters[name] = rounding.stored(parameters[name], parameters[name] - self.rate * self.v[name])
 
 
 class Adam(object):
@@ -293,4 +240,5 @@ class Adam(object):
             self.v[name] = self.beta2 * self.v.get(name, 0.0) + (1.0 - self.beta2) * g * g
             m = self.m[name] / correction1
             v = self.v[name] / correction2
-            parameters[name] = parameters[name] - self.rate * m / (np.sqrt(v) + self.epsilon)
+            moved = self.rate * rounding.elementwise(m / (np.sqrt(v) + self.epsilon))
+            parameters[name] = rounding.stored(parameters[name], parameters[name] - moved)

@@ -13,7 +13,7 @@ FRAMEWORKS = os.path.join(BENCH, "frameworks")
 WORKLOADS = os.path.join(BENCH, "workloads")
 
 # In the order in which a reader expects them. A cell may enter one several times ("evaluate"), or never ("profile").
-PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate", "profile")
+PHASES = ("import", "data", "build", "parity", "compile", "warm-up", "train", "evaluate", "proof", "profile")
 
 PRESETS = ("quick", "standard", "full")
 
@@ -40,6 +40,18 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 WAITING_FOR_DATA = "waiting for data"  # the share of a window's time
 SKIPPED_STEPS = "skipped steps"  # by a loss scaler, so far
 _OF_CLASS = "AUC of "
+
+# A cell is host-bound where kernels ran in less than this share of a step's time: a GPU that is twice as fast would save less than a
+# quarter of it, so the figure says more of the host than of the GPU.
+HOST_BOUND = 0.5
+
+# `what` of the event left-out, of a cell whose framework keeps no count of the optimiser's steps.
+COUNT_OF_UPDATES = "the optimiser's count of its steps"
+LOSSES_COMPARED = "the losses of training against the reference's"
+# `what` of others.
+PEAK_OF_WINDOWS = "the peak of the device's memory in the measured windows alone"
+SHARE_OF_KERNELS = "the share of a step's time in which kernels ran"
+EXCUSES = {COUNT_OF_UPDATES: "updates", LOSSES_COMPARED: "learning"}
 
 # An adapter is a file of one of these languages.
 SUFFIXES = (".py", ".R", ".jl")
@@ -69,7 +81,7 @@ def framework_names(folder=FRAMEWORKS):
 
 def framework_declaration(name, folder=FRAMEWORKS):
     """A framework.json as a dict; runner.catalog.frameworks describes its fields. Raises ValueError with what is wrong."""
-    return _read(os.path.join(folder, name, "framework.json"), ("adapters", "backend"))
+    return _read(os.path.join(folder, name, "framework.json"), ("adapters", "backend", "no_tf32"))
 
 
 def workload_names(folder=WORKLOADS):
@@ -85,6 +97,66 @@ def workload_declaration(name, folder=WORKLOADS):
 def module_of(workload, declaration):
     """The stem of the files that compute a workload: its own name, or that of the workload which its .json "computes"."""
     return (declaration.get("computes") or workload).replace("-", "_")
+
+
+def dropout_path(workload):
+    """Where the movement of a workload's parameters under dropout is stored (bench.dropout)."""
+    return os.path.join(WORKLOADS, (workload_declaration(workload).get("computes") or workload) + ".dropout.npz")
+
+
+def has_dropout(workload):
+    """Whether training has dropout: then its movement is stored."""
+    return os.path.isfile(dropout_path(workload))
+
+
+def losses_path(workload, batch):
+    """Where the losses of several seeds are stored (bench.learning), for a batch."""
+    return os.path.join(WORKLOADS, "%s.%d.learning.txt" % (workload, batch))
+
+
+def losses_path_of_seed(workload, batch, seed, items):
+    """Where the losses of several runs of one seed are stored. They are of so many items for training."""
+    return os.path.join(WORKLOADS, "%s.%d-of-%d.seed%d.learning.txt" % (workload, batch, items, seed))
+
+
+def stored_losses(workload, batch, seed, items, precision):
+    """The path of the losses that a cell is held against: those of its own seed, those of other seeds, or None."""
+    own, others = losses_path_of_seed(workload, batch, seed, items), losses_path(workload, batch)
+    if precision == "fp32" and os.path.isfile(own):
+        return own
+    return others if os.path.isfile(others) else None
+
+
+def losses_reason(stored, source, devices):
+    """Why the losses of a cell are not compared, or None. stored: of stored_losses; source: that of the data event."""
+    if source != "generated":
+        return "the stored losses are those of the stand-in, and this cell trains on files"
+    if devices > 1:
+        return "the stored losses are those of one device"
+    if stored is None:
+        return "no losses are stored for this batch, seed and precision"
+    return None
+
+
+def checks_all_before(workload, preset):
+    """Whether the phase "parity" also checks the optimiser's steps. Where the phase "proof" does, it is left to that one."""
+    return preset == "full" or has_dropout(workload)
+
+
+def due(workload, preset):
+    """The (phase, quantity) of the parity events that a cell owes before it ends.
+
+    The phase "parity" checks an adapter without dropout, before anything is measured. "proof" checks the one that was measured.
+    A cell whose framework keeps no count of its steps, or whose losses have nothing to be held against, says so by an event "left-out" of
+    EXCUSES, in place of the quantity.
+    """
+    task = workload_declaration(workload)["task"]
+    if task != "train":
+        return (("parity", "features" if task == "infer" else "operation"),)
+    before = ("logits", "loss", "gradient") + (("parameter",) if checks_all_before(workload, preset) else ())
+    after = ("moved", "updates", "learning", "prediction")
+    after += ("landing", "dropout") if has_dropout(workload) else ("parameter",)
+    return tuple(("parity", quantity) for quantity in before) + tuple(("proof", quantity) for quantity in after)
 
 
 def adapters_of(framework, folder=FRAMEWORKS):
@@ -135,6 +207,11 @@ def mode_reason(framework, mode, modes):
 def precision_reason(workload, precisions, precision):
     """`precisions` are those of the workload's .json."""
     return None if precision in precisions else "%s is not specified at %s" % (workload, precision)
+
+
+def tf32_reason(framework, why, precision):
+    """`why` is "no_tf32" of framework.json: why the framework cannot be told to compute in tf32; None where it can."""
+    return "%s does not compute in tf32: %s" % (framework, why) if why and precision == "tf32" else None
 
 
 def mixed_precision_reason(framework, amp, workload, precision, device_kind, devices):

@@ -12,8 +12,14 @@ from bench.errors import Overflow
 # Warm-up ends when the last steps are no longer clearly faster than the ones before them.
 WARMUP_GROUP = 3
 WARMUP_GAIN = 0.05
+# The clocks of an idle GPU rise when it gets work, and single steps of a small network are over before they have risen.
+# It is not measured how long that takes; a second is many times the period in which a driver looks at the load.
+WARMUP_SECONDS = {"cpu": 0.0, "cuda": 1.0}
 # A window must be long against the clock and the synchronisation (microseconds). In 0.1 s both are at most 1e-4 of it.
 WINDOW_SECONDS = 0.1
+# Of a whole run. It may take days, and the host keeps some hundred bytes of each window in memory, and takes 200 000 events at most: a
+# window has two to four.
+MOST_WINDOWS = 40000
 # Every skipped step halves the loss scale. So many halvings bring the largest float32 scale below the smallest loss.
 MOST_SKIPPED = 256
 
@@ -107,16 +113,37 @@ class Loop(object):
             self._step(x, y)
         self._synchronize()
 
-    def warm_up(self, limit_seconds):
-        """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step."""
+    def warm_up(self, limit_seconds, least_seconds=0.0, most_steps=float("inf")):
+        """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step.
+
+        Where least_seconds are due, windows of several steps follow until they are over and the windows stop getting faster: a step
+        alone between two synchronisations takes longer than one of many, in a framework that runs ahead of its device. They end
+        before more than most_steps are taken.
+        """
+        begin, most = self.seconds, self.steps + most_steps
+        step_seconds = self._until_steady(1, begin + limit_seconds)
+        several = 0
+        # Until the windows are about as long as they should be: at first the clocks are low.
+        while least_seconds and 2 * several <= steps_per_window(step_seconds):
+            several = min(steps_per_window(step_seconds), most - self.steps)
+            done = several == 1 and self.seconds - begin >= least_seconds
+            if several < 1 or done or self.seconds - begin > limit_seconds:
+                break
+            step_seconds = self._until_steady(several, begin + limit_seconds, begin + least_seconds, most)
+        return step_seconds
+
+    def _until_steady(self, steps, end, not_before=0.0, most=float("inf")):
+        """Windows of so many steps until they stop getting faster; returns the seconds per step of the last ones.
+
+        end, not_before: in seconds of the training so far. most: steps of the training, which the windows do not exceed.
+        """
         times = []
-        begin = self.seconds
         while True:
-            times.append(self.window("warm-up", 1))
+            times.append(self.window("warm-up", steps))
             last = median(times[-WARMUP_GROUP:])
-            if self.seconds - begin > limit_seconds:
+            if self.seconds > end or self.steps + steps > most:
                 return last
-            if len(times) >= 2 * WARMUP_GROUP:
+            if len(times) >= 2 * WARMUP_GROUP and self.seconds >= not_before:
                 before = median(times[-2 * WARMUP_GROUP : -WARMUP_GROUP])
                 if last > before * (1.0 - WARMUP_GAIN):
                     return last
@@ -152,3 +179,8 @@ class Loop(object):
 def steps_per_window(step_seconds):
     """How many steps make a window long enough for the clock."""
     return max(1, int(math.ceil(WINDOW_SECONDS / max(step_seconds, 1e-9))))
+
+
+def steps_per_window_of(steps, per_window):
+    """How many steps a window of a run of `steps` has: `per_window`, or more where the run would have more than MOST_WINDOWS."""
+    return max(per_window, -(-steps // MOST_WINDOWS))

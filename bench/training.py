@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from bench import auc, canonical, data, mixed, parallel, rules, timing, weights
+from bench import auc, canonical, data, learning, mixed, parallel, parity, proof, rules, timing, weights
 from bench.cell import RunningCell
 from bench.data import chestxray, png
 from bench.errors import Unsupported
@@ -22,6 +22,11 @@ class TrainingCell(RunningCell):
         self.alone = self.batch  # the batch of one device by itself
         self.batch = rules.batch_of_all(self.batch, options.devices, options.scaling)
         self.skipped = 0
+        # Where the losses are stored that this cell's are held against, or why there is none.
+        self.stored = self.not_compared = None
+        self.losses = {}  # steps so far -> loss, at the end of each window
+        # Of the canonical batch, of the parameters whose weight decay is checked, for the phase "proof".
+        self.gradients = {}
         # Seconds that the loop had waited for batches at the end of the last window; None for a feed that makes them before.
         self.waited = None
 
@@ -71,18 +76,57 @@ class TrainingCell(RunningCell):
                 "%s trains on batches of %d here, and there are %d items to train with (%s): give more, or take fewer devices"
                 % (self.options.workload, self.batch, feed.train_items, self.options.data or "generated")
             )
+        o = self.options
+        self.stored = rules.stored_losses(o.workload, self.batch, o.seed, feed.train_items, o.precision)
+        self.not_compared = rules.losses_reason(self.stored, source, o.devices)
         items = {"train_items": feed.train_items, "test_items": feed.test_items}
         self.emit("data", name=name, source=source, sha256=sha256, **items)
         return feed
 
+    def check_parity(self, adapter):
+        """Where the phase "proof" checks the steps of the measured adapter, they are not checked here as well."""
+        o = self.options
+        if rules.checks_all_before(o.workload, o.preset):
+            super(TrainingCell, self).check_parity(adapter)
+            return
+        results, gradients = parity.check_network(o.workload, self.group.whole(adapter), o.precision, o.devices)
+        self.gradients = {tensor: gradients[tensor] for tensor in self.workload.DECAYED}
+        for result in parallel.worst(self.group, results):
+            self.emit_parity(result)
+
+    def proved(self, adapter):
+        """That the measured steps trained, and what the measured adapter computes."""
+        o = self.options
+        results = proof.trained(adapter, self.drawn(np.random.RandomState(o.seed)), self.steps)
+        if all(result.quantity != "updates" for result in results):
+            reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
+            self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
+        return (
+            results
+            + self.learned()
+            + [proof.goes_on(o.workload, self.group.whole(adapter), o.devices)]
+            + proof.computes(o.workload, self.group.whole(adapter), o.precision, o.devices, self.gradients or None)
+        )
+
+    def learned(self):
+        """That the losses which the cell told are the network's: a list of parity.Result."""
+        if self.not_compared:
+            self.emit("left-out", what=rules.LOSSES_COMPARED, reason=self.not_compared)
+            return []
+        return learning.check(self.stored, self.losses)
+
     def fill(self, training, feed, random):
+        training.load(self.drawn(random))
+
+    def drawn(self, random):
+        """The parameters that training begins with: canonical name -> float32 array."""
         drawn = canonical.draw_parameters(self.workload, random, False, self.variant)
         path = self.weight_file()
         # The file's classifier is for another set of classes, so it is left out.
         if path:
             own = [spec for spec in self.workload.PARAMETERS if not spec.name.startswith("classifier.")]
             drawn.update(weights.read(path, own))
-        training.load(drawn)
+        return drawn
 
     def measure(self, framework, training, feed, random):
         batches = feed.batches(training, self.batch, random)
@@ -105,16 +149,26 @@ class TrainingCell(RunningCell):
         with self.phase("compile"):
             loop.window("first", 1)
         with self.phase("warm-up"):
-            step_seconds = loop.warm_up(limit_seconds=(self.preset["seconds"] or 60) / 5.0)
+            step_seconds = self.warm_up(loop, feed.train_items // self.batch)
+        self.forget_peak(framework)
         per_window = timing.steps_per_window(step_seconds)
         with self.phase("train"):
             if self.preset["epochs"]:
                 self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
                 self.measure_windows(loop, per_window, step_seconds)
+        self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
             self.evaluate(training, feed, loop)
+
+    def warm_up(self, loop, steps_an_epoch):
+        """Returns the expected seconds per step. Of a whole run, which counts these steps, a tenth at most warms up."""
+        epochs = self.preset["epochs"]
+        most_steps = epochs * steps_an_epoch // 10 if epochs else float("inf")
+        return loop.warm_up(
+            (self.preset["seconds"] or 60) / 5.0, timing.WARMUP_SECONDS[self.options.device], most_steps
+        )
 
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
         """The specification's whole run: every epoch to its last whole batch, evaluated ten times, outside the clock.
@@ -127,6 +181,7 @@ class TrainingCell(RunningCell):
         every = 1 if scheduled else max(1, epochs // MOST_EVALUATIONS)
         ends = list(range(every, epochs, every)) + [epochs]
         left = epochs * steps_an_epoch - loop.steps
+        per_window = timing.steps_per_window_of(left, per_window)
         self.emit_plan(left / float(per_window) + len(ends), per_window, left * step_seconds, False)
         for epoch in ends:
             if scheduled:
@@ -139,6 +194,7 @@ class TrainingCell(RunningCell):
 
     def emit_window(self, loop, sample, loss, batches):
         self.emit_sample(sample)
+        self.losses[loop.steps] = loss
         self.emit_metric("loss", "train", loop, loss)
         if loop.skipped > self.skipped:
             self.skipped = loop.skipped

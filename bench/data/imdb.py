@@ -50,7 +50,9 @@ def read(path):
             if sum(info.file_size for info in archive.infolist()) > _LIMIT:
                 raise DataError("%s unpacks to more than 2 GB: it is not Keras' imdb.npz" % path)
             members = [_array(archive.read(name + ".npy")) for name in ("x_train", "y_train", "x_test", "y_test")]
-    except (zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:  # Refused is a ValueError
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive makes zipfile, zlib and NumPy raise exceptions of many types
         raise DataError("%s cannot be read as Keras' imdb.npz (%s): download it again" % (path, error))
     train_x, train_y, test_x, test_y = members
     return (

@@ -18,6 +18,9 @@ LEARNING_RATE = 0.01
 MOMENTUM = 0.9
 SHUFFLE = True
 DROPOUT = True
+# The share of units that is left out after pool 1, pool 2 and dense 1. Those that stay are divided by 1 - share.
+DROPOUT_SHARES = (0.25, 0.25, 0.5)
+DROPOUT_SHAPES = ((50, 16, 16), (100, 8, 8), (512,))
 
 
 def _convolution(name, inputs, outputs):
@@ -62,20 +65,43 @@ def optimizer():
     return reference.Momentum(LEARNING_RATE, MOMENTUM)
 
 
-def loss_and_gradients(p, x, y, rounding, variant=""):
-    """(logits, loss, name -> gradient) in float64, dropout off. p: name -> array; x, y as draw_batch gives them."""
+def adjust_dropout(parameters, batches):
+    """The case of bench.dropout. The last layer begins at zero, so that the first step's loss depends on no mask.
+
+    The inputs of the last layer are made larger, so that the norm of the gradients is about 2, where norms are clipped at 1. The first two
+    batches have the same labels: masks that repeat then add up.
+    """
+    for tensor, factor in (("dense1.w", 4.0), ("dense1.b", 4.0), ("dense2.w", 0.0), ("dense2.b", 0.0)):
+        parameters[tensor] *= np.float32(factor)
+    batches[1] = batches[1][0], batches[0][1]
+
+
+def draw_masks(random, items):
+    """The three masks of dropout for a batch of so many items, (items,) + each of DROPOUT_SHAPES: 0, or 1 / (1 - share)."""
+    return [
+        (random.random_sample((items,) + shape) >= share) / (1.0 - share)
+        for share, shape in zip(DROPOUT_SHARES, DROPOUT_SHAPES)
+    ]
+
+
+def loss_and_gradients(p, x, y, rounding, variant="", masks=None):
+    """(logits, loss, name -> gradient) in float64. p: name -> array; x, y as draw_batch gives them; masks of draw_masks: dropout.
+
+    Without masks dropout is off.
+    """
+    mask1, mask2, mask3 = masks or (1.0, 1.0, 1.0)
     h, conv1 = reference.conv2d(x, p["conv1.w"], p["conv1.b"], 1, rounding)
     relu1 = h > 0
     h, conv2 = reference.conv2d(h * relu1, p["conv2.w"], p["conv2.b"], 1, rounding)
     h, pool1 = reference.max_pool(h)
-    relu2 = h > 0
+    relu2 = (h > 0) * mask1
     h, conv3 = reference.conv2d(h * relu2, p["conv3.w"], p["conv3.b"], 1, rounding)
     relu3 = h > 0
     h, conv4 = reference.conv2d(h * relu3, p["conv4.w"], p["conv4.b"], 1, rounding)
     h, pool2 = reference.max_pool(h)
-    relu4 = h > 0
+    relu4 = (h > 0) * mask2
     h, dense1 = reference.dense((h * relu4).reshape(len(x), -1), p["dense1.w"], p["dense1.b"], rounding)
-    relu5 = h > 0
+    relu5 = (h > 0) * mask3
     logits, dense2 = reference.dense(h * relu5, p["dense2.w"], p["dense2.b"], rounding)
     loss, d = reference.softmax_cross_entropy(logits, y, rounding)
 

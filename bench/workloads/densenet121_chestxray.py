@@ -151,7 +151,7 @@ def _forward(p, x, rounding, norm, layers):
             h = rounding.elementwise(reference.mean_pool(unit(h, name + ".norm", name + ".conv", 0)))
     h, statistics = norm(p, "features.norm5", h, rounding)
     on = h > 0
-    pooled = rounding.sum((h * on).mean(axis=(2, 3)), h.shape[2] * h.shape[3])
+    pooled = rounding.sum(h * on, (2, 3)) / (h.shape[2] * h.shape[3])
     logits, dense = reference.dense(pooled, p["classifier.weight"], p["classifier.bias"], rounding)
     tape.append((statistics, on, dense))
     return logits, tape

@@ -73,7 +73,7 @@ def _features(p, x, rounding):
         if shortcut:
             x = _normalised(p, name + ".downsample.0", name + ".downsample.1", x, stride, 0, rounding)
         x = np.maximum(rounding.elementwise(h + x), 0.0)
-    return rounding.matmul(x.mean(axis=(2, 3)), x.shape[2] * x.shape[3])
+    return rounding.sum(x, (2, 3)) / (x.shape[2] * x.shape[3])
 
 
 def _normalised(p, convolution, norm, x, stride, pad, rounding):

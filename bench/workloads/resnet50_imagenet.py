@@ -111,7 +111,7 @@ def _forward(p, x, rounding, norm, groups):
         if shortcut:
             h = unit(h, name + ".downsample.0", name + ".downsample.1", stride)
         h = relu(rounding.elementwise(through + h))
-    pooled = rounding.sum(h.mean(axis=(2, 3)), h.shape[2] * h.shape[3])
+    pooled = rounding.sum(h, (2, 3)) / (h.shape[2] * h.shape[3])
     logits, dense = reference.dense(pooled, p["fc.weight"], p["fc.bias"], rounding)
     tape.append((h.shape[2:], dense))
     return logits, tape

@@ -1,6 +1,7 @@
 """What both training workloads do with Caffe2's nets: create them once, feed blobs, run, fetch."""
 
 import numpy as np
+from caffe2.proto import caffe2_pb2
 from caffe2.python import core, workspace
 from caffe2.python.model_helper import ModelHelper
 
@@ -22,7 +23,7 @@ class Trained(contract.Training):
         self.names = names
         workspace.ResetWorkspace()
         with scope():
-            self.train = ModelHelper("train", arg_scope={"order": "NCHW", "ws_nbytes_limit": 2**30})
+            self.train = ModelHelper("train", arg_scope={"order": "NCHW"})
             logits = self.network(self.train, setup.training)
             # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
             softmax, loss = self.train.net.SoftmaxWithLoss([logits, "label"], ["softmax", "loss"])
@@ -32,6 +33,9 @@ class Trained(contract.Training):
             self.backward.Proto().CopyFrom(self.train.net.Proto())
             self.backward.Proto().name = "backward"
             self.state = self.update(self.train, self.gradients)
+            # The number of times that the net with the optimiser ran, as Caffe2's own optimisers keep it.
+            with core.DeviceScope(core.DeviceOption(caffe2_pb2.CPU)):
+                self.train.net.Iter("iteration", "iteration")
             self.forward = ModelHelper("forward", arg_scope={"order": "NCHW"})
             self.logits = str(self.network(self.forward, False))
         self.shapes = shapes
@@ -52,6 +56,7 @@ class Trained(contract.Training):
             self._feed(name, np.ascontiguousarray(value))
         for blob, value in self.state.items():
             self._feed(blob, value)
+        workspace.FeedBlob("iteration", np.zeros(1, "int64"))
         self.steps = 0
         if not self.created:
             data, label = self.shapes
@@ -80,10 +85,14 @@ class Trained(contract.Training):
         self.steps += 1
         self.prepare(self.steps)
         workspace.RunNet(self.train.net)
-        return workspace.FetchBlob("loss")
+        # The loss stays on the device, in its blob. No value goes back to the host inside the loop.
+        return "loss"
+
+    def updates(self):
+        return int(workspace.FetchBlob("iteration")[0])
 
     def value(self, loss):
-        return float(loss)
+        return float(workspace.FetchBlob(loss))
 
     def predict(self, x):
         self._feed("data", x)

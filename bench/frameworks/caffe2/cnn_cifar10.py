@@ -29,7 +29,7 @@ class Training(Trained):
         # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
         # Padding is explicit: defaults differ among frameworks.
         def conv(x, name):
-            options = {"kernel": 3, "pad": 1, "order": "NCHW", "exhaustive_search": True}
+            options = {"kernel": 3, "pad": 1, "order": "NCHW", "exhaustive_search": True, "ws_nbytes_limit": 2**30}
             return add.Conv([x] + parameters(name), name, **options)
 
         # ReLU after the pooling: the same values, a quarter of the work.

@@ -9,7 +9,6 @@ from caffe2.proto import caffe2_pb2
 from caffe2.python import core, workspace
 
 from bench import cuda, environment
-from bench.errors import Unsupported
 
 NAME = "caffe2"
 
@@ -19,8 +18,6 @@ _threads = 0
 
 def configure(setup):
     global _gpu, _threads
-    if setup.precision == "tf32":
-        raise Unsupported("caffe2 is older than tf32; ask for fp32")
     _gpu, _threads = setup.device == "cuda", setup.threads
     if _gpu:
         cuda.require_gpus("caffe2", workspace.has_cuda_support and workspace.NumGpuDevices())
@@ -44,6 +41,11 @@ def versions():
     if _gpu:
         numbers.update(cuda.driver_version(), cuda=torch.version.cuda)
     return numbers
+
+
+def device_kinds():
+    # has_cuda_support would say whether there is a GPU. This function is only in the extension with CUDA.
+    return cuda.kinds(hasattr(workspace.C, "num_cuda_devices"))
 
 
 def device(setup):

@@ -28,7 +28,8 @@ def network(add):
     # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
     # Stride and padding are explicit: defaults differ among frameworks.
     def conv(x, name, size, stride=1, pad=0):
-        options = {"kernel": size, "stride": stride, "pad": pad, "order": "NCHW", "exhaustive_search": True}
+        options = {"kernel": size, "stride": stride, "pad": pad, "order": "NCHW"}
+        options.update(exhaustive_search=True, ws_nbytes_limit=2**30)
         return add.Conv([x, name + ".weight"], name, **options)
 
     # Evaluation uses the running statistics.
@@ -55,7 +56,7 @@ class Inference(contract.Inference):
     def __init__(self, setup):
         workspace.ResetWorkspace()
         self.device = device(setup)
-        self.model = ModelHelper("inference", arg_scope={"order": "NCHW", "ws_nbytes_limit": 2**30})
+        self.model = ModelHelper("inference", arg_scope={"order": "NCHW"})
         # No gradients in evaluation: they cost memory and time.
         with core.DeviceScope(self.device):
             self.features = str(network(self.model.net))

@@ -79,6 +79,9 @@ class Training(contract.Training):
         # No value goes back to the host inside the loop.
         return loss.array
 
+    def updates(self):
+        return self.optimizer.t
+
     def value(self, loss):
         return float(loss)
 

@@ -17,6 +17,9 @@ from bench import cuda, environment
 
 NAME = "chainer"
 
+# Room for one of cuDNN's algorithms, as in Caffe2.
+WORKSPACE_BYTES = 2**30
+
 _gpu = False
 # ChainerMN's communicator, where several devices train.
 _communicator = None
@@ -32,8 +35,11 @@ def configure(setup):
     # cuDNN searches for its fastest algorithm: the pictures' size is fixed.
     chainer.config.autotune = True
     chainer.config.use_cudnn = "always"
-    # Chainer 7 has no switch for TF32. This one is NVIDIA's, for cuBLAS and cuDNN.
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
+    if _gpu:
+        # CuPy's default, 8 MiB, leaves out the algorithms of cuDNN that are fast and need room.
+        chainer.backends.cuda.set_max_workspace_size(WORKSPACE_BYTES)
+    # By default cuDNN's convolutions use TF32, and cuBLAS' products do not. NVIDIA's variable is documented for 0, which is off in both.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 
 
 def to_device(*arrays):
@@ -115,6 +121,10 @@ def versions():
     return numbers
 
 
+def device_kinds():
+    return cuda.kinds(chainer.backends.cuda.available)
+
+
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(1 if _communicator is None else _communicator.size)
@@ -127,7 +137,8 @@ def device(setup):
 def settings():
     return {
         "cudnn_autotune": chainer.config.autotune,
-        "cudnn": str(chainer.config.use_cudnn) if _gpu else "none",
+        "cudnn": str(chainer.config.use_cudnn) if _gpu and chainer.backends.cuda.cudnn_enabled else "none",
+        "cudnn_workspace_bytes": chainer.backends.cuda.get_max_workspace_size() if _gpu else 0,
         "ideep": chainer.backends.intel64.is_ideep_available(),
         # NumPy's BLAS reads this variable when it is loaded, before the adapter is.
         "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "0"))),

@@ -41,10 +41,14 @@ class Trained(contract.Training):
 
     def step(self, x, y):
         self.trainer.train_minibatch({self.x: x, self.y: y})
-        return self.trainer.previous_minibatch_loss_average
+        # The trainer keeps the last loss on the device. No value goes back to the host inside the loop.
+        return self.trainer
+
+    def updates(self):
+        return self.trainer.parameter_learners[0].total_number_of_minibatches_seen()
 
     def value(self, loss):
-        return float(loss)
+        return float(loss.previous_minibatch_loss_average)
 
     # No gradients in evaluation: they cost memory and time.
     def predict(self, x):

@@ -1,10 +1,9 @@
-"""CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it.
-
-Nothing is synchronised: a learner's update has read the loss.
-"""
+"""CNTK's switches, versions and device, for CNTK itself and for Keras 2 on it."""
 
 import os
 import warnings
+
+import numpy as np
 
 from bench import cuda, environment
 from bench.errors import Unsupported
@@ -12,13 +11,13 @@ from bench.errors import Unsupported
 NAME = "cntk"
 
 _gpu = False
+# One number on the device, which synchronize() reads.
+_number = None
 
 
 def configure(setup):
     """Device and threads, before anything is built."""
-    global _gpu
-    if setup.precision == "tf32":
-        raise Unsupported("CNTK 2.7 is older than tf32; ask for fp32")
+    global _gpu, _number
     # MKL and OpenMP read it when the library is loaded.
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     # CNTK warns that it misses libraries for a GPU, and that it does not know the Linux distribution.
@@ -30,8 +29,10 @@ def configure(setup):
     _gpu = setup.device == "cuda"
     if _gpu:
         cuda.require_gpus("cntk %s" % cntk.__version__, gpu_count())
-    cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu())
+    if not cntk.try_set_default_device(cntk.gpu(0) if _gpu else cntk.cpu()):
+        raise Unsupported("cntk %s does not take the %s as its device" % (cntk.__version__, "GPU" if _gpu else "CPU"))
     cntk.cntk_py.set_fixed_random_seed(setup.seed)
+    _number = cntk.NDArrayView.from_dense(np.zeros(1, "float32"), device=cntk.use_default_device())
 
 
 def gpu_count():
@@ -44,6 +45,10 @@ def versions():
     import cntk
 
     return dict(cuda.driver_version() if _gpu else {}, framework=cntk.__version__, cntk=cntk.__version__)
+
+
+def device_kinds():
+    return cuda.kinds(gpu_count())
 
 
 def device(setup):
@@ -65,3 +70,11 @@ def settings():
         "threads": cntk.cntk_py.get_max_num_cputhreads(),
         "layout": "NCHW",
     }
+
+
+def synchronize():
+    """The device is synchronised before the clock is read.
+
+    CNTK has no function for that. All its work on a GPU is in one queue, so a copy to the host waits for what was started before it.
+    """
+    _number.asarray()

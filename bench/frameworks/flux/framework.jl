@@ -52,6 +52,7 @@ function trained(setup, model, rule, named, batch, classes; resident = false)
 
     object(; load, inputs, probe, step,
         read = () -> canonical(model),
+        # There is no updates(): Optimisers counts no steps. Its Adam keeps beta^t.
         value = loss -> loss,
         # No gradients in evaluation: they cost memory and time.
         predict = x -> to_numpy(model(resident ? first(given(x, x)) : batch(x))),

@@ -9,17 +9,19 @@ from flax import nnx
 
 from bench import contract
 from bench.frameworks.jax import _mixed
-from bench.frameworks.jax.framework import donated, started
+from bench.frameworks.jax.framework import donated, started, undrawn
 
 # Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root.
 optimizer = optax.adam(0.001, b1=0.9, b2=0.999, eps=1e-8)
 
 
 class Trained(contract.Training):
-    """A subclass gives fill(parameters), which sets self.parameters, and canonical(tree), for the parameters or their gradients."""
+    """`network()` makes the module. A subclass gives fill(parameters), which sets self.parameters, and canonical(tree), for the parameters
+    or their gradients.
+    """
 
     def __init__(self, setup, network):
-        self.structure, self.parameters = nnx.split(network)
+        self.structure, self.parameters = undrawn(network)
         self.optimizer = _mixed.optimizer(setup, optimizer)
         self.state = self.optimizer.init(self.parameters)
 
@@ -64,6 +66,9 @@ class Trained(contract.Training):
 
     def skipped(self):
         return _mixed.skipped(self.state)
+
+    def updates(self):
+        return int(optax.tree_utils.tree_get(self.state, "count"))
 
     def value(self, loss):
         return float(loss)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from bench.frameworks.jax import _loop
+from bench.frameworks.jax._flax import get_value, set_value
 
 
 class Trained(_loop.Trained):
@@ -11,8 +12,8 @@ class Trained(_loop.Trained):
 
     def fill(self, parameters):
         for name in self.LAYERS:
-            self.parameters[name]["kernel"][...] = jax.numpy.array(self.to_flax(name, parameters[name + ".w"]))
-            self.parameters[name]["bias"][...] = jax.numpy.array(parameters[name + ".b"])
+            set_value(self.parameters[name]["kernel"], jax.numpy.array(self.to_flax(name, parameters[name + ".w"])))
+            set_value(self.parameters[name]["bias"], jax.numpy.array(parameters[name + ".b"]))
 
     def inputs(self, x, y):
         return jax.device_put(x), jax.device_put(y)
@@ -21,6 +22,6 @@ class Trained(_loop.Trained):
         """Flax's parameters or their gradients -> canonical names and layouts."""
         arrays = {}
         for name in self.LAYERS:
-            arrays[name + ".w"] = self.from_flax(name, np.asarray(tree[name]["kernel"][...]))
-            arrays[name + ".b"] = np.asarray(tree[name]["bias"][...])
+            arrays[name + ".w"] = self.from_flax(name, np.asarray(get_value(tree[name]["kernel"])))
+            arrays[name + ".b"] = np.asarray(get_value(tree[name]["bias"]))
         return arrays

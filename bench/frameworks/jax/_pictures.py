@@ -9,6 +9,7 @@ from flax import nnx
 
 from bench import contract
 from bench.frameworks.jax import parallel
+from bench.frameworks.jax._flax import flat_state, get_value, merge_copy, set_value
 from bench.frameworks.jax.framework import donated, started
 
 
@@ -33,7 +34,7 @@ class Trained(contract.Training):
     def load(self, parameters):
         self.names = {name: self.own_path(name, value.ndim) for name, value in parameters.items()}
         for name, path in self.names.items():
-            functools.reduce(child, path, self.network).set_value(jax.numpy.array(to_flax(parameters[name])))
+            set_value(functools.reduce(child, path, self.network), jax.numpy.array(to_flax(parameters[name])))
         self.structure, self.parameters, self.statistics = nnx.split(self.network, nnx.Param, nnx.BatchStat)
         self.state = self.optimizer.init(self.parameters)
 
@@ -45,8 +46,7 @@ class Trained(contract.Training):
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y
 
     def forward(self, parameters, statistics, x, y):
-        # A copy: in Flax only the trace that made a variable may change it.
-        network = nnx.merge(self.structure, parameters, statistics, copy=True)
+        network = merge_copy(self.structure, parameters, statistics)
         logits = network(x)
         return self.loss(logits, y), (logits, nnx.state(network, nnx.BatchStat))
 
@@ -97,9 +97,9 @@ class Trained(contract.Training):
         """Flax's variables, or their gradients -> canonical names and layouts."""
         variables = {}
         for tree in trees:
-            flat = dict(nnx.to_flat_state(tree))
+            flat = flat_state(tree)
             variables.update((name, flat[path]) for name, path in self.names.items() if path in flat)
-        return {name: from_flax(np.asarray(variable[...])) for name, variable in variables.items()}
+        return {name: from_flax(np.asarray(get_value(variable))) for name, variable in variables.items()}
 
 
 def child(parent, part):

@@ -35,7 +35,7 @@ class Training(Trained):
     LAYERS = ("conv1", "conv2", "dense")
 
     def __init__(self, setup):
-        super().__init__(setup, Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
+        super().__init__(setup, lambda: Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
 
     def inputs(self, x, y):
         return super().inputs(x.reshape(len(x), 28, 28, 1), y)

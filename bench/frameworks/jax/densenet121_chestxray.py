@@ -98,6 +98,9 @@ class Training(Trained):
         # Adam's constants are explicit: defaults differ among frameworks. eps is outside the square root. The step is -rate times this.
         super().__init__(setup, Network, optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8), 1e-4)
 
+    def updates(self):
+        return int(self.state.count)
+
     def loss(self, logits, y):
         # The loss takes logits: there is exactly one sigmoid.
         return optax.sigmoid_binary_cross_entropy(logits, y).mean()

@@ -9,7 +9,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 import flax  # noqa: E402
 import jax  # noqa: E402
 import jaxlib  # noqa: E402
+import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from flax import nnx  # noqa: E402
 
 from bench import cuda, environment  # noqa: E402
 
@@ -30,8 +32,9 @@ def configure(setup):
     if setup.device == "cpu" and setup.devices > 1:
         flag = " --xla_force_host_platform_device_count=%d" % setup.devices
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + flag
-    # By default matmul and convolution use tf32 on Ampere and later. settings() reads this value back.
-    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if setup.precision == "tf32" else "highest")
+    # By default matmul and convolution use tf32 on Ampere and later. settings() reads this value back. "float32" is the highest
+    # precision in every version; JAX 0.4 has no "highest" among this option's values.
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if setup.precision == "tf32" else "float32")
     if setup.device == "cuda":
         library = "jax %s" % jax.__version__
         try:
@@ -56,6 +59,11 @@ def versions():
         numbers.update(cuda.package_versions())
         numbers.update(cuda.driver_version())
     return numbers
+
+
+def device_kinds():
+    # jaxlib itself held CUDA up to 0.4.
+    return cuda.kinds(cuda.installed(r"jax-cuda\d+-plugin") or "+cuda" in jaxlib.__version__)
 
 
 def device(setup):
@@ -83,6 +91,15 @@ def donated(*numbers):
     On a CPU memory is not short, and donation takes time: a step of gru-imdb in Keras takes 99 ms with it, 90 ms without (JAX 0.10.2).
     """
     return () if jax.default_backend() == "cpu" else numbers
+
+
+def undrawn(network):
+    """(structure, parameters) of the module that `network()` makes, the parameters zeros: the caller loads its own.
+
+    To draw Flax's own first values, operation by operation, XLA compiles for seconds.
+    """
+    structure, shapes = nnx.split(nnx.eval_shape(network))
+    return structure, jax.tree.map(lambda shape: jax.numpy.asarray(np.zeros(shape.shape, shape.dtype)), shapes)
 
 
 def started(result):

@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from bench.frameworks.jax import _mixed
+from bench.frameworks.jax._flax import get_value, set_value
 from bench.frameworks.jax._loop import Trained
 
 UNITS = 100
@@ -29,8 +30,8 @@ class GRU(nnx.Module):
     def __call__(self, x):
         """x (T, N, inputs) -> the last state (N, units)."""
         gates = 2 * self.units
-        w, b = self.project.kernel[...], self.project.bias[...]
-        u, c = self.recur.kernel[...], self.recur.bias[...]
+        w, b = get_value(self.project.kernel), get_value(self.project.bias)
+        u, c = get_value(self.recur.kernel), get_value(self.recur.bias)
         b = b.at[:gates].add(c[:gates])
         early, dtype = jax.default_backend() != "cpu", x.dtype
 
@@ -53,29 +54,31 @@ class GRU(nnx.Module):
 
 class Network(nnx.Module):
     def __init__(self, rngs, dtype):
-        self.embedding = nnx.Embed(30000, 125, dtype=dtype, rngs=rngs)
+        self.dtype = jnp.float32 if dtype is None else dtype
+        # Without a half type: its gradient sums thousands of rows of padding, and in a half type such a sum stands still.
+        self.embedding = nnx.Embed(30000, 125, rngs=rngs)
         # The GRU computes in the type of its input.
         self.gru = GRU(125, UNITS, rngs)
         self.dense = nnx.Linear(UNITS, 2, dtype=dtype, dot_general=_mixed.logits_product, rngs=rngs)
 
     def __call__(self, x):
         # The output of the last position, which may be padding.
-        return self.dense(self.gru(self.embedding(x.T)))
+        return self.dense(self.gru(self.embedding(x.T).astype(self.dtype)))
 
 
 class Training(Trained):
     def __init__(self, setup):
-        super().__init__(setup, Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
+        super().__init__(setup, lambda: Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
 
     def fill(self, parameters):
         for name, (variable, transposed) in variables(self.parameters).items():
-            variable[...] = jnp.array(parameters[name].T if transposed else parameters[name])
+            set_value(variable, jnp.array(parameters[name].T if transposed else parameters[name]))
 
     def canonical(self, tree):
         """Flax's parameters or their gradients -> canonical names and layouts."""
         arrays = {}
         for name, (variable, transposed) in variables(tree).items():
-            array = np.asarray(variable[...])
+            array = np.asarray(get_value(variable))
             arrays[name] = array.T if transposed else array
         return arrays
 

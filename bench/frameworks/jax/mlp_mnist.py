@@ -23,7 +23,7 @@ class Training(Trained):
     LAYERS = ("dense1", "dense2")
 
     def __init__(self, setup):
-        super().__init__(setup, Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
+        super().__init__(setup, lambda: Network(nnx.Rngs(setup.seed), _mixed.dtype(setup)))
 
     def inputs(self, x, y):
         return super().inputs(x.reshape(len(x), 784), y)

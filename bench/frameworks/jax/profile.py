@@ -6,18 +6,28 @@ import tempfile
 
 import jax
 
-from bench.profiling import Span, own_time
+from bench.profiling import Span, own_time, without_copies
 
 
 def operations(run, device):
     """[Operation] of `run()`: XLA's operations on a CPU, the kernels of every stream on a GPU."""
+    return own_time(_traced(run, device))
+
+
+def kernels(run):
+    """[Span] of the GPU's kernels during `run()`."""
+    return without_copies(_traced(run, "cuda"))
+
+
+def _traced(run, device):
+    """A list of spans for each thread or stream."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run()
         # The profiler names the file after the time and the host.
         (path,) = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*.xplane.pb"))
         planes = list(jax.profiler.ProfileData.from_file(path).planes)
-        return own_time([_spans(line, device) for plane in planes if _of(plane.name, device) for line in plane.lines])
+        return [_spans(line, device) for plane in planes if _of(plane.name, device) for line in plane.lines]
 
 
 def _of(plane, device):

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from bench import contract
+from bench.frameworks.jax._flax import set_value
 from bench.workloads.resnet50_features import EPSILON, EXPANSION, GROUPS
 
 
@@ -24,15 +25,19 @@ def norm(channels, running, rngs):
     return nnx.BatchNorm(channels, use_running_average=running, momentum=0.9, epsilon=EPSILON, rngs=rngs)
 
 
+def identity(x):
+    return x
+
+
 class Bottleneck(nnx.Module):
     def __init__(self, inputs, channels, stride, shortcut, running, rngs):
         outputs = EXPANSION * channels
         self.conv1, self.bn1 = conv(inputs, channels, 1, 1, 0, rngs), norm(channels, running, rngs)
         self.conv2, self.bn2 = conv(channels, channels, 3, stride, 1, rngs), norm(channels, running, rngs)
         self.conv3, self.bn3 = conv(channels, outputs, 1, 1, 0, rngs), norm(outputs, running, rngs)
+        # Flax 0.8's empty Sequential is not the identity.
         layers = [conv(inputs, outputs, 1, stride, 0, rngs), norm(outputs, running, rngs)] if shortcut else []
-        # An empty Sequential is the identity.
-        self.downsample = nnx.Sequential(*layers)
+        self.downsample = nnx.Sequential(*layers) if layers else identity
 
     def __call__(self, x):
         h = nnx.relu(self.bn1(self.conv1(x)))
@@ -84,9 +89,9 @@ class Inference(contract.Inference):
             module = functools.reduce(child, path, self.network)
             # Flax's kernels are (kh, kw, in, out).
             if value.ndim == 4:
-                module.kernel.set_value(jax.numpy.array(value.transpose(2, 3, 1, 0)))
+                set_value(module.kernel, jax.numpy.array(value.transpose(2, 3, 1, 0)))
             else:
-                getattr(module, ATTRIBUTES[last]).set_value(jax.numpy.array(value))
+                set_value(getattr(module, ATTRIBUTES[last]), jax.numpy.array(value))
         self.state = nnx.state(self.network)
 
     def inputs(self, x):

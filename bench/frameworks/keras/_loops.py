@@ -1,8 +1,8 @@
 """The training step on each backend, as in Keras' guides "Writing a training loop from scratch".
 
 step(x, y) updates the weights and returns the loss without waiting for it. probe(x, y) returns logits, loss and the gradients, in the
-order of trainable_variables, as NumPy arrays. logits(x) is without dropout. skipped() is the number of steps that a loss scale skipped.
-start() comes before the first step. finish() brings Keras' variables up to date.
+order of trainable_variables, as NumPy arrays. logits(x) is without dropout. skipped() is the number of steps that a loss scale skipped,
+updates() that of the steps that the optimiser took. start() comes before the first step. finish() brings Keras' variables up to date.
 """
 
 import keras
@@ -31,16 +31,20 @@ class _InPlace:
     def skipped(self):
         return self.steps.count()
 
+    def updates(self):
+        return int(self.optimizer.iterations)
+
 
 class _TensorFlow(_InPlace):
-    """The step is traced once and runs as a graph. On a GPU it is compiled by XLA, as Keras' own "auto" does."""
+    """The step is traced once and runs as a graph. On a GPU XLA compiles it, where Keras' own "auto" would: not with cuDNN's GRU."""
 
     def __init__(self, network, loss, optimizer, dropout):
         import tensorflow as tf
 
         self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
         self.steps = _mixed.Skipped(optimizer)
-        self.xla = bool(tf.config.list_logical_devices("GPU"))
+        # Keras asks whether the machine has a GPU; the cell may be one of its CPU.
+        self.xla = bool(tf.config.list_logical_devices("GPU")) and bool(network.jit_compile)
         # Compiled, as people run it for speed.
         self.train_step = tf.function(self._train_step, jit_compile=self.xla)
         # No gradients in evaluation: they cost memory and time.
@@ -122,8 +126,11 @@ class _Jax:
         self.steps.restart()
 
     def skipped(self):
+        return self.steps.count(self.updates())
+
+    def updates(self):
         index = [variable is self.optimizer.iterations for variable in self.optimizer.variables].index(True)
-        return self.steps.count(self.state[2][index])
+        return int(self.state[2][index])
 
     def finish(self):
         """Put the weights and the running statistics back into Keras' variables."""

@@ -47,6 +47,9 @@ class Trained(contract.Training):
     def skipped(self):
         return self.loop.skipped()
 
+    def updates(self):
+        return self.loop.updates()
+
 
 class Layered(Trained):
     """Every layer has a weight and a bias. A subclass gives LAYERS, in the model's order, to_keras(name, w) and from_keras(name, w)."""

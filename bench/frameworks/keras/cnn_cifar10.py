@@ -5,10 +5,9 @@ softmax: the loss takes logits.
 """
 
 import keras
-import numpy as np
 from keras import layers
 
-from bench.frameworks.keras import _mixed
+from bench.frameworks.keras import _images, _mixed
 from bench.frameworks.keras._trained import Layered
 
 
@@ -51,7 +50,7 @@ class Training(Layered):
 
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
-        self.channels_first = keras.config.image_data_format() == "channels_first"
+        self.channels_first = _images.channels_first()
         # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov. Keras stores -rate v in place of v.
         optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
@@ -60,8 +59,7 @@ class Training(Layered):
         super().__init__(network(setup.seed), optimizer, loss, dropout=setup.training)
 
     def inputs(self, x, y):
-        # A permutation: exchanging axes 1 and 3 would also transpose the picture.
-        return (x if self.channels_first else np.ascontiguousarray(x.transpose(0, 2, 3, 1))), y
+        return _images.contiguous(x), y
 
     def to_keras(self, name, w):
         """Canonical weights -> Keras': kernels (kh, kw, in, out), dense (in, out)."""

@@ -44,6 +44,9 @@ class Trained(contract.Training):
     def step(self, x, y):
         return self.model.train_on_batch(x, y)
 
+    def updates(self):
+        return int(K.get_value(self.optimizer.iterations))
+
     def value(self, loss):
         return float(loss)
 

@@ -7,6 +7,8 @@ from bench.frameworks.cntk import framework as backend
 NAME = "keras2_cntk"
 
 device = backend.device
+device_kinds = backend.device_kinds
+synchronize = backend.synchronize
 
 
 def configure(setup):

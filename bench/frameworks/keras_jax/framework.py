@@ -13,6 +13,7 @@ from bench.frameworks.keras import framework as shared  # noqa: E402
 NAME = "keras_jax"
 
 device = backend.device
+device_kinds = backend.device_kinds
 synchronize = backend.synchronize
 device_peak_bytes = backend.device_peak_bytes
 is_out_of_memory = backend.is_out_of_memory

@@ -13,8 +13,10 @@ from bench.frameworks.torch import framework as backend  # noqa: E402
 NAME = "keras_torch"
 
 device = backend.device
+device_kinds = backend.device_kinds
 synchronize = backend.synchronize
 device_peak_bytes = backend.device_peak_bytes
+forget_device_peak = backend.forget_device_peak
 is_out_of_memory = backend.is_out_of_memory
 
 

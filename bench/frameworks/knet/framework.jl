@@ -56,6 +56,8 @@ function trained(setup, parameters, scores, optimiser, named, batch; resident = 
 
     object(; load, inputs, probe, step,
         read = () -> canonical(values_now()),
+        # Adam counts its steps for each parameter. Momentum counts none.
+        updates = () -> hasproperty(parameters[1].opt, :t) ? minimum(p.opt.t for p in parameters) : nothing,
         value = loss -> loss,
         # No gradients in evaluation: they cost memory and time. Outside @diff nothing is recorded.
         predict = x -> to_numpy(scores(resident ? first(given(x, x)) : batch(x))),

@@ -1,4 +1,4 @@
-"""The training loop of a stack of Lasagne's layers: make expressions, compile them, run them."""
+"""The training loop of a stack of Lasagne's layers: make expressions, compile them, run them. cnn_cifar10.py has all of it in one file."""
 
 import lasagne
 import numpy as np
@@ -9,7 +9,7 @@ from bench import contract
 
 
 class Trained(contract.Training):
-    """A subclass gives updates(gradients, parameters) -> dict, to_own(parameters) and canonical(values)."""
+    """A subclass gives new_values(gradients, parameters) -> dict of the step's updates, to_own(parameters) and canonical(values)."""
 
     def __init__(self, setup, x, last, parameters):
         """x: the input's variable. last: the layer of logits. parameters: shared variables, in the order of to_own."""
@@ -32,7 +32,7 @@ class Trained(contract.Training):
         """The training step as one C++ program, compiled, as people run it for speed. It takes up to a minute: a phase of its own."""
         if self.train_step is None:
             x, y, _, loss, gradients = self.expressions
-            updates = self.updates(gradients, self.parameters)
+            updates = self.new_values(gradients, self.parameters)
             self.state = [variable for variable in updates if variable not in self.parameters]
             self.train_step = theano.function([x, y], loss, updates=list(updates.items()))
 

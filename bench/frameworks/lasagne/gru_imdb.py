@@ -32,14 +32,14 @@ class Training(Trained):
         own = [getattr(gru, name % gate) for name in ("W_in_to_%s", "W_hid_to_%s", "b_%s") for gate in GATES]
         super(Training, self).__init__(setup, x, dense, own + [words.W, dense.W, dense.b])
 
-    def updates(self, gradients, parameters):
+    def new_values(self, gradients, parameters):
         """Adam as in the paper's algorithm 1: Lasagne's own adds epsilon to the uncorrected root."""
         # Adam's constants are explicit: defaults differ among frameworks.
-        t = theano.shared(np.float32(0))
-        step = t + np.float32(1)
+        self.t = theano.shared(np.float32(0))
+        step = self.t + np.float32(1)
         # 1 - beta^step by expm1: the subtraction would cost float32 four digits in the first steps.
         correct1, correct2 = (-T.expm1(step * np.float32(np.log(beta))) for beta in (0.9, 0.999))
-        new = {t: step}
+        new = {self.t: step}
         for parameter, gradient in zip(parameters, gradients):
             m, v = (theano.shared(np.zeros_like(parameter.get_value())) for _ in range(2))
             new[m] = np.float32(0.9) * m + np.float32(0.1) * gradient
@@ -47,6 +47,9 @@ class Training(Trained):
             root = T.sqrt(new[v] / correct2) + np.float32(1e-8)
             new[parameter] = parameter - np.float32(0.001) * (new[m] / correct1) / root
         return new
+
+    def updates(self):
+        return int(self.t.get_value())
 
     def to_own(self, parameters):
         parts = [gate for name in ("gru.w", "gru.u", "gru.b") for gate in np.split(parameters[name], 3)]

@@ -11,9 +11,12 @@ import os
 # oneDNN reads this variable when it makes its first primitive.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
-from mindspore import mint, nn  # noqa: E402
+import mindspore as ms  # noqa: E402
+from mindspore import Tensor, mint, nn  # noqa: E402
 
-from bench.frameworks.mindspore._loop import Trained  # noqa: E402
+from bench import contract  # noqa: E402
+from bench.frameworks.mindspore._loss import cross_entropy  # noqa: E402
+from bench.frameworks.mindspore.framework import compiled  # noqa: E402
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -42,12 +45,59 @@ class Network(nn.Cell):
         return self.dense2(x)
 
 
-class Training(Trained):
-    NAMES = {name + end: name + own for name in LAYERS for end, own in ((".w", ".weight"), (".b", ".bias"))}
-
+class Training(contract.Training):
     def __init__(self, setup):
-        super().__init__(setup, Network())
+        ms.set_seed(setup.seed)
+        self.setup, self.network = setup, Network()
+        # Dropout only in training.
+        self.network.set_train(setup.training)
+        own = {parameter.name: parameter for parameter in self.network.trainable_params()}
+        ends = ((".w", ".weight"), (".b", ".bias"))
+        self.parameters = {name + end: own[name + own_end] for name in LAYERS for end, own_end in ends}
+        self.gradients = ms.value_and_grad(self._loss, None, list(self.parameters.values()), has_aux=True)
+        self.optimizer = self.train_step = None
 
-    def new_optimizer(self, parameters):
+    def _loss(self, x, y):
+        logits = self.network(x)
+        return cross_entropy(logits, y), logits
+
+    def load(self, parameters):
+        for name, parameter in self.parameters.items():
+            parameter.set_data(Tensor(parameters[name].copy()))
         # Momentum: v = 0.9 v + g; w = w - rate v, without dampening or Nesterov.
-        return nn.Momentum(parameters, learning_rate=0.01, momentum=0.9)
+        optimizer = nn.Momentum(list(self.parameters.values()), learning_rate=0.01, momentum=0.9)
+        gradients = self.gradients
+
+        def train_step(x, y):
+            (loss, _), changes = gradients(x, y)
+            optimizer(changes)
+            return loss
+
+        # Compiled, as people run it for speed.
+        self.optimizer, self.train_step = optimizer, compiled(self.setup, train_step)
+
+    def read(self):
+        return {name: parameter.asnumpy() for name, parameter in self.parameters.items()}
+
+    def inputs(self, x, y):
+        return x, y
+
+    def probe(self, x, y):
+        (loss, logits), gradients = self.gradients(Tensor(x), Tensor(y))
+        return logits.asnumpy(), float(loss.asnumpy()), dict(zip(self.parameters, (g.asnumpy() for g in gradients)))
+
+    def step(self, x, y):
+        return self.train_step(Tensor(x), Tensor(y))
+
+    def updates(self):
+        return int(self.optimizer.global_step.asnumpy()[0])
+
+    def value(self, loss):
+        return float(loss.asnumpy())
+
+    def predict(self, x):
+        self.network.set_train(False)
+        # No gradients in evaluation: they cost memory and time.
+        logits = self.network(Tensor(x)).asnumpy()
+        self.network.set_train(self.setup.training)
+        return logits

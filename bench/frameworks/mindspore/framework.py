@@ -18,14 +18,17 @@ _setup = None
 def configure(setup):
     """Graph or eager, device and threads, before the first tensor."""
     global _setup
-    if setup.precision == "tf32":
-        raise Unsupported("mindspore has no switch for tf32 whose state can be read; use fp32")
     mindspore.set_context(mode=mindspore.GRAPH_MODE if setup.mode == "default" else mindspore.PYNATIVE_MODE)
     try:
         mindspore.set_device("GPU" if setup.device == "cuda" else "CPU")
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise Unsupported("mindspore %s cannot compute on %s: %s" % (mindspore.__version__, setup.device, reason))
+    target = mindspore.get_context("device_target")
+    if target != ("GPU" if setup.device == "cuda" else "CPU"):
+        raise Unsupported(
+            "mindspore %s computes on %s where %s is asked for" % (mindspore.__version__, target, setup.device)
+        )
     mindspore.runtime.set_cpu_affinity(False)
     mindspore.set_context(runtime_num_threads=setup.threads)
     _setup = setup
@@ -39,6 +42,10 @@ def compiled(setup, function):
 def versions():
     driver = cuda.driver_version() if _setup.device == "cuda" else {}
     return dict(driver, framework=mindspore.__version__, mindspore=mindspore.__version__)
+
+
+def device_kinds():
+    return cuda.kinds(mindspore.device_context.gpu.is_available())
 
 
 def device(setup):

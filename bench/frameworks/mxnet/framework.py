@@ -16,8 +16,8 @@ def configure(setup):
     """Threads and precision, before `import mxnet`: the library reads them when it is loaded."""
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     os.environ["MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION"] = "0"
-    # MXNet 1.9 has no switch for TF32. This one is NVIDIA's, for cuBLAS and cuDNN.
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
+    # By default cuDNN's convolutions use TF32, and cuBLAS' products do not. NVIDIA's variable is documented for 0, which is off in both.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     import mxnet
 
     if setup.device == "cuda":
@@ -48,6 +48,12 @@ def versions():
         numbers.update(cuda.package_versions())
         numbers.update(cuda.driver_version())
     return numbers
+
+
+def device_kinds():
+    import mxnet
+
+    return cuda.kinds(mxnet.runtime.Features().is_enabled("CUDA"))
 
 
 def device(setup):

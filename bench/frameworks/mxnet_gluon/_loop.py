@@ -26,7 +26,8 @@ class Trained(contract.Training):
 
     def load(self, parameters):
         for name, parameter in self.parameters.items():
-            parameter.set_data(parameters[name])
+            # As an array of MXNet's: oneDNN may have given the parameter a layout of its own, which NumPy's numbers cannot go into.
+            parameter.set_data(mx.nd.array(parameters[name], ctx=self.context))
         store = {"kvstore": kvstore(self.contexts), "update_on_kvstore": self.ON_STORE}
         self.trainer = gluon.Trainer(self.network.collect_params(), *self.OPTIMIZER, **store)
 
@@ -57,6 +58,9 @@ class Trained(contract.Training):
         # step() divides the gradient by the batch.
         self.trainer.step(len(x))
         return loss
+
+    def updates(self):
+        return self.trainer.optimizer.num_update
 
     def value(self, loss):
         return float(loss.mean().asscalar())

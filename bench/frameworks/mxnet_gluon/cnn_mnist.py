@@ -6,8 +6,6 @@ the host inside the loop, so MXNet's engine runs ahead of Python. The pooling le
 
 from mxnet.gluon import nn
 
-from bench.frameworks.mxnet._pool import MaxPool
-from bench.frameworks.mxnet.framework import context
 from bench.frameworks.mxnet_gluon._mnist import Trained
 
 
@@ -18,8 +16,8 @@ class Training(Trained):
         network = nn.HybridSequential()
         # ReLU after the pooling: the same values, a quarter of the work. Dense flattens its input, in C, H, W order.
         network.add(
-            *(conv1, MaxPool(context(setup), odd=True), nn.Activation("relu")),
-            *(conv2, MaxPool(context(setup)), nn.Activation("relu")),
+            *(conv1, nn.MaxPool2D(2, strides=2), nn.Activation("relu")),
+            *(conv2, nn.MaxPool2D(2, strides=2), nn.Activation("relu")),
             dense,
         )
         super().__init__(setup, network, {"conv1": conv1, "conv2": conv2, "dense": dense})

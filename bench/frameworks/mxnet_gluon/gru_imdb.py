@@ -87,6 +87,9 @@ class Training(contract.Training):
         self.trainer.step(len(x))
         return loss
 
+    def updates(self):
+        return self.trainer.optimizer.num_update
+
     def value(self, loss):
         return float(loss.mean().asscalar())
 

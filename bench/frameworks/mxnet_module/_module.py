@@ -64,6 +64,10 @@ class Trained(contract.Training):
         self.module.update()
         return self.module.get_outputs()[0], batch.label[0]
 
+    def updates(self):
+        # Module has no function for its optimiser.
+        return self.module._optimizer.num_update
+
     def value(self, loss):
         """The mean cross-entropy, from the probabilities of the step."""
         probabilities, labels = loss

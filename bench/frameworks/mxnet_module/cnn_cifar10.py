@@ -6,18 +6,20 @@ and update. No value goes back to the host inside the loop, so MXNet's engine ru
 
 import mxnet as mx
 
-from bench.frameworks.mxnet._pool import max_pool
 from bench.frameworks.mxnet.framework import context
 from bench.frameworks.mxnet_module._module import BATCH, Trained, layer_names
 
 
-def symbol(on_gpu, dropout):
+def symbol(dropout):
     """Images (64, 3, 32, 32) -> logits (64, 10)."""
     sym = mx.sym
 
     # Stride and padding are explicit: defaults differ among frameworks.
     def conv(x, filters, name):
         return sym.Convolution(x, num_filter=filters, kernel=(3, 3), pad=(1, 1), name=name)
+
+    def pool(x):
+        return sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")
 
     # Dropout only in training. Module has one switch for training and gradients, so the parity check leaves the layer out.
     def drop(x, rate):
@@ -26,9 +28,9 @@ def symbol(on_gpu, dropout):
     x = sym.Variable("data")
     x = sym.relu(conv(x, 50, "conv1"))
     # ReLU after the pooling: the same values, a quarter of the work.
-    x = drop(sym.relu(max_pool(sym, conv(x, 50, "conv2"), on_gpu)), 0.25)
+    x = drop(sym.relu(pool(conv(x, 50, "conv2"))), 0.25)
     x = sym.relu(conv(x, 100, "conv3"))
-    x = drop(sym.relu(max_pool(sym, conv(x, 100, "conv4"), on_gpu)), 0.25)
+    x = drop(sym.relu(pool(conv(x, 100, "conv4"))), 0.25)
     # FullyConnected flattens its input, in C, H, W order.
     x = drop(sym.relu(sym.FullyConnected(x, num_hidden=512, name="dense1")), 0.5)
     return sym.FullyConnected(x, num_hidden=10, name="dense2")
@@ -42,6 +44,4 @@ class Training(Trained):
 
     def __init__(self, setup):
         mx.random.seed(setup.seed)
-        device = context(setup)
-        network = symbol(device.device_type == "gpu", setup.training)
-        super(Training, self).__init__(device, network, (BATCH, 3, 32, 32), "float32")
+        super(Training, self).__init__(context(setup), symbol(setup.training), (BATCH, 3, 32, 32), "float32")

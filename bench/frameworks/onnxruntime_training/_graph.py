@@ -67,8 +67,8 @@ class Trained(contract.Training):
         self.shape, self.kind, self.classes = shape, kind, classes
         self.forward = session(self._forward().SerializeToString())
         model = self._with_gradients(setup.training)
-        self.backward = session(model.SerializeToString())
-        self.step_session = session(self._with_updates(model).SerializeToString())
+        self.backward = session(model.SerializeToString(), whole=False)
+        self.step_session = session(self._with_updates(model).SerializeToString(), whole=False)
         self.values = self.spare = None
         self.steps = 0
 
@@ -129,8 +129,9 @@ class Trained(contract.Training):
             return np.zeros(self.SHAPES[name.split("/")[0]], "float32")
 
         own = self.to_own(parameters)
+        # Copies: on a CPU ONNX Runtime keeps the array's memory, and the second step writes to it.
         self.values = {
-            name: place(np.ascontiguousarray(own[name]) if name in own else zeros(name)) for name in self.state
+            name: place(np.array(own[name], order="C") if name in own else zeros(name)) for name in self.state
         }
         # A step cannot write to the memory that it reads: two sets, used in turn.
         self.spare = {name: place(zeros(name)) for name in self.state}
@@ -142,6 +143,7 @@ class Trained(contract.Training):
     def inputs(self, x, y):
         return x, y.astype("int64")
 
+    # There is no updates(): Adam is fed the number of its step, and Momentum has none.
     def scalars(self, step):
         return {}
 

@@ -4,8 +4,10 @@ The session synchronises the device at the end of every run: there is no synchro
 """
 
 import onnxruntime
+from onnxruntime.capi import _pybind_state
 
 from bench import cuda, environment
+from bench.errors import Unsupported
 
 NAME = "onnxruntime_training"
 
@@ -13,6 +15,16 @@ _setup = None
 
 
 def configure(setup):
+    if not hasattr(_pybind_state, "GradientGraphBuilder"):
+        raise Unsupported(
+            "onnxruntime %s cannot train: it has no GradientGraphBuilder, which is in the package onnxruntime-training"
+            % onnxruntime.__version__
+        )
+    start(setup)
+
+
+def start(setup):
+    """What inference needs as well, for which any build serves."""
     global _setup
     if setup.device == "cuda":
         # ONNX Runtime does not count GPUs. Without CUDA it has no provider for them.
@@ -22,13 +34,27 @@ def configure(setup):
     _setup = setup
 
 
-def session(model):
-    """An InferenceSession for a serialised model, with the cell's threads and precision."""
+def session(model, whole=True):
+    """An InferenceSession for a serialised model, with the cell's threads and precision. Raises Unsupported where it is not on the GPU.
+
+    whole: on a GPU every node must be there too. ONNX Runtime computes the shapes in a graph of gradients on the CPU.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = _setup.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model, options, providers=providers())
+    if whole and _setup.device == "cuda":
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    made = onnxruntime.InferenceSession(model, options, providers=providers())
+    # Without it a run that fails on the GPU is repeated on the CPU, with a line on standard output.
+    made.disable_fallback()
+    # Where it cannot load CUDA or cuDNN, ONNX Runtime makes a session of the CPU, with a warning in the log.
+    if _setup.device == "cuda" and made.get_providers()[:1] != ["CUDAExecutionProvider"]:
+        raise Unsupported(
+            "onnxruntime %s did not start its CUDA provider and would compute on the CPU: its session has %s. Its log names the library "
+            "that it could not load" % (onnxruntime.__version__, ", ".join(made.get_providers()))
+        )
+    return made
 
 
 def providers():
@@ -54,6 +80,10 @@ def versions():
         numbers.update(cuda.package_versions())
         numbers.update(cuda.driver_version())
     return numbers
+
+
+def device_kinds():
+    return cuda.kinds("CUDAExecutionProvider" in onnxruntime.get_available_providers())
 
 
 def device(setup):

@@ -7,7 +7,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from bench.frameworks.paddle._loop import Trained
+from bench import contract
+from bench.frameworks.paddle.framework import compiled
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
 
@@ -33,14 +34,64 @@ class Network(nn.Layer):
         return self.dense2(x)
 
 
-class Training(Trained):
-    NAMES = {name + ".w": (name + ".weight", name.startswith("dense")) for name in LAYERS}
-    NAMES.update((name + ".b", (name + ".bias", False)) for name in LAYERS)
-
+class Training(contract.Training):
     def __init__(self, setup):
         paddle.seed(setup.seed)
-        super().__init__(setup, Network(setup.training))
+        self.network = Network(setup.training)
+        self.forward = compiled(setup, self.network)
+        self.optimizer = None
 
-    def new_optimizer(self, parameters):
-        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov.
-        return paddle.optimizer.Momentum(learning_rate=0.01, momentum=0.9, parameters=parameters)
+    def load(self, parameters):
+        self.network.set_state_dict({paddle_name(name): turned(name, value) for name, value in parameters.items()})
+        # Momentum: v = m v + g; w = w - rate v, without dampening or Nesterov. It counts no steps.
+        trained = self.network.parameters()
+        self.optimizer = paddle.optimizer.Momentum(learning_rate=0.01, momentum=0.9, parameters=trained)
+
+    def read(self):
+        return self._read(lambda parameter: parameter)
+
+    def inputs(self, x, y):
+        return x, y.astype("int64")
+
+    def _backward(self, x, y):
+        self.network.train()
+        logits = self.forward(paddle.to_tensor(x))
+        # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
+        loss = F.cross_entropy(logits, paddle.to_tensor(y))
+        loss.backward()
+        return logits, loss
+
+    def probe(self, x, y):
+        logits, loss = self._backward(x, y)
+        gradients = self._read(lambda parameter: parameter.grad)
+        self.optimizer.clear_grad()
+        return logits.numpy(), float(loss), gradients
+
+    def step(self, x, y):
+        _, loss = self._backward(x, y)
+        self.optimizer.step()
+        self.optimizer.clear_grad()
+        return loss
+
+    def value(self, loss):
+        return float(loss)
+
+    # No gradients in evaluation: they cost memory and time.
+    @paddle.no_grad()
+    def predict(self, x):
+        self.network.eval()
+        return self.forward(paddle.to_tensor(x)).numpy()
+
+    def _read(self, of):
+        tensors = dict(self.network.named_parameters())
+        names = [layer + end for layer in LAYERS for end in (".w", ".b")]
+        return {name: turned(name, of(tensors[paddle_name(name)]).numpy()) for name in names}
+
+
+def paddle_name(name):
+    return name.replace(".w", ".weight").replace(".b", ".bias")
+
+
+def turned(name, value):
+    """Dense weights are (in, out) in Paddle, (out, in) in the specification."""
+    return value.T if name in ("dense1.w", "dense2.w") else value

@@ -17,8 +17,16 @@ def configure(setup):
     if _gpu:
         library = "paddle %s (CUDA %s)" % (paddle.__version__, paddle.version.cuda())
         cuda.require_gpus(library, paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count())
-    # Paddle has no switch for TF32 in both. This one is NVIDIA's, for cuBLAS and cuDNN.
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setup.precision == "tf32" else "0"
+    tf32 = setup.precision == "tf32"
+    # NVIDIA's variable is documented for 0, which is off in all its libraries. Any other value says nothing.
+    if tf32:
+        os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
+    else:
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+    if _gpu:
+        # By default matmul and convolution use tf32 on Ampere and later. settings() reads both values back.
+        paddle.base.core.set_cublas_switch(tf32)
+        paddle.base.core.set_cudnn_switch(tf32)
     paddle.set_device("gpu:0" if _gpu else "cpu")
     paddle.base.core.set_num_threads(setup.threads)
     if _gpu:
@@ -39,6 +47,10 @@ def versions():
     return numbers
 
 
+def device_kinds():
+    return cuda.kinds(paddle.is_compiled_with_cuda())
+
+
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device()
@@ -50,12 +62,14 @@ def settings():
     values = {
         "device": paddle.get_device(),
         "threads": int(paddle.base.core.get_num_threads()) if hasattr(paddle.base.core, "get_num_threads") else None,
-        "tf32_override": os.environ["NVIDIA_TF32_OVERRIDE"],
+        "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE", "not set"),
         "onednn": bool(paddle.get_flags("FLAGS_use_mkldnn")["FLAGS_use_mkldnn"]),
         "layout": "NCHW",
     }
     if _gpu:
         values.update(paddle.get_flags("FLAGS_cudnn_exhaustive_search"))
+        core = paddle.base.core
+        values.update(tf32_matmul=bool(core.get_cublas_switch()), tf32_cudnn=bool(core.get_cudnn_switch()))
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -67,6 +81,14 @@ def synchronize():
 
 def device_peak_bytes():
     return int(paddle.device.cuda.max_memory_allocated()) if _gpu else None
+
+
+def forget_device_peak():
+    # Paddle 2 has no such function.
+    if not hasattr(paddle.device.cuda, "reset_max_memory_allocated"):
+        return False
+    paddle.device.cuda.reset_max_memory_allocated()
+    return True
 
 
 def is_out_of_memory(error):

@@ -1,5 +1,5 @@
-# The entrypoint of the R image: the same arguments and the same events as `python -m bench`. The network, the training step and the
-# optimiser are written in R.
+# The entrypoint of the R image: the same arguments and the same events as `python -m bench`. The network and the training step are
+# written in R. Adam and the layout of the GRU's weights are the bench's own for Keras, in Python.
 
 folder <- dirname(normalizePath(sub("^--file=", "", grep("^--file=", commandArgs(), value = TRUE)[1])))
 source(file.path(folder, "_modules.R"))

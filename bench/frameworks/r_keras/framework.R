@@ -70,6 +70,7 @@ trained <- function(setup, model, optimizer, inputs, to_own, canonical) {
       python$tuple(list(found[0]$numpy(), python$float(found[1]), canonical(values)))
     },
     step = function(x, y) train_step$`__call__`(tf$constant(x), tf$constant(y)),
+    updates = function() python$int(optimizer$iterations),
     value = function(loss) python$float(loss),
     predict = function(x) forward$`__call__`(tf$constant(x))$numpy()
   )

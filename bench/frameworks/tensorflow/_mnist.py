@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bench import contract
 from bench.frameworks.keras import _mixed
-from bench.frameworks.tensorflow._adam import Adam
+from bench.frameworks.tensorflow._keras import Adam, cross_entropy
 from bench.frameworks.tensorflow.framework import function
 
 
@@ -16,7 +16,7 @@ class Trained(contract.Training):
         keras.utils.set_random_seed(setup.seed)
         self.network = network
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.loss = cross_entropy()
         # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
         self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.steps = _mixed.Skipped(self.optimizer)
@@ -68,6 +68,9 @@ class Trained(contract.Training):
 
     def skipped(self):
         return self.steps.count()
+
+    def updates(self):
+        return int(self.optimizer.iterations.numpy())
 
     def value(self, loss):
         return float(loss)

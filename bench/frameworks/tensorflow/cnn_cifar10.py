@@ -13,6 +13,7 @@ from keras import layers
 from bench import contract
 from bench.frameworks.keras import _mixed
 from bench.frameworks.tensorflow import _layouts
+from bench.frameworks.tensorflow._keras import SGD, cross_entropy
 from bench.frameworks.tensorflow.framework import channels_first, function
 
 LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1", "dense2")
@@ -59,10 +60,10 @@ class Training(contract.Training):
         self.dropout = setup.training
         self.network = network("channels_first" if self.channels_first else "channels_last", setup.seed)
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.loss = cross_entropy()
         # Momentum: v = m v - rate g; w = w + v, without dampening or Nesterov.
         # At a constant rate this is the specification's v = m v + g; w = w - rate v.
-        self.optimizer = _mixed.optimizer(setup, keras.optimizers.SGD(learning_rate=0.01, momentum=0.9))
+        self.optimizer = _mixed.optimizer(setup, SGD(learning_rate=0.01, momentum=0.9))
         self.steps = _mixed.Skipped(self.optimizer)
         self.optimizer.build(self.network.trainable_variables)
         self.fresh = [value.numpy() for value in self.optimizer.variables]
@@ -113,6 +114,9 @@ class Training(contract.Training):
 
     def skipped(self):
         return self.steps.count()
+
+    def updates(self):
+        return int(self.optimizer.iterations.numpy())
 
     def value(self, loss):
         return float(loss)

@@ -6,10 +6,10 @@ variables updated as TensorFlow's guide to custom training with tf.distribute.St
 C) on a CPU, and channels first, the layout that cuDNN computes in, on a GPU.
 """
 
-import numpy as np
 import tensorflow as tf
 
 from bench.batch_norm import EPSILON
+from bench.frameworks.tensorflow import _adam
 from bench.frameworks.tensorflow._layouts import padding
 from bench.frameworks.tensorflow._pictures import Optimizer, Trained, normalised_in_training, own_variable, trained
 from bench.frameworks.tensorflow.framework import channels_first
@@ -55,7 +55,7 @@ class Network(tf.Module):
 
 
 class Adam(Optimizer):
-    """Algorithm 1 of the paper, written as TensorFlow's guide to its core writes an optimiser."""
+    """Algorithm 1 of the paper, by TensorFlow's own kernel."""
 
     def __init__(self, variables, rate, beta1, beta2, epsilon):
         super().__init__(variables, rate, 2)
@@ -69,14 +69,12 @@ class Adam(Optimizer):
 
     def apply(self, gradients):
         self.step.assign_add(1.0)
-        # 1 - beta^step by expm1: the subtraction would cost float32 four digits in the first steps.
-        correct1, correct2 = (-tf.math.expm1(self.step * float(np.log(beta))) for beta in (self.beta1, self.beta2))
-        super().apply(gradients, correct1, correct2)
+        super().apply(gradients, *_adam.corrections(self.step, self.beta1, self.beta2))
 
-    def update(self, variable, gradient, rate, m, v, correct1, correct2):
-        m.assign(self.beta1 * m + (1 - self.beta1) * gradient)
-        v.assign(self.beta2 * v + (1 - self.beta2) * tf.square(gradient))
-        variable.assign_sub(rate * (m / correct1) / (tf.sqrt(v / correct2) + self.epsilon))
+    def update(self, variable, gradient, rate, m, v, correct1, root):
+        # rate (m / correct1) / (sqrt(v) / root + epsilon), with both sides of the division times root.
+        rate, epsilon = rate * root / correct1, self.epsilon * root
+        _adam.update(variable, m, v, gradient, rate, epsilon, self.beta1, self.beta2)
 
 
 class Training(Trained):
@@ -85,6 +83,9 @@ class Training(Trained):
         network = Network(first)
         # Adam's constants are explicit: defaults differ among frameworks.
         super().__init__(network, first, Adam([network.p[name] for name in network.trained], 1e-4, 0.9, 0.999, 1e-8))
+
+    def updates(self):
+        return int(self.optimizer.step.numpy())
 
     def loss(self, logits, y):
         # The loss takes logits: there is exactly one sigmoid.

@@ -17,6 +17,11 @@ NAME = "tensorflow"
 _xla = False
 
 
+def by_xla():
+    """Whether the cell's mode compiles by XLA."""
+    return _xla
+
+
 def function(python):
     """tf.function in the cell's mode: a graph, a graph compiled by XLA, or eager (configure() switches tf.function off)."""
     return tf.function(python, jit_compile=_xla)
@@ -57,6 +62,10 @@ def versions():
     return numbers
 
 
+def device_kinds():
+    return cuda.kinds(tf.test.is_built_with_cuda())
+
+
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(len(tf.config.list_logical_devices("CPU")))
@@ -87,13 +96,24 @@ def settings():
 
 def synchronize():
     """The device is synchronised before the clock is read."""
-    tf.test.experimental.sync_devices()
+    if hasattr(tf.test, "experimental"):
+        tf.test.experimental.sync_devices()
+        return
+    # TensorFlow up to 2.11: a value that is computed last on a device's only compute stream, and read, comes after all before it.
+    for device in tf.config.list_logical_devices("GPU"):
+        with tf.device(device.name):
+            tf.random.uniform([]).numpy()
 
 
 def device_peak_bytes():
     if not tf.config.list_logical_devices("GPU"):
         return None
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def forget_device_peak():
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return True
 
 
 def is_out_of_memory(error):

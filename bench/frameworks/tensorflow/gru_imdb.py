@@ -1,8 +1,8 @@
 """The IMDB network in TensorFlow: Keras' Embedding, GRU and Dense, Adam, and the training step as one tf.function.
 
-Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU. On a CPU it is a tf.while_loop over the positions.
-Keras stacks the gates z, r, n and keeps both biases in one (2, 300) array. The embedding's gradient is sparse (tf.IndexedSlices); Adam's
-moments, which every row has, make it dense.
+Idiomatic here: keras.layers.GRU with its defaults is cuDNN's fused kernel on a GPU. On a CPU, and where XLA compiles it, it is a
+tf.while_loop over the positions. Keras stacks the gates z, r, n and keeps both biases in one (2, 300) array. The embedding's gradient is
+sparse (tf.IndexedSlices); Adam's moments, which every row has, make it dense.
 """
 
 import keras
@@ -12,8 +12,8 @@ from keras import layers
 
 from bench import contract
 from bench.frameworks.keras import _mixed
-from bench.frameworks.tensorflow._adam import Adam
-from bench.frameworks.tensorflow.framework import function
+from bench.frameworks.tensorflow._keras import Adam, cross_entropy, loop
+from bench.frameworks.tensorflow.framework import by_xla, function
 
 
 def network():
@@ -23,7 +23,8 @@ def network():
             # No mask: the padding is read like any word.
             layers.Embedding(30000, 125),
             # The reset gate after the product, as in cuDNN. The first state is zero and not trained. The output of the last position.
-            layers.GRU(100, reset_after=True),
+            # XLA compiles a loop: it has no kernel that calls cuDNN's GRU.
+            layers.GRU(100, reset_after=True, **loop(by_xla())),
             layers.Dense(2),
         ]
     )
@@ -34,7 +35,7 @@ class Training(contract.Training):
         keras.utils.set_random_seed(setup.seed)
         self.network = network()
         # The loss takes logits: there is exactly one softmax. Labels as class numbers: no one-hot arrays.
-        self.loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.loss = cross_entropy()
         # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.
         self.optimizer = _mixed.optimizer(setup, Adam(learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-8))
         self.steps = _mixed.Skipped(self.optimizer)
@@ -84,6 +85,9 @@ class Training(contract.Training):
 
     def skipped(self):
         return self.steps.count()
+
+    def updates(self):
+        return int(self.optimizer.iterations.numpy())
 
     def value(self, loss):
         return float(loss)

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from bench import contract
 from bench.errors import Unsupported
-from bench.frameworks.keras._adam import Adam
 from bench.frameworks.tensorflow import framework, parallel
+from bench.frameworks.tensorflow._keras import SGD, Adam, with_weights
 from bench.frameworks.tensorflow.gru_imdb import swap_gates
 from bench.workloads import ops
 
@@ -85,8 +85,8 @@ FUNCTIONS = {
 }
 
 OPTIMIZERS = {
-    "sgd": functools.partial(keras.optimizers.SGD, ops.RATE),
-    "momentum": functools.partial(keras.optimizers.SGD, ops.RATE, momentum=ops.MOMENTUM),
+    "sgd": functools.partial(SGD, ops.RATE),
+    "momentum": functools.partial(SGD, ops.RATE, momentum=ops.MOMENTUM),
     "adam": functools.partial(Adam, ops.RATE, ops.BETA1, ops.BETA2, ops.EPSILON),
 }
 
@@ -101,7 +101,7 @@ class Operators(contract.Operators):
             raise Unsupported("TensorFlow can store %s, but has no kernel that multiplies it" % setup.precision)
         self.dtype = DTYPES[setup.precision]
         # An optimiser keeps its rate in this type.
-        keras.config.set_floatx("float64" if setup.precision == "fp64" else "float32")
+        keras.backend.set_floatx("float64" if setup.precision == "fp64" else "float32")
         self.channels_first = framework.channels_first()
 
     def runs(self, operation, direction, buffers):
@@ -120,7 +120,7 @@ class Operators(contract.Operators):
             function = self._compiled(operation, function)
             runs = [functools.partial(function, *tensors) for tensors in inputs]
         else:
-            d = tf.ones_like(function(*inputs[0]))
+            d = tf.ones_like(self._try(functools.partial(function, *inputs[0])))
             function = self._compiled(operation, with_gradients(function))
             runs = [functools.partial(function, d, *tensors) for tensors in inputs]
         self._try(runs[0])
@@ -151,7 +151,7 @@ class Operators(contract.Operators):
         # The layer's own weights are never used. Keras' usual initialiser, a QR decomposition, does not exist at bf16.
         layer = LAYERS[operation](units, dtype=self.dtype, recurrent_initializer="zeros")
         layer.build(tensors[0].shape)
-        return lambda x, *weights: layer.stateless_call(weights, layer.non_trainable_variables, x)[0]
+        return with_weights(layer)
 
     def _compiled(self, operation, function):
         if operation in MODULES or self.setup.mode == "xla":
@@ -159,10 +159,16 @@ class Operators(contract.Operators):
         return function
 
     def _try(self, run):
-        """Run it once: TensorFlow raises an error if it has no kernel at this precision."""
+        """Run it once and return its result: TensorFlow raises an error if it has no kernel at this precision."""
         try:
-            run()
-        except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+            return run()
+        # TypeError: TensorFlow 2.10 has no bias_add at bfloat16.
+        except (
+            tf.errors.UnimplementedError,
+            tf.errors.InvalidArgumentError,
+            tf.errors.NotFoundError,
+            TypeError,
+        ) as error:
             if self.setup.precision == "fp32":
                 raise
             raise Unsupported("TensorFlow at %s: %s" % (self.setup.precision, str(error).strip().splitlines()[0][:200]))

@@ -62,7 +62,9 @@ class Mirrored(contract.Wrapper):
 
         def part(replica):
             index = replica.replica_id_in_sync_group
-            return tf.constant(batch[index * size : (index + 1) * size])
+            # The function runs in no replica's scope: without this every part would go to the first GPU, and from there to the others.
+            with tf.device(self.strategy.extended.worker_devices[index]):
+                return tf.constant(batch[index * size : (index + 1) * size])
 
         return self.strategy.experimental_distribute_values_from_function(part)
 

@@ -6,11 +6,21 @@ import tempfile
 
 import tensorflow as tf
 
-from bench.profiling import Span, own_time
+from bench.profiling import Span, own_time, without_copies
 
 
 def operations(run, device):
     """[Operation] of `run()`: TensorFlow's kernels on the CPU, the kernels of every stream on a GPU."""
+    return own_time(_traced(run, device))
+
+
+def kernels(run):
+    """[Span] of the GPU's kernels during `run()`."""
+    return without_copies(_traced(run, "cuda"))
+
+
+def _traced(run, device):
+    """A list of spans for each thread or stream."""
     # The profiler's format has no public reader. TensorBoard's plugin reads it with this module.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -27,7 +37,7 @@ def operations(run, device):
             space.ParseFromString(file.read())
     prefix = "/device:GPU" if device == "cuda" else "/host:CPU"
     planes = [plane for plane in space.planes if plane.name.startswith(prefix)]
-    return own_time([_spans(plane, line, device) for plane in planes for line in plane.lines])
+    return [_spans(plane, line, device) for plane in planes for line in plane.lines]
 
 
 def _spans(plane, line, device):

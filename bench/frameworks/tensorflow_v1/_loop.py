@@ -17,7 +17,7 @@ class Trained(contract.Training):
         """shape, dtype: of the inputs. shapes: name -> shape of the variables."""
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(setup.seed)
-            x, y = tf.placeholder(dtype, shape), tf.placeholder(tf.int32, shape[:1])
+            (x, fed_x), (y, fed_y) = self.source(dtype, shape), self.source(tf.int32, shape[:1])
             self.variables = {
                 name: tf.get_variable(name, shapes[name], initializer=tf.zeros_initializer()) for name in sorted(shapes)
             }
@@ -28,16 +28,24 @@ class Trained(contract.Training):
             pairs = optimizer.compute_gradients(loss, [self.variables[name] for name in names])
             # The gradient of an embedding is sparse, Adam's moments are dense.
             pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs]
-            train = optimizer.apply_gradients(pairs)
+            # The optimiser counts its steps in it.
+            self.taken = tf.train.create_global_step()
+            train = optimizer.apply_gradients(pairs, self.taken)
             # Evaluation has no dropout, and no gradients: they cost memory and time.
             evaluated = self.network(x, False)
-            fresh = tf.variables_initializer(optimizer.variables())
+            fresh = tf.variables_initializer(optimizer.variables() + [self.taken])
             self.session = framework.session(graph)
             # A callable fixes its feeds and fetches once. feed_dict would look them up in every step.
             self.fresh = self.session.make_callable(fresh)
-            self.train_step = self.session.make_callable([loss, train], [x, y])
-            self.probed = self.session.make_callable([logits, loss, dict(zip(names, [g for g, _ in pairs]))], [x, y])
-            self.evaluated = self.session.make_callable(evaluated, [x])
+            self.train_step = self.session.make_callable([loss, train], [fed_x, fed_y])
+            found = [logits, loss, dict(zip(names, [g for g, _ in pairs]))]
+            self.probed = self.session.make_callable(found, [fed_x, fed_y])
+            self.evaluated = self.session.make_callable(evaluated, [fed_x])
+
+    def source(self, dtype, shape):
+        """(a tensor, what a run is fed for it)."""
+        fed = tf.placeholder(dtype, shape)
+        return fed, fed
 
     def to_own(self, parameters):
         """Canonical arrays in TensorFlow's layouts."""
@@ -62,11 +70,38 @@ class Trained(contract.Training):
         # A session's run returns when its results are computed.
         return self.train_step(x, y)[0]
 
+    def updates(self):
+        return int(self.session.run(self.taken))
+
     def value(self, loss):
         return float(loss)
 
     def predict(self, x):
         return self.evaluated(x)
+
+
+class Resident(Trained):
+    """Training on batches that lie on the device before the first step.
+
+    A session keeps a tensor on its device from one run to the next, under a handle. A run is fed the handle, a short text.
+    """
+
+    def __init__(self, *arguments):
+        self.kept = []  # (the operation that keeps an array, the array) of x and of y
+        self.handles = []  # a tensor is deleted with its handle
+        super(Resident, self).__init__(*arguments)
+
+    def source(self, dtype, shape):
+        array, handle = tf.placeholder(dtype, shape), tf.placeholder(tf.string, [])
+        self.kept.append((tf.raw_ops.GetSessionHandle(value=array), array))
+        tensor = tf.raw_ops.GetSessionTensor(handle=handle, dtype=dtype)
+        tensor.set_shape(shape)
+        return tensor, handle
+
+    def inputs(self, x, y):
+        handles = [self.session.run(keep, {array: value}) for (keep, array), value in zip(self.kept, (x, y))]
+        self.handles += handles
+        return tuple(handle.handle for handle in handles)
 
 
 def to_own(value):

@@ -86,6 +86,10 @@ def _cuda_versions():
     return dict({name: getattr(build_info, own, None) for name, own in names.items()}, **cuda.driver_version())
 
 
+def device_kinds():
+    return cuda.kinds(tf.test.is_built_with_cuda())
+
+
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device()
@@ -116,6 +120,11 @@ def device_peak_bytes():
         # 1.15 has no such function.
         return None
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def forget_device_peak():
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return True
 
 
 def is_out_of_memory(error):

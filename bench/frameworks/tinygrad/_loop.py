@@ -3,7 +3,7 @@
 import numpy as np
 from tinygrad import Context, Tensor, nn
 
-from bench import contract
+from bench import contract, powers
 from bench.frameworks.tinygrad.framework import jit
 
 
@@ -14,14 +14,15 @@ class Trained(contract.Training):
         Tensor.manual_seed(setup.seed)
         self.dropout = setup.training
         self.setup = setup
-        self.optimizer = self.train_step = self.forward = None
+        self.optimizer = self.forward = None
+        self.train_steps = {}
 
     def load(self, parameters):
         for name, tensor in self.parameters.items():
             tensor.replace(Tensor(parameters[name]).is_param_(True)).realize()
         self.optimizer = self.new_optimizer(list(self.parameters.values()))
         # A captured step keeps its buffers: new parameters are captured again.
-        self.train_step = jit(self.setup, self._train_step)
+        self.train_steps = {}
         self.forward = jit(self.setup, lambda x: self.logits(x, False).realize())
 
     def read(self):
@@ -57,7 +58,16 @@ class Trained(contract.Training):
             return logits.numpy(), float(loss.item()), gradients
 
     def step(self, x, y):
-        return self.train_step(*self.placed(x, y))
+        placed = self.placed(x, y)
+        # A captured step takes the shapes that it was captured with.
+        if placed[0].shape not in self.train_steps:
+            self.train_steps[placed[0].shape] = jit(self.setup, self._train_step)
+        return self.train_steps[placed[0].shape](*placed)
+
+    def updates(self):
+        # SGD counts no steps. Adam has beta2^t.
+        power = getattr(self.optimizer, "b2_t", None)
+        return None if power is None else powers.steps(power.item())
 
     def value(self, loss):
         return float(np.asarray(loss.numpy()))

@@ -21,8 +21,6 @@ def configure(setup):
     _gpu = setup.device == "cuda"
     if _gpu:
         cuda.require_gpus("the CUDA driver", len(cuda.uuids()))
-    if setup.precision == "tf32":
-        raise Unsupported("tinygrad uses tensor cores for float32 (ALLOW_TF32) only in its own search; use fp32")
     os.environ["DEV"] = "CUDA" if _gpu else "CPU"
     os.environ["CPU_COUNT"] = str(setup.threads)
     os.environ["ALLOW_TF32"] = "0"
@@ -48,7 +46,17 @@ def versions():
     return numbers
 
 
+def device_kinds():
+    # It needs the driver only.
+    return cuda.kinds(cuda.uuids())
+
+
 def device(setup):
+    from tinygrad import Device
+
+    # A version that does not know the variable chooses a device by itself.
+    if Device.DEFAULT != os.environ["DEV"]:
+        raise Unsupported("tinygrad computes on %s where DEV asks for %s" % (Device.DEFAULT, os.environ["DEV"]))
     # tinygrad has the architecture of a GPU, not the model.
     return environment.cpu_device() if setup.device == "cpu" else cuda.device()
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench import contract
-from bench.frameworks.torch._mixed import Mixed
+from bench.frameworks.torch._mixed import Mixed, updates
 from bench.frameworks.torch.cnn_cifar10 import canonical_name, torch_name
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
@@ -22,7 +22,7 @@ class Trained(contract.Training):
     def load(self, parameters):
         state = {torch_name(name): torch.from_numpy(value) for name, value in parameters.items()}
         self.network.load_state_dict(state)
-        self.optimizer.state.clear()
+        self.mixed.restart()
 
     def read(self):
         return {canonical_name(name): p.detach().cpu().numpy() for name, p in self.network.named_parameters()}
@@ -50,6 +50,9 @@ class Trained(contract.Training):
 
     def skipped(self):
         return self.mixed.skipped()
+
+    def updates(self):
+        return updates(self.optimizer)
 
     def value(self, loss):
         return loss.item()

@@ -2,8 +2,7 @@
 
 Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
 processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. The convolutions of cuDNN and oneDNN
-take channels-last tensors without reordering (PyTorch's tutorial on channels last). Pinned memory lets the copy to a GPU overlap the
-host's work.
+take channels-last tensors without reordering (PyTorch's tutorial on channels last).
 """
 
 from collections import OrderedDict
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.frameworks.torch._mixed import updates
 from bench.frameworks.torch._pictures import Trained
 
 LAYERS = (6, 12, 24, 16)
@@ -74,6 +74,9 @@ class Training(Trained):
         super().__init__(setup, Network())
         # Adam's constants are explicit: defaults differ among frameworks.
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
+
+    def updates(self):
+        return updates(self.optimizer)
 
     def loss(self, logits, y):
         # The loss takes logits: there is exactly one sigmoid.

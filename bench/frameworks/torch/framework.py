@@ -17,6 +17,8 @@ _device = None
 def configure(setup):
     """Threads and precision, before anything is built."""
     global _device
+    if setup.mode == "compile" and not hasattr(torch, "compile"):
+        raise Unsupported("PyTorch %s has no torch.compile; PyTorch 2.0 is the first" % torch.__version__)
     if setup.mode == "compile" and shutil.which("g++") is None:
         raise Unsupported(
             "torch.compile needs a C++ compiler, and there is no g++ on PATH; install g++ or omit the mode"
@@ -54,11 +56,12 @@ def compiled(setup, network, **options):
 
 
 def to_device(device, *arrays):
-    """NumPy arrays as tensors on the device. From pinned memory the copy to a GPU overlaps the host's work."""
-    tensors = [torch.from_numpy(array) for array in arrays]
-    if device.type == "cuda":
-        tensors = [tensor.pin_memory() for tensor in tensors]
-    return [tensor.to(device, non_blocking=True) for tensor in tensors]
+    """NumPy arrays as tensors on the device.
+
+    They are not pinned: pinning copies them on the host first, and PyTorch's guide to pin_memory() and non_blocking calls that slower than
+    the copy to the device by itself, where no loader pins them beforehand.
+    """
+    return [torch.from_numpy(array).to(device, non_blocking=True) for array in arrays]
 
 
 def versions():
@@ -80,6 +83,10 @@ def _cudnn(number):
     return "%d.%d.%d" % (major, rest // 100, rest % 100)
 
 
+def device_kinds():
+    return cuda.kinds(torch.backends.cuda.is_built())
+
+
 def device(setup):
     if setup.device == "cpu":
         return environment.cpu_device(distributed.get_world_size() if setup.devices > 1 else 1)
@@ -96,6 +103,7 @@ def settings():
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
         "mkldnn": torch.backends.mkldnn.is_available(),
+        # The order of the axes. In memory the pictures of the large networks lie channels last.
         "layout": "NCHW",
     }
 
@@ -108,6 +116,11 @@ def synchronize():
 
 def device_peak_bytes():
     return torch.cuda.max_memory_allocated(_device) if _device is not None and _device.type == "cuda" else None
+
+
+def forget_device_peak():
+    torch.cuda.reset_peak_memory_stats(_device)
+    return True
 
 
 def is_out_of_memory(error):

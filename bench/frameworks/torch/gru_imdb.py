@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench import contract
-from bench.frameworks.torch._mixed import Mixed
+from bench.frameworks.torch._mixed import Mixed, functional_call, half_on_a_cpu, updates
 from bench.frameworks.torch.framework import compiled, to_device, torch_device
 
 # canonical name -> torch's
@@ -40,11 +40,11 @@ class Network(nn.Module):
 
 def recurrent(gru, x):
     """The GRU in autocast's half type. Autocast casts for cuDNN's GRU, but not for the CPU's (as of PyTorch 2.13): this function does."""
-    if x.device.type == "cuda" or not torch.is_autocast_enabled("cpu"):
+    half = half_on_a_cpu()
+    if x.device.type == "cuda" or half is None:
         return gru(x)
-    half = torch.get_autocast_dtype("cpu")
     weights = {name: weight.to(half) for name, weight in gru.named_parameters()}
-    return torch.func.functional_call(gru, weights, (x.to(half),))
+    return functional_call(gru, weights, (x.to(half),))
 
 
 class Training(contract.Training):
@@ -59,7 +59,7 @@ class Training(contract.Training):
 
     def load(self, parameters):
         self.network.load_state_dict({NAMES[name]: torch.from_numpy(value) for name, value in parameters.items()})
-        self.optimizer.state.clear()
+        self.mixed.restart()
 
     def read(self):
         tensors = dict(self.network.named_parameters())
@@ -93,6 +93,9 @@ class Training(contract.Training):
 
     def skipped(self):
         return self.mixed.skipped()
+
+    def updates(self):
+        return updates(self.optimizer)
 
     def value(self, loss):
         return loss.item()

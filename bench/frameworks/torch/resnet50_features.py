@@ -1,7 +1,7 @@
 """ResNet-50's features in PyTorch: the modules of torchvision's network under the same names, without its classifier.
 
 Idiomatic here: eval() makes the normalisations use their running statistics. The convolutions of cuDNN and oneDNN take channels-last
-tensors without reordering (PyTorch's tutorial on channels last). Pinned memory lets the copy to a GPU overlap the host's work.
+tensors without reordering (PyTorch's tutorial on channels last).
 """
 
 import torch

@@ -2,8 +2,7 @@
 
 Idiomatic here: BatchNorm2d's defaults are the specification's: epsilon 1e-5, a step of 0.1, an unbiased running variance. Each of several
 processes keeps its own statistics: DistributedDataParallel shares none without broadcast_buffers. The convolutions of cuDNN and oneDNN
-take channels-last tensors without reordering (PyTorch's tutorial on channels last). Pinned memory lets the copy to a GPU overlap the
-host's work.
+take channels-last tensors without reordering (PyTorch's tutorial on channels last).
 """
 
 import torch
