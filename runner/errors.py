@@ -31,7 +31,8 @@ def first_problem(error: ValidationError) -> str:
     message = {"missing": "it is missing", "extra_forbidden": "there is no such field"}.get(problem["type"])
     if message is None:
         words = problem["msg"].removeprefix("Value error, ")
-        given = f", not {problem['input']!r}" if isinstance(problem["input"], str | int | float) else ""
+        # A file from elsewhere may hold a text of megabytes.
+        given = f", not {repr(problem['input'])[:200]}" if isinstance(problem["input"], str | int | float) else ""
         message = f"{words[0].lower()}{words[1:]}{given}"
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
     return f"{field}: {message}" if field else message

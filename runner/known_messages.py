@@ -76,7 +76,7 @@ KNOWN = (
     Known(
         r"no kernel image is available for execution|no kernel image is available",
         "the image holds no code for this GPU's compute capability",
-        "another image; max_compute_capability in its image.toml is too high",
+        "another image; in its image.toml max_compute_capability is too high, or no_code_for lacks this one",
     ),
     Known(
         r"CUDA driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|cudaErrorInsufficientDriver",
@@ -86,12 +86,17 @@ KNOWN = (
     Known(
         r"unsupported toolchain|CUDA_ERROR_INVALID_PTX|UNSUPPORTED_PTX_VERSION",
         "the driver cannot compile this image's PTX: it is older than the image's CUDA release",
-        "a newer driver, or an image of an older CUDA",
+        "a newer driver, or an image of an older CUDA; ptx_only in its image.toml lacks this GPU's compute capability",
     ),
     Known(
         r"system not yet initialized|cudaErrorSystemNotReady",
         "nvidia-fabricmanager does not run, or has another version than the driver (machines with NVSwitch)",
         "`systemctl start nvidia-fabricmanager`, in the driver's version",
+    ),
+    Known(
+        r"all CUDA-capable devices are busy or unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable",
+        "another process holds the GPU in compute mode `exclusive process`, or the mode is `prohibited`",
+        "`nvidia-smi -c DEFAULT` allows several processes; `runner gpus` shows the mode and who computes on it",
     ),
     Known(
         r"libcuda\.so\.1: cannot open shared object file",
@@ -176,6 +181,9 @@ _OF_KIND = {
     "out-of-memory": "a machine or GPU with more memory, or fewer cells at a time",
     "wrong-device": "`runner doctor` tells whether the engine gives the GPUs that it is asked for",
     "gpu-lost": "restart the machine; when it comes again: power supply, riser, heat",
+    "node-lost": "look at the kernel logs of these nodes, for memory that ran out above all, and run the cell alone on one of them",
+    "implausible": "the image reports what its host did not see; its adapter or its clock is wrong",
+    "disk": "what its cells kept was removed; a larger disk, or leave the image out",
     "engine": "`runner doctor` looks at the engine",
     "protocol": "the image prints what is not an event on standard output; see its log",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +12,28 @@ PROJECT = Path(__file__).resolve().parents[1]
 BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
+
+# Our name before the name of a command. One that follows a folder or `-m` is typed already.
+_COMMAND = re.compile(
+    r"(?<![\w./-])(?<!-m )runner(?= (?:matrix|import|report|compare|history|rosetta|verify|reference|gpus|doctor|images|nodes|agent)\b)"
+)
+
+
+def own_command() -> str:
+    """The command by which this runner was started, as one can type it again: `runner` where PATH has it."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py" and started.parent.name == "runner" and not shutil.which("runner"):
+        return f"{shlex.quote(sys.executable)} -m runner"
+    on_path = shutil.which("runner")
+    if started.name != "runner" or (on_path and started.resolve() == Path(on_path).resolve()):
+        return "runner"
+    return shlex.quote(str(started))
+
+
+def typed(sentence: str) -> str:
+    """The sentence with each command of ours as one can type it here, in backticks or not. One that is typed already stays."""
+    own = own_command()
+    return sentence if own == "runner" else _COMMAND.sub(lambda _: own, sentence)
 
 
 def cache_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Text that comes out of an image, made safe to show on a terminal and in the report.
+"""Text that comes out of an image, made safe to show on a terminal and in the report; and numbers of things.
 
 Names, versions and log lines may hold anything. Escaping for HTML or Markdown is left to who writes it. Here the characters that
 act without any markup are made visible: terminal escapes, and the marks that reverse text.
@@ -6,6 +6,7 @@ act without any markup are made visible: terminal escapes, and the marks that re
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
@@ -15,6 +16,8 @@ LONGEST = 600
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _DOUBTFUL = re.compile(r"[^\x20-\x7e\n\t]")
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def visible(text: str, longest: int = LONGEST) -> str:
@@ -26,8 +29,14 @@ def visible(text: str, longest: int = LONGEST) -> str:
     if not _PLAIN.match(text):
         text = _DOUBTFUL.sub(lambda match: _visible_character(match[0]), _ANSI.sub("", text))
     if whole > longest * 4 or len(text) > longest:
-        text = f"{text[:longest]} … [cut: {whole:,} characters in all]".replace(",", " ")
+        thousands = f"{whole:,}".replace(",", " ")
+        text = f"{text[:longest]} … [cut: {thousands} characters in all]"
     return text
+
+
+def in_a_line(text: str, longest: int = LONGEST) -> str:
+    """`visible` in one line: a message with line breaks must not look like lines of ours."""
+    return "⏎".join(visible(text, longest).splitlines())
 
 
 def _visible_character(character: str) -> str:
@@ -37,3 +46,29 @@ def _visible_character(character: str) -> str:
         return "\n"
     code = ord(character)
     return chr(0x2400 + code) if code < 0x20 else f"⟨U+{code:04X}⟩"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {word if count == 1 else word + 's'}"
+
+
+def length(seconds: float) -> str:
+    """An estimated length of time, rounded: more digits would promise too much."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with `digits` significant digits, thousands parted by a thin space."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    if abs(rounded) >= 1e-4:
+        return f"{rounded:,.{max(0, places)}f}".replace(",", "\u2009")
+    mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
+    return f"{mantissa}\u2009·\u200910{str(int(exponent)).translate(_RAISED)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from runner.doctor import package_index
 from runner.doctor.scene import OK, WARN, Check, Scene
 from runner.errors import EngineError
 
@@ -44,13 +44,12 @@ def disk(scene: Scene) -> Iterator[Check]:
 def base_image(scene: Scene) -> Iterator[Check]:
     """The base images are on this machine, or their registry answers."""
     from runner.catalog.images import load_catalog
+    from runner.images.recipe import base_reference
 
     if scene.client is None:
         return
-    bases = sorted({image.base for image in load_catalog().values()})
-    if scene.base_image:
-        pythons = sorted({image.python for image in load_catalog().values() if image.accelerator == "cpu"})
-        bases = sorted({scene.base_image.replace("{python}", python) for python in pythons})
+    images = [image for image in load_catalog().values() if not scene.base_image or image.accelerator == "cpu"]
+    bases = sorted({base_reference(image, scene.base_image) for image in images})
     missing = [name for name in bases if not _is_here(scene.client, name)]
     if not missing:
         yield Check("base images", OK, f"{len(bases)} are here")
@@ -91,27 +90,23 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 
 def pip_index(_: Scene) -> Iterator[Check]:
-    """The package index that builds use answers pip."""
-    url = _pip_setting()
-    # The address may hold a password: show only the host.
-    shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
+    """The package index that builds use answers."""
+    if package_index.answers(_TIMEOUT_SECONDS):
+        yield Check("pip index", OK, "it answers")
+        return
+    # pip may know more: a proxy, a password in a keyring, other places to look.
     options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
     answer = _pip(*options, "index", "versions", "pip")
     if answer is not None and answer.returncode == 0:
-        yield Check("pip index", OK, f"{shown} answers")
+        yield Check("pip index", OK, "it answers pip")
         return
+    url = package_index.configured("index-url")
+    # The address may hold a password: show only the host.
+    shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())[-200:]
     said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
     yield Check("pip index", WARN, f"{shown} does not answer ({said})", "wheels cannot be fetched", fix)
-
-
-def _pip_setting() -> str | None:
-    """The index that pip is configured for; None for its own default."""
-    if url := os.environ.get("PIP_INDEX_URL"):
-        return url
-    answer = _pip("config", "get", "global.index-url")
-    return (answer.stdout.strip() or None) if answer is not None else None
 
 
 def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:

@@ -10,6 +10,7 @@ from runner.doctor.builds import base_image, disk, pip_index
 from runner.doctor.engine import cdi, cgroups, container, engine, hook, runtime, toolkit
 from runner.doctor.gpus import driver, gpus, mig
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
+from runner.paths import typed
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
     driver, gpus, mig, engine, toolkit, hook, runtime, cdi, cgroups, container, disk, base_image, pip_index,
@@ -37,6 +38,6 @@ def _print(checks: Sequence[Check]) -> None:
         if check.status in (WARN, FAIL):
             for word, sentence in (("means", check.means), ("fix", check.fix)):
                 if sentence:
-                    print(f"{'':9}{word}: {sentence}")
+                    print(f"{'':9}{word}: {typed(sentence)}")
     bad = failed(checks)
     print(f"\n{len(bad)} failed: {', '.join(bad)}" if bad else "\nnothing failed")

@@ -12,8 +12,9 @@ import subprocess
 from collections.abc import Iterator, Sequence
 
 from runner import known_messages
-from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.engines.docker import cdi as names
+from runner.engines.docker.container import device_groups
 from runner.errors import EngineError
 from runner.images.docker_client import DockerError, asking
 from runner.machine.devices import same_gpus
@@ -136,7 +137,7 @@ def container(scene: Scene) -> Iterator[Check]:
     """Start a container with every GPU, and compare what nvidia-smi in it sees."""
     if scene.client is None or not scene.gpus:
         why = "there is no engine" if scene.client is None else "there is no GPU"
-        yield Check("container", LEFT_OUT, f"not started: {why}")
+        yield Check("container", SKIPPED, f"not started: {why}")
         return
     if scene.image is None:
         fix = "`runner images build` some image first, or name one with --image"
@@ -185,16 +186,21 @@ def _nvidia_smi(scene: Scene, uuids: Sequence[str]) -> str:
     """What `nvidia-smi -L` prints in a container with these GPUs, requested as cells request them. Raises EngineError."""
     assert scene.client is not None
     with asking():
-        printed = scene.client.containers.run(
+        container = scene.client.containers.create(
             scene.image,
             entrypoint=["nvidia-smi"],
             command=["-L"],
             device_requests=[names.device_request(uuids, names.devices(scene.info))],
+            group_add=device_groups(scene.info),
             environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
             network_mode="none",
             read_only=True,
             cap_drop=["ALL"],
-            remove=True,
-            stderr=True,
         )
-    return bytes(printed).decode("utf-8", "replace")
+        # A container that cannot be started stays, and `run` of docker-py leaves it.
+        try:
+            container.start()
+            container.wait()
+            return bytes(container.logs()).decode("utf-8", "replace")
+        finally:
+            container.remove(force=True)

@@ -8,6 +8,10 @@ from dataclasses import replace
 from runner import known_messages
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.machine.devices import Gpu
+from runner.machine.nvml import EXCLUSIVE
+
+# The name of CUDA's Multi-Process Service, as far as Linux keeps it.
+_MPS = "nvidia-cuda-mps"
 
 
 def driver(scene: Scene) -> Iterator[Check]:
@@ -38,8 +42,14 @@ def gpus(scene: Scene) -> Iterator[Check]:
         yield Check(
             "GPU", FAIL, reason, message.means if message else "cells leave it out", message.fix if message else ""
         )
+    for reason in scene.hidden:
+        yield Check("GPU", WARN, reason, "cells leave it out", "ask for it in the job, or give it to the container")
+    for sentence in scene.clocks:
+        yield Check("clocks", WARN, sentence, "what ran on it since then ran at the locked clock")
+    for sentence in scene.limits:
+        yield Check("GPU", OK, sentence)
     for gpu in scene.gpus:
-        well = Check("", OK, f"{gpu.model}, {gpu.memory_bytes / 2**30:.0f} GiB, free")
+        well = Check("", OK, f"{gpu.model}, {gpu.memory}, free")
         for notice in list(_notices(gpu)) or [well]:
             yield replace(notice, name=f"GPU {gpu.name}")
 
@@ -49,6 +59,16 @@ def _notices(gpu: Gpu) -> Iterator[Check]:
         who = ", ".join(map(str, gpu.processes))
         means = "its times would not be its own; the matrix leaves it out"
         yield Check("", WARN, f"{gpu.model} is in use by {who}", means, "wait, end it, or --share")
+    if gpu.processes is None:
+        saw = f"{gpu.model}, {gpu.memory}; the driver does not say who computes on it"
+        yield Check("", WARN, saw, "if somebody does, its times are not its own", "look with nvidia-smi")
+    if gpu.compute_mode == EXCLUSIVE:
+        saw = f"{gpu.model}: its compute mode is {EXCLUSIVE}"
+        means = "only one process at a time may compute on it; a second one ends with CUDA's error that all devices are busy"
+        yield Check("", WARN, saw, means, f"`nvidia-smi -i {gpu.index} -c DEFAULT`")
+    if any(process.program.startswith(_MPS) for process in gpu.processes or ()):
+        means = "it shares the GPU among the programs of one user: a cell would be measured beside them"
+        yield Check("", WARN, f"{gpu.model}: an MPS server runs on it", means, "`echo quit | nvidia-cuda-mps-control`")
     if gpu.persistence is False:
         means = "the driver is unloaded when nobody uses it: every cell pays seconds for its start"
         yield Check(

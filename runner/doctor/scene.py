@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.machine import clocks
 from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu
+from runner.machine.visible import limits
 
-OK, WARN, FAIL, LEFT_OUT = "ok", "warn", "fail", "left out"
+OK, WARN, FAIL, SKIPPED = "ok", "warn", "fail", "skipped"
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Check:
     """The result of one check."""
 
     name: str
-    status: str  # ok | warn | fail | left out
+    status: str  # ok | warn | fail | skipped
     saw: str
     means: str = ""
     fix: str = ""
@@ -42,6 +45,12 @@ class Scene:
     # An image on this machine, to start a container of.
     image: str | None
     base_image: str | None
+    # Why the GPUs that this user may not use are left out.
+    hidden: tuple[str, ...] = ()
+    # What CUDA_VISIBLE_DEVICES does here.
+    limits: tuple[str, ...] = ()
+    # The clocks that a killed runner left locked, and what became of them.
+    clocks: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -62,8 +71,22 @@ def gather(base_image: str | None, image: str | None) -> Iterator[Scene]:
         no_engine = str(error)
     try:
         test_image = image or _smallest_image(client)
-        reasons = tuple(gpu.reason for gpu in refused)
-        yield Scene(gpus, why, reasons, _kernel_module(), client, no_engine, info, test_image, base_image)
+        reasons, hidden = (tuple(gpu.reason for gpu in refused if gpu.hidden is hides) for hides in (False, True))
+        visible = limits(gpus, refused, os.environ)
+        yield Scene(
+            gpus,
+            why,
+            reasons,
+            _kernel_module(),
+            client,
+            no_engine,
+            info,
+            test_image,
+            base_image,
+            hidden,
+            visible,
+            clocks=tuple(clocks.undo()) if gpus else (),
+        )
     finally:
         if client is not None:
             client.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from runner.catalog.images import select_images
+from runner.catalog.images import Image
 from runner.engines.base import Engine, EngineError, Settings
 
 # Name -> the class that keeps the protocol `Engine`. It is imported when it is chosen: an engine's libraries are slow to load.
@@ -15,25 +15,26 @@ ENGINES = {
     "host": "runner.engines.process.host:HostEngine",
 }
 
-# `auto` takes the first of these that can run the images, and the last one whatever it can.
+# The images that an engine would run.
+Planned = Callable[[Engine], Sequence[Image]]
+
+# `auto` takes the first of these that can run most of the images, and the last one whatever it can.
 AUTOMATIC = ["docker", "venv"]
 
 
 def choose(
     name: str,
     settings: Settings | None = None,
-    patterns: Sequence[str] = (),
+    planned: Planned = lambda _: (),
     gpus: bool = False,
-    frameworks: Sequence[str] = (),
 ) -> tuple[Engine, str]:
     """The engine of that name, and a sentence that says which it is and why. Raises EngineError when it cannot be used.
 
-    `patterns` name the images that are to run, by default all of them; `frameworks` leaves those that serve one of these. `gpus`: the
-    machine has GPUs to use.
+    `planned` says which images an engine would run: `auto` asks an engine about these only. `gpus`: the machine has GPUs to use.
     """
     settings = settings or Settings()
     if name == "auto":
-        engine, why = _automatic(settings, patterns, gpus, frameworks)
+        engine, why = _automatic(settings, planned, gpus)
     else:
         engine, why = _make(name, settings), "as asked"
     if settings.python and not engine.measures_interpreter:
@@ -54,31 +55,22 @@ def _make(name: str, settings: Settings) -> Engine:
     return engine
 
 
-def _automatic(
-    settings: Settings, patterns: Sequence[str], gpus: bool, frameworks: Sequence[str]
-) -> tuple[Engine, str]:
-    """The first engine that can run the images, and why it is that one."""
+def _automatic(settings: Settings, planned: Planned, gpus: bool) -> tuple[Engine, str]:
+    """The first engine that can run most of the images, and why it is that one."""
     *preferred, last = AUTOMATIC
     reasons = []
     for name in preferred:
         try:
             engine = _make(name, settings)
-            reason = _why_not(engine, patterns, gpus, frameworks)
+            reason = engine.unavailable() or (engine.why_no_gpu() if gpus else None)
+            images = [] if reason else planned(engine)
+            unfit = [why for image in images if (why := engine.unfit(image))]
         except EngineError as error:
             reason = str(error)
-        if reason is None:
-            return engine, "it answers here and can make the images"
-        reasons.append(f"{name} is out, because {reason}")
+        # An old base image that is missing is no reason to run all others without a container.
+        if reason is None and 2 * len(unfit) < max(1, len(images)):
+            of = f"{len(images) - len(unfit)} of {len(images)}" if unfit else "the"
+            return engine, f"it answers here and can make {of} images"
+        reason = reason or unfit[0]
+        reasons.append(f"{name} is not used: {reason}")
     return _make(last, settings), "; ".join(reasons) or "as asked"
-
-
-def _why_not(engine: Engine, patterns: Sequence[str], gpus: bool, frameworks: Sequence[str]) -> str | None:
-    """Why an engine is of no use for these images; None when it can run them. A clause."""
-    if reason := engine.unavailable():
-        return reason
-    if gpus and (reason := engine.why_no_gpu()):
-        return reason
-    images = select_images(engine.images(gpus), patterns or ["*"])
-    served = (image for image in images if not frameworks or not set(frameworks).isdisjoint(image.frameworks))
-    likely = (image for image in served if (image.accelerator == "cuda") == gpus)
-    return next((reason for image in likely if (reason := engine.unfit(image))), None)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.catalog.images import Image, load_catalog
+from runner.engines.slots import LOG_TAIL_BYTES as LOG_TAIL_BYTES
+from runner.engines.slots import Exit as Exit
+from runner.engines.slots import Slot as Slot
 from runner.errors import EngineError as EngineError
 from runner.errors import EngineGoneError as EngineGoneError
-
-# What a cell prints on standard error is kept from its end, at most this many bytes.
-LOG_TAIL_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,6 @@ class Prepared:
     digest: str
     # argv up to and with `-m bench`
     command: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The part of the machine that one running cell has for itself."""
-
-    device_kind: str  # cpu | cuda
-    device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
-    cpus: tuple[int, ...]  # numbers of the logical CPUs
-    memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
-    memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a cell's process ended."""
-
-    code: int  # as a shell tells it: 128 + signal for a killed process
-    out_of_memory: bool  # the kernel or the engine ended it for its memory
-    log_tail: str  # the end of its standard error, at most LOG_TAIL_BYTES
 
 
 class Running(Protocol):
@@ -63,6 +43,10 @@ class Running(Protocol):
 
     def pid(self) -> int | None:
         """The host's number of the cell's first process; None when nobody knows it (any more)."""
+        ...
+
+    def scratch(self) -> Path | None:
+        """The folder of this machine's disk that the cell may write and that ends with it; None where it has none."""
         ...
 
     def wait(self) -> Exit:
@@ -92,6 +76,10 @@ class Engine(Protocol):
         """Why this engine cannot be used here; None when it can."""
         return None
 
+    def answer(self) -> None:
+        """Return when the engine has given a sign of life. Raises EngineError. Cells that are processes need no engine."""
+        return
+
     def why_no_gpu(self) -> str | None:
         """Why this engine cannot give a GPU to a cell; None when it seems to. Only a started cell proves it."""
         return None
@@ -99,6 +87,10 @@ class Engine(Protocol):
     def images(self, gpus: bool) -> Mapping[str, Image]:
         """The images that this engine may run, by name: those of the catalog. `gpus`: the machine has GPUs to use."""
         return load_catalog()
+
+    def notes(self, gpus: bool) -> tuple[str, ...]:
+        """What a user must know of these images before they run. `gpus`: the machine has GPUs to use."""
+        return ()
 
     def images_folder(self) -> Path | None:
         """The folder whose disk holds the images; None when there is none, or the engine does not say."""
@@ -111,6 +103,10 @@ class Engine(Protocol):
     def cost(self, image: Image) -> int:
         """About how many bytes must be fetched or built before the image can run; 0 when it is ready."""
         return 0
+
+    def parts(self, image: Image) -> Mapping[str, int]:
+        """`cost` in parts: name -> bytes. What several images share has one name, and is fetched once for all of them."""
+        return {image.name: self.cost(image)}
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from runner.errors import UserError
 from runner.machine import nvml
-from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy
+from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
+from runner.machine.visible import visible
 
 
 class HardwareError(UserError):
@@ -18,22 +19,28 @@ class HardwareError(UserError):
 
 
 def detect(names: str, share: bool = False) -> Machine:
-    """This machine with the named GPUs: `all`, `none`, or indexes and UUIDs between commas. Raises HardwareError.
+    """This machine with the named GPUs: `all`, `none`, or indexes and UUIDs between commas. Raises HardwareError and VisibleError.
 
+    `all` means those that CUDA_VISIBLE_DEVICES leaves, where it is set.
     A GPU that somebody computes on is refused, unless `share`: the times of both would mean nothing.
     """
     cpu = detect_cpu()
     if names == "none":
-        return Machine(cpu, (), "GPUs were left out by --gpus none")
+        return Machine(cpu, (), "GPUs were excluded by --gpus none")
     gpus, refused, why = detect_gpus(cpu.cpus)
+    limit = None
     if names != "all":
         gpus = choose_gpus(gpus, names.split(","), why)
+    elif gpus:
+        gpus, limit = visible(gpus, refused, os.environ)
+        why = why if gpus else limit
     if not share:
         refused += tuple(map(busy, filter(is_busy, gpus)))
         gpus = tuple(gpu for gpu in gpus if not is_busy(gpu))
     if not gpus and why is None:
         why = "; ".join(refusal.reason for refusal in refused)
-    return Machine(cpu, gpus, why, refused)
+    notes = [limit] if limit and gpus else []
+    return Machine(cpu, gpus, why, refused, (*notes, *unknown_users(gpus)))
 
 
 def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = None) -> tuple[Gpu, ...]:
@@ -65,7 +72,21 @@ def detect_cpu() -> Cpu:
     quota = _cpu_quota()
     if quota is not None:
         allowed = allowed[: max(1, int(quota))]
-    return Cpu(_cpu_model(), tuple(allowed), _memory_bytes(), _memory_nodes())
+    return Cpu(_cpu_model(), tuple(allowed), _memory_bytes(), _memory_nodes(), cores_of(allowed))
+
+
+def cores_of(cpus: Sequence[int], folder: Path = Path("/sys/devices/system/cpu")) -> tuple[tuple[int, ...], ...]:
+    """The CPUs grouped by physical core, as the kernel tells it. A CPU that it tells nothing of is a core by itself."""
+    cores: dict[tuple[int, ...], None] = {}
+    for cpu in cpus:
+        siblings = {cpu}
+        with contextlib.suppress(OSError, ValueError):
+            listed = (folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+            for part in listed.strip().split(","):
+                first, _, last = part.partition("-")
+                siblings |= set(range(int(first), int(last or first) + 1))
+        cores[tuple(sorted(siblings.intersection(cpus)))] = None
+    return tuple(cores)
 
 
 def _memory_nodes() -> tuple[int, ...]:

@@ -15,6 +15,9 @@ class Cpu:
     cpus: tuple[int, ...]  # numbers of the logical CPUs that this process may run on
     memory_bytes: int
     memory_nodes: tuple[int, ...] = ()  # NUMA nodes that have memory
+    cores: tuple[
+        tuple[int, ...], ...
+    ] = ()  # those of `cpus` that are one physical core; a CPU that is in none is a core
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Gpu:
     uuid: str
     model: str
     compute_capability: str
-    memory_bytes: int
+    memory_bytes: int | None  # GB10 shares the host's memory: its driver does not say
     driver: str
     cpus: tuple[int, ...]  # the CPUs near it that this process may use
     board: str = ""  # UUID of the GPU as a whole: instances of one board share its clocks, power and heat
@@ -54,13 +57,27 @@ class Gpu:
     ecc: bool | None = None
     persistence: bool | None = None
     power_limit_watts: float | None = None
+    default_power_limit_watts: float | None = None
+    max_sm_megahertz: int | None = None
+    max_memory_megahertz: int | None = None
+    # What the application clocks are set to. Most GPUs of today have none.
+    application_sm_megahertz: int | None = None
+    application_memory_megahertz: int | None = None
+    locked_sm_megahertz: int | None = None  # by --lock-clocks of this run; NVML does not tell what others have locked
+    vbios: str | None = None
+    compute_mode: str | None = None  # default | exclusive process | prohibited
     mig: bool = False
-    processes: tuple[Process, ...] = ()
+    processes: tuple[Process, ...] | None = ()  # None: the driver does not say who computes on it
     near: tuple[tuple[str, int], ...] = ()  # the other boards, each with how near it is: a larger number is nearer
 
     def __post_init__(self) -> None:
         if not self.board:
             object.__setattr__(self, "board", self.uuid)
+
+    @property
+    def memory(self) -> str:
+        """Its memory in words."""
+        return "memory not reported" if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.0f} GiB"
 
     @property
     def name(self) -> str:
@@ -78,6 +95,7 @@ class Refused:
     name: str
     model: str
     reason: str
+    hidden: bool = False  # this user may not use it: CUDA does not count it among its GPUs
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,8 @@ class Machine:
     gpus: tuple[Gpu, ...]
     why_no_gpu: str | None  # a clause, when there is none to use
     refused: tuple[Refused, ...] = ()
+    # Sentences about the GPUs that are used.
+    notes: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> str:
@@ -95,13 +115,25 @@ class Machine:
 
 
 def is_busy(gpu: Gpu) -> bool:
+    """Whether somebody is known to compute on it. Where the driver does not say, `unknown_users` says so."""
     return bool(gpu.processes)
 
 
 def busy(gpu: Gpu) -> Refused:
     """Why a GPU that somebody computes on is left out."""
-    who = ", ".join(map(str, gpu.processes[:3])) + (" and more" if len(gpu.processes) > 3 else "")
+    users = gpu.processes or ()
+    who = ", ".join(map(str, users[:3])) + (" and more" if len(users) > 3 else "")
     return Refused(gpu.name, gpu.model, f"{gpu} is in use by {who}; wait for it, or share it with --share")
+
+
+def unknown_users(gpus: Sequence[Gpu]) -> list[str]:
+    """A sentence about the GPUs whose driver does not say who computes on them; none where all do."""
+    names = [gpu.name for gpu in gpus if gpu.processes is None]
+    if not names:
+        return []
+    return [
+        f"the driver does not say who computes on GPU {', '.join(names)}: somebody may, and the times would not be its own"
+    ]
 
 
 def same_gpus(first: Sequence[str], second: Sequence[str]) -> bool:

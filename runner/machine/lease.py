@@ -1,40 +1,65 @@
-"""Locks for GPUs and for runs: a locked file for each GPU, by UUID, so that two runners never measure on one GPU at a time.
+"""Locks for GPUs, for the CPUs and for runs: a locked file for each GPU, by UUID, and one for the CPUs, so that two runners never measure
+on the same device at a time.
 
 The kernel drops the lock when the process that holds it ends, however it ends. The next runner takes over, and removes, the file that a
 killed runner leaves. The file's text is for people: it names the holder to whoever waits.
+
+The files of all users lie in a folder of root's in which nobody can remove or replace another user's file. Whoever makes a file can keep
+others from opening it. Then a runner takes its lease in a folder of its own user, and says that it waits for this user's runners only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
+import math
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.errors import UserError
+from runner.paths import cache_folder
 
-# One place for all users of the machine. The variable moves it, for tests and for machines where /tmp is not shared.
+# One place for all users of the machine: the first of these that root made for everybody. The variable moves it.
 VARIABLE = "DLBENCH_LEASES"
-_DEFAULT = "/tmp/dlbench-leases"
+_SHARED = (Path("/run/lock"), Path("/tmp"))
+_PREFIX = "dlbench-"
+
+# In the place of a GPU's UUID: all CPUs of the machine.
+CPUS = "cpus"
+
+# What a runner writes into a lease is shorter. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
+_MOST_BYTES = 1000
+_LARGEST_PID = 2**22
+
 _POLL_SECONDS = 1.0
+
+# Whoever waits says so again this often.
+_SAY_SECONDS = 30.0
 
 
 class LeaseError(UserError):
-    """A GPU or a run is held by another runner; the message says by whom."""
+    """A GPU, the CPUs or a run is held by another runner; the message says by whom."""
 
 
 @contextlib.contextmanager
-def hold(boards: Sequence[str], run: str, say: Callable[[str], None], wait: bool = True) -> Iterator[None]:
-    """Hold these GPUs (UUIDs) while the block runs; wait in line for those that others hold. Raises LeaseError.
+def hold(
+    devices: Sequence[str], run: str, say: Callable[[str], None], wait: bool = True, until: float = math.inf
+) -> Iterator[None]:
+    """Hold these GPUs (UUIDs), or CPUS, while the block runs; wait in line for those that others hold. Raises LeaseError.
 
-    They are always taken in the same order, so two runners never wait for each other.
+    They are always taken in the same order, so two runners never wait for each other. `until`: when the waiting ends, by
+    time.monotonic().
     """
+    began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        for board in sorted(set(boards)):
-            stack.enter_context(_held(board, run, say, wait))
+        for device in sorted(set(devices)):
+            stack.enter_context(_held(device, run, say, (began, until if wait else -math.inf)))
         yield
 
 
@@ -45,7 +70,12 @@ def alone(run: Path) -> Iterator[None]:
     The lock is on a file: on NFS a folder cannot be locked.
     """
     path = run / ".lease"
-    lock = _try(path)
+    try:
+        lock = _try(path)
+    except OSError as error:
+        raise LeaseError(
+            f"{path} cannot be opened ({error.strerror}); whoever made it may remove it when no runner is at work"
+        ) from None
     if lock is None:
         raise LeaseError(f"another runner is working on {run}: {holder(path)}; wait for it, or stop it")
     with _signed(path, lock, run.name):
@@ -53,21 +83,52 @@ def alone(run: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(board: str, run: str, say: Callable[[str], None], wait: bool) -> Iterator[None]:
-    path = folder() / f"{board.replace('/', '_')}.lease"
-    announced = ""
-    while (lock := _try(path)) is None:
-        sentence = f"GPU {board} is held by {holder(path)}"
-        if not wait:
-            raise LeaseError(f"{sentence}; wait for it, stop it, or leave that GPU out with --gpus")
-        # Name each holder once: the sentence without its minutes.
+def _held(device: str, run: str, say: Callable[[str], None], waits: tuple[float, float]) -> Iterator[None]:
+    """`waits`: when the waiting began and when it ends, by time.monotonic(); -inf: nobody waits."""
+    path, lock = _first_try(device, say)
+    announced, again = "", 0.0
+    began, until = waits
+    while lock is None:
+        what, advice = (
+            ("the CPUs of this machine are", "wait for it, or stop it")
+            if device == CPUS
+            else (f"GPU {device} is", "wait for it, stop it, or leave that GPU out with --gpus")
+        )
+        sentence, now = f"{what} held by {holder(path)}", time.monotonic()
+        if until == -math.inf:
+            raise LeaseError(f"{sentence}; {advice}")
+        if now >= until:
+            raise LeaseError(
+                f"waited {_length(now - began)} for {_process(path)} and measured nothing; {sentence}; {advice}, "
+                "or give more --minutes"
+            )
+        # Name each holder at once: the sentence without its minutes.
         who = sentence.rpartition(", for ")[0] or sentence
-        if who != announced:
-            say(f"{sentence}; waiting in line (Ctrl-C ends the waiting)")
-            announced = who
+        if who != announced or now >= again:
+            say(f"{sentence}; waiting in line for {_length(now - began)} (Ctrl-C ends the waiting)")
+            announced, again = who, now + _SAY_SECONDS
         time.sleep(_POLL_SECONDS)
+        lock = _try(path)
     with _signed(path, lock, run):
         yield
+
+
+def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | None]:
+    """A device's lease, and its descriptor where nobody else holds it. Where all users' lease cannot be used, it is this user's own."""
+    path = path_of(device)
+    own = _own_folder()
+    try:
+        if path.parent != own:
+            return path, _try(path)
+        why = f"no folder of root's is open to all users ({', '.join(map(str, _SHARED))})"
+    except OSError as error:
+        why = f"{path} cannot be used ({error.strerror}): root, or who made it, may remove it"
+    say(f"{why}; the runners of other users are not waited for")
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        return own / path.name, _try(own / path.name)
+    except OSError as error:
+        raise LeaseError(f"{own / path.name} cannot be opened ({error.strerror}); remove it") from None
 
 
 @contextlib.contextmanager
@@ -86,25 +147,63 @@ def _signed(path: Path, lock: int, run: str) -> Iterator[None]:
         os.close(lock)
 
 
+def path_of(device: str, ending: str = ".lease") -> Path:
+    """The file about a device that all users' runners know. Raises LeaseError."""
+    return folder() / f"{_PREFIX}{device.replace('/', '_')}{ending}"
+
+
+def devices_with(ending: str) -> list[str]:
+    """The devices that have a file with this ending."""
+    paths = sorted(folder().glob(f"{_PREFIX}*{ending}"))
+    return [path.name.removeprefix(_PREFIX).removesuffix(ending) for path in paths]
+
+
 def folder() -> Path:
-    """Where the leases lie; made when it is not there, for every user."""
-    path = Path(os.environ.get(VARIABLE) or _DEFAULT)
+    """Where the leases lie. Raises LeaseError where the variable names a folder in which others can replace a file."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return next((path for path in _SHARED if _is_shared(path)), _own_folder())
+    path = Path(named)
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(PermissionError):
             path.chmod(0o1777)
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
+        raise LeaseError(
+            f"{VARIABLE}: in {path} another user can replace your leases; name a folder of yours, or of root's"
+        )
     return path
 
 
+def _is_shared(path: Path) -> bool:
+    """Whether root made a folder in which all users make files, and each removes only their own."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    everybody = stat.S_ISVTX | 0o003
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == 0
+        and status.st_mode & everybody == everybody
+        and os.access(path, os.W_OK)
+    )
+
+
+def _own_folder() -> Path:
+    """For leases that only this user's runners know."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    with contextlib.suppress(OSError):
+        if runtime and Path(runtime).is_absolute() and Path(runtime).stat().st_uid == os.geteuid():
+            return Path(runtime) / "dlbench-leases"
+    return cache_folder() / "leases"
+
+
 def _try(path: Path) -> int | None:
-    """The descriptor of the locked file; None while somebody else holds it."""
+    """The descriptor of the locked file; None while somebody else holds it. Raises OSError for a file that is not to be used."""
     while True:
-        try:
-            lock = _open(path)
-        except PermissionError:
-            raise LeaseError(
-                f"{path} cannot be opened; whoever made it may remove it when no runner is at work"
-            ) from None
+        lock = _open(path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,11 +218,19 @@ def _try(path: Path) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """Open the file, or make it. In two steps: kernels refuse O_CREAT on another user's file in a folder for all."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    """Open the file, or make it. In two steps: kernels refuse O_CREAT on another user's file in a folder for all.
+
+    Raises OSError where it is a link, a pipe, or another name of a file elsewhere.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
         try:
-            return os.open(path, flags)
+            lock = os.open(path, flags)
+            status = os.fstat(lock)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+                return lock
+            os.close(lock)
+            raise OSError(errno.EINVAL, "it is no file, or a file with several names", str(path))
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
@@ -133,12 +240,37 @@ def _open(path: Path) -> int:
 
 def holder(path: Path) -> str:
     """Who holds a lease, as the file says. Other users write these files, so only numbers and short words are shown."""
-    try:
-        about = json.loads(path.read_text()[:1000])
-        words = [f"process {int(about['pid'])}"]
-        for key in ("user", "run"):
-            word = "".join(c for c in str(about[key])[:60] if c.isalnum() or c in "-_.")
-            words += [f"{key} {word}"] if word else []
-        return f"another runner ({', '.join(words)}, for {max(0, time.time() - float(about['since'])) / 60:.0f} min)"
-    except (OSError, ValueError, KeyError, TypeError):
+    about = _about(path)
+    if about is None:
         return "another runner"
+    words = [f"process {about['pid']}"]
+    for key in ("user", "run"):
+        word = "".join(c for c in about[key][:60] if c.isalnum() or c in "-_.")
+        words += [f"{key} {word}"] if word else []
+    return f"another runner ({', '.join(words)}, for {_length(time.time() - about['since'])})"
+
+
+def _process(path: Path) -> str:
+    """The runner that holds a lease, by the id of its process where the file names it."""
+    about = _about(path)
+    return f"the runner with process id {about['pid']}" if about else "another runner"
+
+
+def _about(path: Path) -> dict[str, Any] | None:
+    """What a runner wrote into a lease; None where it is anything else. Another user's file may have any size, and hold any JSON."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            about = json.loads(os.read(descriptor, _MOST_BYTES))
+        finally:
+            os.close(descriptor)
+        pid, since = about["pid"], about["since"]
+        if not (type(pid) is int and 0 < pid <= _LARGEST_PID and type(since) in (int, float) and 0 <= since < math.inf):
+            return None
+        return {"pid": pid, "since": float(since), "user": str(about["user"]), "run": str(about["run"])}
+    except (OSError, ValueError, RecursionError, OverflowError, KeyError, TypeError):
+        return None
+
+
+def _length(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

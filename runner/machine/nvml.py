@@ -1,28 +1,43 @@
 """NVIDIA's management library on the host: which GPUs there are, how they are connected, what runs on them.
 
-A question that a GPU does not support has the answer None; an error that says that the driver or the GPU is gone is raised.
+An optional question has the answer None where the driver answers with an error. An error that says that the driver or the GPU is gone is
+raised.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.errors import UserError
+from runner.machine import processes
 from runner.machine.devices import Gpu, Process, Refused
 
-# NVML's errors for a question that a healthy GPU does not support.
-_NO_ANSWER = ("NVMLError_NotSupported", "NVMLError_NoPermission", "NVMLError_FunctionNotFound", "NVMLError_NotFound")
+# NVML's errors that say that the driver or the GPU is gone. Any other costs the one answer only.
+_GONE = (
+    "NVMLError_Uninitialized",
+    "NVMLError_DriverNotLoaded",
+    "NVMLError_LibraryNotFound",
+    "NVMLError_LibRmVersionMismatch",
+    "NVMLError_GpuIsLost",
+    "NVMLError_ResetRequired",
+)
+
+# After these a GPU has no answer to the question at any time.
+_NEVER = ("NVMLError_NotSupported", "NVMLError_NoPermission", "NVMLError_FunctionNotFound", "NVMLError_NotFound")
 
 # How near two GPUs are: NVLink before everything, then what PCI Express has between them (NVML's topology levels).
 NVLINK = 6
 _NEARNESS = {0: 5, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 
+
+# NVML's compute modes: who may compute on a GPU.
+EXCLUSIVE, PROHIBITED = "exclusive process", "prohibited"
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: PROHIBITED, 3: EXCLUSIVE}
 
 Answer = TypeVar("Answer")
 
@@ -47,17 +62,33 @@ def session() -> Iterator[Any]:
     try:
         yield nvml
     finally:
-        nvml.nvmlShutdown()
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def errors(nvml: Any) -> tuple[type[Exception], ...]:
+    """What a call of nvidia-ml-py raises for what the driver answers. A name that is not UTF-8 is such an answer too."""
+    return nvml.NVMLError, nvml.NVMLLibraryMismatchError, UnicodeDecodeError
 
 
 def ask(nvml: Any, question: Callable[..., Answer], *arguments: Any) -> Answer | None:
-    """One question; None where the GPU or the driver has no answer to it."""
+    """One optional question; None where the driver answers with an error. Raises NVMLError where the driver or the GPU is gone."""
     try:
         return question(*arguments)
-    except nvml.NVMLError as error:
-        if type(error).__name__ in _NO_ANSWER:
-            return None
-        raise
+    except errors(nvml) as error:
+        if is_gone(error):
+            raise
+        return None
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether an error says that the driver or the GPU is gone."""
+    return type(error).__name__ in _GONE
+
+
+def never_answers(error: Exception) -> bool:
+    """Whether a GPU has no answer to the question at any time. A field in error has none now, and may have one later."""
+    return type(error).__name__ in _NEVER
 
 
 def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ...]]:
@@ -71,7 +102,7 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
             number = ask(nvml, nvml.nvmlSystemGetCudaDriverVersion) or 0
             cuda = f"{number // 1000}.{number % 1000 // 10}" if number else ""
             count = nvml.nvmlDeviceGetCount()
-        except nvml.NVMLError as error:
+        except errors(nvml) as error:
             raise NvmlError(f"the NVIDIA driver failed while it listed its GPUs ({error})") from None
         gpus: list[Gpu] = []
         refused: list[Refused] = []
@@ -79,12 +110,14 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
         for index in range(count):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                board = _board(nvml, handle, index, driver, cuda, allowed)
+                board = _with_settings(nvml, handle, _board(nvml, handle, index, driver, cuda, allowed))
                 parts = list(_instances(nvml, handle, board)) if board.mig else [board]
-            except nvml.NVMLError as error:
-                refused.append(
-                    Refused(str(index), "", f"GPU {index} answers with an error ({error}); it needs a reset")
-                )
+            except errors(nvml) as error:
+                refused.append(_refusal(nvml, index, error))
+                continue
+            if board.compute_mode == PROHIBITED:
+                why = f"its compute mode is {PROHIBITED}; `nvidia-smi -i {index} -c DEFAULT` allows programs on it"
+                refused.append(Refused(board.name, board.model, f"{board}: {why}"))
                 continue
             if any("/" in part.uuid for part in parts):  # MIG-GPU-.../1/0, of drivers before 470
                 why = "the driver names its instances in a way that no cell can confirm; 470 or newer gives each a UUID"
@@ -99,9 +132,19 @@ def discover(allowed: Sequence[int]) -> tuple[tuple[Gpu, ...], tuple[Refused, ..
         return tuple(replace(gpu, near=near[gpu.board]) for gpu in gpus), tuple(refused)
 
 
+def _refusal(nvml: Any, index: int, error: Exception) -> Refused:
+    """Why a GPU that answers with an error is left out."""
+    if isinstance(error, nvml.NVMLError_NoPermission):
+        why = f"GPU {index} may not be used by this user ({error}): a job's or a container's device list leaves it out"
+        return Refused(str(index), "", why, hidden=True)
+    gone = isinstance(error, (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired))
+    what_to_do = "it needs a reset" if gone else f"`nvidia-smi -q -i {index}` says more"
+    return Refused(str(index), "", f"GPU {index} answers with an error ({error}); {what_to_do}")
+
+
 def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: Sequence[int]) -> Gpu:
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    memory = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     uuid = text(nvml.nvmlDeviceGetUUID(handle))
     mig = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     ecc = ask(nvml, nvml.nvmlDeviceGetEccMode, handle)
@@ -113,12 +156,12 @@ def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: 
         uuid=uuid,
         model=text(nvml.nvmlDeviceGetName(handle)),
         compute_capability=f"{major}.{minor}",
-        memory_bytes=int(memory.total),
+        memory_bytes=None if memory is None else int(memory.total),
         driver=driver,
         cpus=_near_cpus(nvml, handle, allowed),
         board=uuid,
         cuda_driver=cuda,
-        free_bytes=int(memory.free),
+        free_bytes=None if memory is None else int(memory.free),
         numa_node=_numa_node(nvml, handle),
         pci=text(pci.busId) if pci else "",
         pcie_generation=ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
@@ -128,7 +171,25 @@ def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: 
         persistence=None if persistence is None else bool(persistence),
         power_limit_watts=None if limit is None else limit / 1000,
         mig=bool(mig and mig[0]),
-        processes=_processes(nvml, handle),
+        processes=ask(nvml, processes.running, nvml, handle),
+    )
+
+
+def _with_settings(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
+    """The GPU with what its clocks, its power limit and its compute mode are set to."""
+    default_limit = ask(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
+    vbios = ask(nvml, nvml.nvmlDeviceGetVbiosVersion, handle)
+    mode = ask(nvml, nvml.nvmlDeviceGetComputeMode, handle)
+    sm, memory, graphics = nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM, nvml.NVML_CLOCK_GRAPHICS
+    return replace(
+        gpu,
+        default_power_limit_watts=None if default_limit is None else default_limit / 1000,
+        max_sm_megahertz=ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, sm),
+        max_memory_megahertz=ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, memory),
+        application_sm_megahertz=ask(nvml, nvml.nvmlDeviceGetApplicationsClock, handle, graphics),
+        application_memory_megahertz=ask(nvml, nvml.nvmlDeviceGetApplicationsClock, handle, memory),
+        vbios=None if vbios is None else text(vbios),
+        compute_mode=None if mode is None else _COMPUTE_MODES.get(mode, f"mode {mode}"),
     )
 
 
@@ -138,36 +199,21 @@ def _instances(nvml: Any, handle: Any, board: Gpu) -> Iterator[Gpu]:
         instance = ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         if instance is None:
             continue
-        memory = nvml.nvmlDeviceGetMemoryInfo(instance)
+        memory = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, instance)
         yield replace(
             board,
             uuid=text(nvml.nvmlDeviceGetUUID(instance)),
             model=text(nvml.nvmlDeviceGetName(instance)),
             instance=number,
-            memory_bytes=int(memory.total),
-            free_bytes=int(memory.free),
-            processes=_processes(nvml, instance) or board.processes,
+            memory_bytes=None if memory is None else int(memory.total),
+            free_bytes=None if memory is None else int(memory.free),
+            processes=_of_instance(ask(nvml, processes.running, nvml, instance), board),
         )
 
 
-def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
-    """Who computes on a GPU, by the host's process ids. Desktops that only draw are not among them."""
-    processes = ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return tuple(Process(process.pid, *_who(process.pid), process.usedGpuMemory) for process in processes)
-
-
-def _who(pid: int) -> tuple[str, str]:
-    """(program, user) of a process, as far as this process may see it."""
-    try:
-        folder = Path(f"/proc/{pid}")
-        owner = folder.stat().st_uid
-        program = (folder / "comm").read_text().strip()
-    except OSError:
-        return "a process that cannot be seen from here", ""
-    try:
-        return program, pwd.getpwuid(owner).pw_name
-    except KeyError:
-        return program, str(owner)
+def _of_instance(own: tuple[Process, ...] | None, board: Gpu) -> tuple[Process, ...] | None:
+    """Who computes on an instance. Some drivers tell it of the whole GPU only."""
+    return own or board.processes or own
 
 
 def _near_cpus(nvml: Any, handle: Any, allowed: Sequence[int]) -> tuple[int, ...]:
@@ -212,7 +258,7 @@ def _closeness(nvml: Any, first: Any, second: Any) -> int:
         if ask(nvml, nvml.nvmlDeviceGetP2PStatus, first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == 0:
             return NVLINK
         level = ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, first, second)
-    except nvml.NVMLError:
+    except errors(nvml):
         return 0
     return _NEARNESS.get(50 if level is None else level, 0)
 

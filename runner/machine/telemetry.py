@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from runner.machine import nvml
+from runner.machine.gpu_users import GpuUsers
 from runner.machine.telemetry_cpu import CpuClock, PackageEnergy, ProcessSampler, Row
 from runner.machine.telemetry_gpu import GpuLostError, GpuSampler
 
@@ -33,15 +34,25 @@ class Observed(Protocol):
 class Recording:
     """What one cell's devices did: rows of the table `telemetry`, with `unix` instead of a time on the cell's clock."""
 
-    def __init__(self, boards: Sequence[str], running: Observed, cpus: Sequence[int]) -> None:
+    def __init__(
+        self, boards: Sequence[str], running: Observed, cpus: Sequence[int], uuids: Sequence[str] = ()
+    ) -> None:
         self.boards = tuple(boards)
+        self.users = GpuUsers(uuids, running.pid)
+        self.uuids = tuple(uuids)  # of the GPUs, or of the MIG instances on the boards, in their order
         self.rows: list[Row] = []
         self.xids: list[tuple[str, int]] = []  # (board, number) that the driver reported meanwhile
         self.lost: str | None = None  # the board that answers no more
         self.fault: str | None = None  # what went wrong in us while sampling: rows are missing
         self.step = 1 / HERTZ  # seconds between the rows of a device
         self._last: dict[str, Row] = {}  # of each device
+        # The wall clock at time.monotonic()'s zero, as it was when the cell began: a clock that is set meanwhile moves no row.
+        self._unix_at_zero = time.time() - time.monotonic()
         self._process = ProcessSampler(running.pid, CpuClock(cpus))
+
+    def now(self) -> float:
+        """The time of a row: seconds of the wall clock as it was set when the cell began."""
+        return self._unix_at_zero + time.monotonic()
 
     def sample_cpu(self, now: float, joules: float | None) -> None:
         """`joules` is the counter of the CPU's packages: a result of cells on the CPU, which are alone on it."""
@@ -98,9 +109,14 @@ class Monitor:
             self._changed.notify_all()
         self._thread.join()
 
-    def begin(self, boards: Sequence[str], running: Observed, cpus: Sequence[int] = ()) -> Recording:
-        """Sample these GPUs (UUIDs), this cell and the clock of its CPUs from now on, until end()."""
-        recording = Recording(boards, running, cpus)
+    def begin(
+        self, boards: Sequence[str], running: Observed, cpus: Sequence[int] = (), uuids: Sequence[str] = ()
+    ) -> Recording:
+        """Sample these GPUs (UUIDs), this cell and the clock of its CPUs from now on, until end().
+
+        `uuids` are what the cell was given of the GPUs: they themselves, or MIG instances of them, in the same order.
+        """
+        recording = Recording(boards, running, cpus, uuids)
         with self._changed:
             self._recordings.append(recording)
             self._changed.notify_all()
@@ -142,7 +158,11 @@ class Monitor:
                     recording.xids.append((board, number))
 
     def _sample_cell(self, gpus: GpuSampler, recording: Recording) -> None:
-        recording.sample_cpu(time.time(), None if recording.boards else self._packages.joules())
+        recording.sample_cpu(recording.now(), None if recording.boards else self._packages.joules())
+        users = recording.users.sample(time.monotonic(), gpus.processes)
+        of_board = {
+            board: users[uuid] for board, uuid in zip(recording.boards, recording.uuids, strict=False) if uuid in users
+        }
         for board in recording.boards:
             try:
                 row = gpus.sample(board)
@@ -150,4 +170,4 @@ class Monitor:
                 recording.lost = board
                 continue
             if row:
-                recording.add(row)
+                recording.add(row | {"unix": recording.now()} | of_board.get(board, {}))

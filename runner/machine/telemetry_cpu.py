@@ -53,7 +53,8 @@ class ProcessSampler:
             else:
                 self._next = now + _SLOW_SECONDS
                 seconds, memory = read_tree(self._found)
-        except (OSError, ValueError, ProcessLookupError):
+        # A kit may be on a machine that psutil is not built for.
+        except (OSError, ValueError, ProcessLookupError, ImportError):
             self._next = now + _SLOW_SECONDS
             return None
         row: Row = {"device": "cpu", "unix": now, "cpu_seconds": seconds, "memory_bytes": memory}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from runner.machine import nvml
+from runner.machine import nvml, processes
 from runner.machine.telemetry_cpu import Row
 
 
@@ -31,7 +31,10 @@ def lost_board(boards: Iterable[str]) -> str | None:
 
 
 class GpuSampler:
-    """Samples GPUs by NVML. A question that a GPU does not support is asked once. `library` None: there is no driver."""
+    """Samples GPUs by NVML. A question that a GPU does not support is asked once; a field in error costs that field of that row only.
+
+    `library` None: there is no driver.
+    """
 
     def __init__(self, library: Any | None) -> None:
         self._nvml = library
@@ -50,16 +53,25 @@ class GpuSampler:
             fields = self._fields(board, handle)
         except (library.NVMLError_GpuIsLost, library.NVMLError_ResetRequired, library.NVMLError_NotFound):
             raise GpuLostError(board) from None
-        except library.NVMLError:
+        except nvml.errors(library):
             return None
         reasons = values.pop("throttle_reasons")
         return {"device": board, "unix": time.time(), "throttle_reasons": reasons, **values, **fields}
+
+    def processes(self, uuid: str) -> list[tuple[int, int | None]] | None:
+        """(process id, bytes of memory) of who computes on a GPU or a MIG instance, by its UUID; None where the driver does not say."""
+        if self._nvml is None:
+            return None
+        try:
+            return processes.entries(self._nvml, self._handle(uuid))
+        except nvml.errors(self._nvml):
+            return None
 
     def temperature(self, board: str) -> float | None:
         """Degrees Celsius of a GPU; None where it does not say."""
         if self._nvml is None:
             return None
-        with contextlib.suppress(self._nvml.NVMLError):
+        with contextlib.suppress(*nvml.errors(self._nvml)):
             return self._ask(board, "temperature_celsius", self._handle(board))
         return None
 
@@ -71,26 +83,35 @@ class GpuSampler:
         return self._handles[board]
 
     def _ask(self, board: str, name: str, handle: Any) -> float | None:
+        answer: float | None = self._answer(board, name, _QUESTIONS[name], self._nvml, handle)
+        return answer
+
+    def _answer(self, board: str, name: str, question: Callable[..., Any], *arguments: Any) -> Any:
+        """One question; None where the GPU has no answer to it, now or at any time. Raises NVMLError where the GPU is gone."""
         if (board, name) in self._unanswered:
             return None
-        answer = nvml.ask(self._nvml, _QUESTIONS[name], self._nvml, handle)
-        if answer is None:
-            self._unanswered.add((board, name))
-        return answer
+        try:
+            return question(*arguments)
+        except nvml.errors(self._nvml) as error:
+            if nvml.is_gone(error):
+                raise
+            if nvml.never_answers(error):
+                self._unanswered.add((board, name))
+            return None
 
     def _fields(self, board: str, handle: Any) -> Row:
         """The values that NVML gives by field number only. PCIe is a pair of counters: the calls for its rate block for 20 ms each."""
         library = self._nvml
         assert library is not None
-        if (board, "fields") in self._unanswered:
-            return {}
         names = {
             "memory_temperature_celsius": library.NVML_FI_DEV_MEMORY_TEMP,
             "pcie_sent_bytes": library.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
             "pcie_received_bytes": library.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
         }
-        values = nvml.ask(library, library.nvmlDeviceGetFieldValues, handle, list(names.values()))
-        if values is None or all(value.nvmlReturn for value in values):
+        values = self._answer(board, "fields", library.nvmlDeviceGetFieldValues, handle, list(names.values()))
+        if values is None:
+            return {}
+        if all(value.nvmlReturn for value in values):
             self._unanswered.add((board, "fields"))
             return {}
         return {

@@ -17,7 +17,7 @@ def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
 
 
 def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: float = 1 / HERTZ) -> Row:
-    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, throttling.
+    """The columns of `cells` that telemetry gives, over the steady windows: energy, joules per item, heat, memory, throttling.
 
     `rows` and `samples` are on the same clock; `step` seconds lie between the rows of a device.
     Every value is None where the devices did not say.
@@ -41,12 +41,14 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
         reasons |= int(row.get("throttle_reasons") or 0)
     reported = any(row.get("throttle_reasons") is not None for row in inside)
     heat = [row["temperature_celsius"] for row in inside if row.get("temperature_celsius") is not None]
+    used = [row["memory_bytes"] for row in inside if row["device"] != "cpu" and row.get("memory_bytes") is not None]
     return {
         "energy_joules": joules,
         "energy_source": " and ".join(sorted({source for _, source in spent})) if joules is not None else None,
         "joules_per_item": joules / items if joules is not None and items else None,
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
+        "device_used_bytes": max(used, default=None),
         "throttled": bool(reasons & throttling.THROTTLED) if reported else None,
         "throttled_by": throttling.names(reasons) if reported else None,
     }

@@ -20,6 +20,7 @@ class DiskSpace:
         folder = engine.images_folder()
         self._free_bytes = shutil.disk_usage(folder).free if folder and folder.exists() else None
         self._reasons: dict[str, str | None] = {}
+        self._held: set[str] = set()  # the parts of the images that fit
 
     def unfit(self, image: Image) -> str | None:
         """Why the image cannot be run; None when it can."""
@@ -28,7 +29,8 @@ class DiskSpace:
         return self._reasons[image.name]
 
     def _too_large(self, image: Image) -> str | None:
-        needed = round(self._engine.cost(image) * _BYTES_A_BYTE)
+        parts = self._engine.parts(image)
+        needed = round(sum(size for part, size in parts.items() if part not in self._held) * _BYTES_A_BYTE)
         if self._free_bytes is None or not needed:
             return None
         if needed > self._free_bytes:
@@ -37,4 +39,5 @@ class DiskSpace:
                 "the images before it; free some, or choose with --images"
             )
         self._free_bytes -= needed
+        self._held.update(parts)
         return None

@@ -1,42 +1,116 @@
-"""About how long a cell will take: as long as it took before, otherwise a rough guess. For plans and the order of cells only."""
+"""About how long a cell takes, and an image until it is ready: as long as before, otherwise a rough guess. For plans only."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.catalog.workloads import Workload
 from runner.plan.plan import Cell
+from runner.results import store
 
 # What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
 # whole run of preset full is.
 _OVERHEAD_SECONDS = 20.0
 _FULL_SECONDS = 1800.0
 
+# What an image takes to fetch and to install, before any has been: so much, and so much more for each byte of wheels. Fifteen CPU images
+# took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s.
+_PREPARE_SECONDS = 30.0
+_SECONDS_A_BYTE = 60e-9
+
 # Reading takes a millisecond or two for each file, and older runs are of older images.
 _NEWEST_FILES = 200
+_NEWEST_RUNS = 50
+
+# A cell that took longer than a week, a longer preparation than a day, or a larger image than 1 TB, is a damaged file.
+_MOST_CELL_SECONDS = 7 * 86400.0
+_MOST_SECONDS = 86400.0
+_MOST_BYTES = 10**12
 
 # A cell takes about as long as another with the same values of these, on the same device model if one ran there.
 _ALIKE = ("framework", "workload", "precision", "preset", "mode", "device_kind", "devices")
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """How long an image took until it was ready, and how many bytes had to be fetched or built for it."""
+
+    image: str
+    bytes: int
+    seconds: float
+
+
+@dataclass
 class Durations:
-    """Lengths of cells. `earlier` are those of cells that ran before, as `earlier_seconds` returns them."""
+    """Lengths of cells and preparations, in seconds. They learn while a run goes on.
+
+    `earlier` are those of cells that ran before, as `earlier_seconds` returns them; `prepared` those of images, oldest first.
+    """
 
     workloads: Mapping[str, Workload]
     earlier: Mapping[tuple[object, ...], float]
+    prepared: list[Preparation] = field(default_factory=list)
+    # Of a run that goes on, by the ids of its cells: what its run.json says that a repeat takes, and whether that was a guess. Its report
+    # says how long the rest takes by the same numbers.
+    stored: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    _learned: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
+    # Of cells whose length was a guess: how long they took, relative to the guess.
+    _pace: list[float] = field(default_factory=list)
 
     def seconds(self, cell: Cell) -> float:
-        alike = tuple(getattr(cell, name) for name in _ALIKE)
-        return self.earlier.get((*alike, cell.device_model)) or self.earlier.get((*alike, None)) or self._guess(cell)
+        """What a cell takes, by what is nearest to it: its like in this run, then what the run that goes on stored, then its like in
+        earlier runs, then the guess at this run's pace."""
+        alike = _alike(cell)
+        if learned := self._learned.get((*alike, cell.device_model)):
+            return statistics.median(learned)
+        guess = self._guess(cell) * (statistics.median(self._pace) if self._pace else 1.0)
+        if cell.id in self.stored:
+            seconds, guessed = self.stored[cell.id]
+            return guess if guessed else seconds
+        return self.earlier.get((*alike, cell.device_model)) or self.earlier.get((*alike, None)) or guess
+
+    def guessed(self, cell: Cell) -> bool:
+        """Whether nothing like the cell has been measured, in this run or in earlier ones."""
+        alike = _alike(cell)
+        known = (*alike, cell.device_model), (*alike, None)
+        if known[0] in self._learned:
+            return False
+        return self.stored[cell.id][1] if cell.id in self.stored else not any(key in self.earlier for key in known)
+
+    def learn(self, cell: Cell, seconds: float) -> None:
+        """A cell of this run ended well after so many seconds."""
+        self._pace.append(seconds / self._guess(cell))
+        self._learned.setdefault((*_alike(cell), cell.device_model), []).append(seconds)
+
+    def preparing(self, image: str, cost: int) -> float:
+        """What an image takes until it is ready, with `cost` bytes to fetch or build; 0 where nothing is."""
+        if not cost:
+            return 0.0
+        same = [each.seconds for each in self.prepared if each.image == image]
+        if same:
+            return same[-1]
+        pace = [each.seconds / _guessed_preparing(each.bytes) for each in self.prepared]
+        return _guessed_preparing(cost) * (statistics.median(pace) if pace else 1.0)
 
     def _guess(self, cell: Cell) -> float:
+        # What was stored holds the pace of the run until then.
+        if cell.id in self.stored:
+            return self.stored[cell.id][0]
         seconds = self.workloads[cell.workload].preset(cell.preset).seconds
         return _OVERHEAD_SECONDS + (seconds if seconds is not None else _FULL_SECONDS)
+
+
+def _guessed_preparing(cost: int) -> float:
+    return _PREPARE_SECONDS + _SECONDS_A_BYTE * cost
+
+
+def _alike(cell: Cell) -> tuple[object, ...]:
+    return tuple(str(getattr(cell, name)) for name in _ALIKE)
 
 
 def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
@@ -44,21 +118,58 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
 
     The keys are the values of _ALIKE with the device model, and with None for all device models together.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     lengths: dict[tuple[object, ...], list[float]] = {}
-    runs = sorted(results.glob("*/run.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    files = (file for run in runs for file in sorted((run.parent / "cells").glob("*.r*.parquet")))
-    for path in itertools.islice(files, _NEWEST_FILES):
+    files = (file for run in _newest(results) for file in sorted((run.parent / "cells").glob("*.r*.parquet")))
+    newest = list(itertools.islice(files, _NEWEST_FILES))
+    if not newest:
+        return {}
+    # It takes a tenth of a second to load.
+    import pyarrow as pa
+
+    for path in newest:
         try:
-            rows = pq.read_table(path, columns=[*_ALIKE, "device_model", "status", "wall_seconds"]).to_pylist()
-        except (pa.ArrowException, OSError, KeyError):
+            rows = store.read_columns(path, [*_ALIKE, "device_model", "status", "wall_seconds"]).to_pylist()
+        except (pa.ArrowException, OSError):
             # An estimate can do without a file that cannot be read.
             continue
         for row in rows:
-            if row["status"] == "ok" and row["wall_seconds"]:
-                alike = tuple(row[name] for name in _ALIKE)
-                for key in ((*alike, row["device_model"]), (*alike, None)):
-                    lengths.setdefault(key, []).append(row["wall_seconds"])
-    return {key: statistics.median(seconds) for key, seconds in lengths.items()}
+            seconds = row["wall_seconds"]
+            # What is not a number is not in these bounds either.
+            if row["status"] == "ok" and isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
+                # As text, since a file that no run wrote may hold lists.
+                alike = tuple(str(row[name]) for name in _ALIKE)
+                for key in ((*alike, str(row["device_model"])), (*alike, None)):
+                    lengths.setdefault(key, []).append(seconds)
+    return {key: statistics.median(values) for key, values in lengths.items()}
+
+
+def earlier_preparations(results: Path, engine: str) -> list[Preparation]:
+    """How long the images took that this engine prepared in the newest runs below a folder, oldest first."""
+    found: list[Preparation] = []
+    for path in reversed(_newest(results)[:_NEWEST_RUNS]):
+        try:
+            manifest = json.loads(store.read_bytes(path))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(manifest, dict) and manifest.get("engine") == engine:
+            found += _preparations(manifest.get("prepared"))
+    return found
+
+
+def _preparations(entries: object) -> Iterator[Preparation]:
+    """The entries of a run.json that a run can have written. An estimate can do without the others."""
+    for entry in entries if isinstance(entries, list) else ():
+        image, size, seconds = (entry.get(name) if isinstance(entry, dict) else None for name in _PREPARED)
+        if not (isinstance(image, str) and isinstance(size, int) and isinstance(seconds, int | float)):
+            continue
+        if 0 < size <= _MOST_BYTES and 0 < seconds <= _MOST_SECONDS:
+            yield Preparation(image, size, float(seconds))
+
+
+# The fields of an entry, in the order of Preparation's.
+_PREPARED = ("image", "bytes", "seconds")
+
+
+def _newest(results: Path) -> Sequence[Path]:
+    """The run.json of every run below a folder, newest first."""
+    return sorted(results.glob("*/run.json"), key=lambda path: path.lstat().st_mtime, reverse=True)

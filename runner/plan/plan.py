@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from packaging.version import Version
 
 from bench import rules
+from runner.catalog.cuda import PTX_DRIVER, precision_reason
 from runner.catalog.frameworks import Framework
 from runner.catalog.images import Image, suggest
+from runner.catalog.names import aliases_of
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
 from runner.plan.request import Request
-
-# TF32 came with compute capability 8.0 (NVIDIA, Ampere tuning guide), bfloat16 units too.
-_MIN_CAPABILITY = {"tf32": "8.0", "bf16": "8.0", "fp16": "5.3", "fp8": "8.9"}
-_NOT_ON_A_CPU = {"tf32": "a CPU has no TF32 unit"}
 
 
 class PlanError(UserError):
@@ -55,7 +55,7 @@ class Cell(Combination):
     # Of several devices, the batch that stays: weak (of each device) | strong (of all together). Empty: one device.
     scaling: str = ""
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The first 16 hex digits of the sha256 of its content as canonical JSON.
 
@@ -140,7 +140,9 @@ def plan(
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
             or rules.mode_reason(framework.name, mode, framework.modes)
+            or _version_reason(framework, mode, image)
             or _precision_reason(precision, workload, image, target.gpu)
+            or rules.tf32_reason(framework.name, framework.no_tf32, precision)
             or rules.mixed_precision_reason(
                 framework.name, framework.amp, workload.name, precision, target.kind, target.count
             )
@@ -217,7 +219,9 @@ def _check_names(
         for name in names:
             if name not in existing:
                 choices = ", ".join(existing) or "none"
-                raise PlanError(f"{option}: there is no {name!r}{suggest(name, existing)}; there is {choices}")
+                raise PlanError(
+                    f"{option}: there is no {name!r}{suggest(name, existing)}; there is {choices}{aliases_of(existing)}"
+                )
 
 
 def _targets(image: Image, machine: Machine, request: Request) -> list[_Target]:
@@ -239,7 +243,7 @@ def _targets_by_model(machine: Machine, counts: Sequence[int]) -> Iterator[_Targ
         models.setdefault(gpu.model, []).append(gpu)
     for model, gpus in models.items():
         # A cell may get any GPU of the model: what fits the one with the least memory fits them all.
-        smallest = min(gpus, key=_usable_bytes)
+        smallest = min(gpus, key=lambda gpu: _usable_bytes(gpu) or math.inf)
         for count in counts:
             yield _Target("cuda", model, count, smallest, reason=_count_reason(count, gpus))
     for model in dict.fromkeys(refused.model for refused in machine.refused):
@@ -289,18 +293,17 @@ def _are(count: int) -> str:
     return f"is {count}" if count == 1 else f"are {count}"
 
 
-def _usable_bytes(gpu: Gpu) -> int:
-    """What a cell may take of a GPU's memory: only the free part where somebody else uses it too."""
-    return gpu.memory_bytes if gpu.free_bytes is None or not gpu.processes else gpu.free_bytes
+def _usable_bytes(gpu: Gpu) -> int | None:
+    """What a cell may take of a GPU's memory: only the free part where somebody else uses it too, or may. None: the driver does not say."""
+    return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 
 def _memory_reason(workload: Workload, gpu: Gpu | None) -> str | None:
-    if gpu is None or workload.device_memory_gb is None or _usable_bytes(gpu) >= workload.device_memory_gb * 1e9:
+    usable = _usable_bytes(gpu) if gpu is not None else None
+    if gpu is None or usable is None or workload.device_memory_gb is None or usable >= workload.device_memory_gb * 1e9:
         return None
-    free = " free" if gpu.processes else ""
-    return (
-        f"{workload.name} needs {workload.device_memory_gb:g} GB, and {gpu} has {_usable_bytes(gpu) / 1e9:.1f} GB{free}"
-    )
+    free = "" if gpu.processes == () else " free"
+    return f"{workload.name} needs {workload.device_memory_gb:g} GB, and {gpu} has {usable / 1e9:.1f} GB{free}"
 
 
 def _image_reason(image: Image, machine: Machine, twins: Collection[str], named: Collection[str]) -> str | None:
@@ -320,9 +323,17 @@ def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
         return f"the NVIDIA driver is {gpu.driver}, and the image's CUDA {image.cuda} needs {image.min_driver} or newer"
     capability = Version(gpu.compute_capability)
     low, high = image.min_compute_capability, image.max_compute_capability
+    has = f"{gpu.model} has compute capability {gpu.compute_capability}"
     if (low and capability < Version(low)) or (high and capability > Version(high)):
+        return f"{has}, and the image holds code for {low} to {high}"
+    if gpu.compute_capability in image.no_code_for:
+        return f"{has}, and the image holds no code for it"
+    release = image.ptx_only.get(gpu.compute_capability)
+    least = PTX_DRIVER[release] if release else "0"
+    if Version(gpu.driver) < Version(least):
         return (
-            f"{gpu.model} has compute capability {gpu.compute_capability}, and the image holds code for {low} to {high}"
+            f"{has}, and for it the image holds some kernels only as PTX of CUDA {release}, which a driver from {least} on "
+            f"can compile; the NVIDIA driver is {gpu.driver}"
         )
     return None
 
@@ -331,16 +342,19 @@ def _adapter_reason(framework: Framework, workload: Workload) -> str | None:
     return None if workload.module in framework.modules else f"its framework has no adapter for {workload.name} yet"
 
 
+def _version_reason(framework: Framework, mode: str, image: Image) -> str | None:
+    since = framework.modes_since.get(mode)
+    if since is None or Version(image.framework_version) >= Version(since):
+        return None
+    return f"{framework.title} {image.framework_version} has no mode {mode!r}; {since} is the first that has it"
+
+
 def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu | None) -> str | None:
     if precision not in workload.precisions:
         return f"{workload.name} is not specified at {precision}"
-    if gpu is None and precision in _NOT_ON_A_CPU:
-        return _NOT_ON_A_CPU[precision]
+    if gpu is None and (reason := precision_reason(precision, "", None)):
+        return reason
     # Mixed precision takes what its half type takes.
-    unit = rules.MIXED.get(precision, precision)
-    if unit not in image.precisions:
+    if rules.MIXED.get(precision, precision) not in image.precisions:
         return f"the image does not offer {precision}"
-    lowest = _MIN_CAPABILITY.get(unit)
-    if gpu and lowest and Version(gpu.compute_capability) < Version(lowest):
-        return f"{gpu.model} has no {precision}: it takes compute capability {lowest}"
-    return None
+    return precision_reason(precision, gpu.model, gpu.compute_capability) if gpu else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from runner.catalog.names import PresetName, ScalingName
+from runner.catalog.names import PresetName, ScalingName, full_name
 
 
 class Request(BaseModel):
@@ -34,7 +34,14 @@ class Request(BaseModel):
     scaling: ScalingName = Field(
         default="weak", description="For cells with several devices: weak keeps the batch of each, strong that of all."
     )
-    each_gpu: bool = Field(default=False, description="Run every cell on every GPU: finds the weak one among equals.")
+    each_gpu: bool = Field(
+        default=False, description="Run every cell on every GPU, one at a time: finds the weak one among equals."
+    )
+
+    @field_validator("frameworks", "workloads", mode="after")
+    @classmethod
+    def _full_names(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(full_name, values))
 
     @field_validator("images", "frameworks", "workloads", "precisions", "modes", "devices")
     @classmethod

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from runner.results import statistics
-from runner.results.statistics import Array, Estimate, Shift
-from runner.results.store import TABLES
+from runner.results import statistics, steadiness
+from runner.results.rows import Place, Row, floats
+from runner.results.statistics import Array, Estimate
+from runner.results.steadiness import Shift
+from runner.text import in_a_line, plural
 
-Row = Mapping[str, Any]
-Place = tuple[str, str, int]  # run id, cell id, repeat
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_WHOLE = {name for columns in TABLES.values() for name, kind in columns if kind.startswith("int")}
+# The status of a cell without any repeat, and how an imported run goes on.
+MISSING = "missing"
+_IMPORTED = "run kit.py again on the machine that measured it, and import that"
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,38 @@ class StoredRepeat:
     windows: Windows
     row: Row
 
-    @property
+    @cached_property
     def steady_step_seconds(self) -> Array:
         """Seconds per step of each steady window."""
         return _steady_step_seconds(self.windows)
+
+    @cached_property
+    def log_median(self) -> float | None:
+        """Of the steady windows' seconds per step; None where there is no such window, or none took time."""
+        steady = statistics.clean(self.steady_step_seconds)
+        middle = float(np.median(steady)) if len(steady) else 0.0
+        return math.log(middle) if middle > 0 else None
+
+
+# Where a run lies if nothing else is given: as of `runner.run.options`.
+USUAL_OUT = "results"
+
+
+def out_of(manifest: Mapping[str, Any]) -> str:
+    """The folder that a run was started in, as it was given."""
+    options = manifest.get("options")
+    return str((options if isinstance(options, dict) else {}).get("out") or USUAL_OUT)
+
+
+def resume_command(run_id: str, out: str) -> str:
+    """The command that goes on with a run in this folder."""
+    command = f"runner matrix --resume {in_a_line(run_id, 200)}"
+    return command if out == USUAL_OUT else f"{command} --out {shlex.quote(in_a_line(out, 1000))}"
+
+
+# Half the interval of a cell's median relative to it, as the cell computed it; and that of a single repeat, as the report shows it.
+# The presets stop at a few percent; above this the machine was not the cell's own.
+MOST_NOISE = 0.25
 
 
 @dataclass(frozen=True)
@@ -78,7 +111,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCell:
-    """One cell of one run with all its repeats. Its status is that of its worst repeat; `missing` where a planned repeat did not end."""
+    """One cell of one run with all its repeats. Its status is that of its worst repeat; MISSING where none has been run yet."""
 
     run_id: str
     cell_id: str
@@ -97,8 +130,10 @@ class StoredCell:
     parity_passed: bool | None
     environment: Mapping[str, Any]
     row: Row  # of the first repeat that ended well, else of the first
+    imported: bool = False  # the run is of a machine on which it cannot be resumed from here
+    out: str = USUAL_OUT  # the folder that its run was started in, as it was given
 
-    @property
+    @cached_property
     def measured(self) -> list[StoredRepeat]:
         """The repeats that have a steady window."""
         return [repeat for repeat in self.repeats if len(repeat.steady_step_seconds)]
@@ -117,6 +152,24 @@ class StoredCell:
         """(repeat, shift) of each repeat whose level changed midway."""
         return tuple((repeat.number, repeat.shift) for repeat in self.repeats if repeat.shift is not None)
 
+    @cached_property
+    def noise(self) -> float | None:
+        """The median over the repeats of what each computed."""
+        return middle((repeat.row for repeat in self.measured), "noise")
+
+    @property
+    def too_noisy(self) -> bool:
+        return self._wide or (self.noise is not None and self.noise > MOST_NOISE)
+
+    @property
+    def _wide(self) -> bool:
+        """Whether the only repeat has a wider interval than the rule allows: that of an unsteady one spans its levels.
+
+        Two repeats or more say how far repeats differ. Few of them have a wide interval for that reason alone.
+        """
+        width = self.step.half_width if self.step is not None and len(self.measured) == 1 else None
+        return width is not None and width > MOST_NOISE
+
     @property
     def variant(self) -> tuple[str, str]:
         """What the cell computes instead of the specification, and why. Both are empty where it computes the specification."""
@@ -126,7 +179,7 @@ class StoredCell:
 
 
 def stored_cells(
-    manifests: Sequence[Mapping[str, Any]], cells: Sequence[Row], samples: Mapping[Place, pd.DataFrame]
+    manifests: Sequence[Mapping[str, Any]], cells: Sequence[Row], samples: Mapping[Place, pa.Table]
 ) -> list[tuple[StoredCell, list[Row]]]:
     """Every cell of some runs with its rows, in the order of the plans; a row without a plan's entry comes last in its run.
 
@@ -146,51 +199,48 @@ def stored_cells(
     return result
 
 
-def rows_of(frame: pd.DataFrame) -> list[Row]:
-    """The frame's rows with None for every null. Beside nulls pandas makes whole numbers floats: they become whole again."""
-    columns: dict[str, list[Any]] = {}
-    for name in frame.columns:
-        values, nulls = frame[name].tolist(), frame[name].isna().tolist()
-        whole = name in _WHOLE
-        pairs = zip(values, nulls, strict=True)
-        columns[name] = [None if null else int(value) if whole else value for value, null in pairs]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def by_repeat(frame: pd.DataFrame) -> dict[Place, pd.DataFrame]:
-    """The frame cut up by run, cell and repeat, each part in its stored order."""
-    if frame.empty:
-        return {}
-    keys = ["run_id", "cell_id", "repeat"]
-    parts = cast("dict[tuple[str, str, int], Any]", frame.groupby(keys, sort=False).indices)
-    # A repeat's rows come from one file and lie together. A slice costs nothing; picking rows copies them.
-    return {
-        (run, cell, int(repeat)): frame.iloc[rows[0] : rows[-1] + 1]
-        if np.ptp(rows) + 1 == len(rows)
-        else frame.iloc[rows]
-        for (run, cell, repeat), rows in parts.items()
-    }
-
-
-def floats(frame: pd.DataFrame, name: str) -> Array:
-    """A column as floats, NaN for every null."""
-    return frame[name].to_numpy(dtype=np.float64, na_value=math.nan)
-
-
 def middle(rows: Iterable[Row], name: str) -> float | None:
     """The median of a column over the rows that have it."""
     values = statistics.clean([row[name] for row in rows if row.get(name) is not None])
     return float(np.median(values)) if len(values) else None
 
 
-def _windows(frame: pd.DataFrame | None) -> Windows:
-    if frame is None:
+def not_yet_run(cells: Iterable[StoredCell]) -> tuple[str, ...]:
+    """How many of the cells have no repeat, and what goes on with them: a line a run."""
+    waiting: dict[str, list[StoredCell]] = {}
+    for cell in cells:
+        if cell.status == MISSING:
+            waiting.setdefault(cell.run_id, []).append(cell)
+    return tuple(
+        f"{plural(len(missing), 'cell')} {'is' if len(missing) == 1 else 'are'} not yet run "
+        f"({_IMPORTED if missing[0].imported else resume_command(run, missing[0].out)})"
+        for run, missing in waiting.items()
+    )
+
+
+def foreign_processes(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Who else computed on the GPUs of a cell in any of its repeats, each cut to a length that a line holds."""
+    lists = (row.get("foreign_processes") for row in rows)
+    return tuple(dict.fromkeys(str(one)[:200] for processes in lists if processes is not None for one in processes))
+
+
+def device_proof(rows: Iterable[Row]) -> str:
+    """What the host saw of a cell on its GPUs, in its worst repeat; empty for a CPU and in runs of earlier releases."""
+    return max(
+        (str(row["device_proof"]) for row in rows if row.get("device_proof")),
+        key=lambda text: text.startswith("not"),
+        default="",
+    )
+
+
+def _windows(table: pa.Table | None) -> Windows:
+    if table is None:
         empty = np.empty(0)
         return Windows(empty, (), empty, empty, empty, empty)
     begin, seconds, steps, items, index = (
-        floats(frame, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
+        floats(table, name) for name in ("begin_seconds", "seconds", "steps", "items", "index")
     )
-    stage = np.array(frame["stage"].tolist(), dtype=object)
+    stage = np.array(table["stage"].to_pylist(), dtype=object)
     # A window without steps, or in which the clock stood still, has no step time. No clock resolves less than a nanosecond.
     kept = np.flatnonzero((steps > 0) & (seconds >= 1e-9))
     kept = kept[np.argsort(index[kept], kind="stable")]
@@ -202,9 +252,9 @@ def _steady_step_seconds(windows: Windows) -> Array:
     return windows.seconds[steady] / windows.steps[steady]
 
 
-def _repeat(row: Row, frame: pd.DataFrame | None) -> StoredRepeat:
-    windows = _windows(frame)
-    shift = statistics.level_shift(_steady_step_seconds(windows))
+def _repeat(row: Row, table: pa.Table | None) -> StoredRepeat:
+    windows = _windows(table)
+    shift = steadiness.level_shift(_steady_step_seconds(windows))
     return StoredRepeat(number=row["repeat"], status=str(row["status"]), shift=shift, windows=windows, row=row)
 
 
@@ -213,14 +263,15 @@ def _cell(
     cell_id: str,
     planned: Row | None,
     rows: Sequence[Row],
-    samples: Mapping[Place, pd.DataFrame],
+    samples: Mapping[Place, pa.Table],
 ) -> StoredCell:
     """One cell from its rows by repeat; `planned` is its entry in the manifest's plan; None where the plan has none."""
     run_id = str(manifest["run_id"])
     repeats = tuple(_repeat(row, samples.get((run_id, cell_id, row["repeat"]))) for row in rows)
     row: Row = next((repeat.row for repeat in repeats if repeat.status == "ok"), rows[0] if rows else planned or {})
-    count = max(int(manifest["repeats"]) if planned is not None else len(repeats), len(repeats))
-    status, reason = _status(repeats, count)
+    asked = 0 if planned is None else int(planned.get("repeats") or manifest["repeats"])
+    count = max(asked, len(repeats))
+    status, reason = _status(repeats, count, imported=bool(manifest.get("imported")))
     passed = [row["parity_passed"] for row in rows if row["parity_passed"] is not None]
     cell = StoredCell(
         run_id=run_id,
@@ -240,16 +291,18 @@ def _cell(
         parity_passed=all(passed) if passed else None,
         environment=_environment(row),
         row=row,
+        imported=bool(manifest.get("imported")),
+        out=out_of(manifest),
     )
     return replace(cell, step=_step(cell.measured), items_per_step=_items_per_step(cell.measured))
 
 
 def _step(repeats: Sequence[StoredRepeat]) -> Estimate | None:
-    """Seconds a step; of an unsteady repeat either level may be the one to come, so the interval holds both."""
+    """Seconds a step. With one repeat, either level of an unsteady one may be the one to come: the interval holds both."""
     step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is None:
         return None
-    return statistics.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
+    return steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
 
 
 def _items_per_step(repeats: Sequence[StoredRepeat]) -> float | None:
@@ -271,7 +324,7 @@ def _key(row: Row) -> Key:
     )
 
 
-def _status(repeats: Sequence[StoredRepeat], planned: int) -> tuple[str, str]:
+def _status(repeats: Sequence[StoredRepeat], planned: int, imported: bool) -> tuple[str, str]:
     """The worst status among the planned repeats, and the sentence for it."""
     bad = [repeat for repeat in repeats if repeat.status != "ok"]
     if bad:
@@ -279,12 +332,9 @@ def _status(repeats: Sequence[StoredRepeat], planned: int) -> tuple[str, str]:
         reason = f"{first['error_kind'] or 'failed'}: {first['reason'] or 'no reason was given'}"
         share = f"{len(bad)} of {planned} repeats: " if planned > 1 else ""
         return "failed", share + reason
-    if len(repeats) < planned:
-        return (
-            "missing",
-            f"{len(repeats)} of {planned} repeats ended before the run was stopped; --resume runs the rest",
-        )
-    return "ok", ""
+    if repeats:
+        return "ok", ""
+    return MISSING, f"it is not yet run; {_IMPORTED if imported else '--resume goes on with it'}"
 
 
 def _environment(row: Row) -> Mapping[str, Any]:

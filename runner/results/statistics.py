@@ -1,4 +1,4 @@
-"""What is said about a set of timings: a median, how sure it is, and whether the level held while it was measured.
+"""What is said about a set of timings: a median or a ratio, and how sure it is.
 
 Pure functions of numbers; no unit is assumed but that timings are positive. Every interval is two-sided and 95 % unless
 a level is given. Random draws are seeded, so that a report rendered twice says the same.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from statistics import NormalDist
@@ -25,11 +25,21 @@ from runner.results.student import student_quantile, student_tail
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.95
+ALPHA = 1 - LEVEL  # the chance of a false claim about two cells, over all the questions of a table
 DRAWS = 4000  # the end of a percentile interval is then known to about 0.2 percentage points of coverage
 DRAWS_OF_ERROR = 500  # a standard error is then known to 3 %
 SEED = 20201
 # The largest logarithm of a factor by which an interval reaches: e^600 times any time is still a number.
 FARTHEST = 600.0
+_MANY = 1e6  # degrees of freedom: from here on Student's distribution is the normal one
+# Standard deviation of the log level that all measurements of one run share, by the kind of device: of a session. Assumed, not
+# measured: clocks, temperature and other work of the machine differ from one run to the next, less on a GPU than on a CPU.
+SESSION_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
+
+
+def of_kind(figures: Mapping[str, float], device_kind: str) -> float:
+    """The figure of a kind of device; of one that is not known, the widest."""
+    return figures.get(device_kind, max(figures.values()))
 
 
 @dataclass(frozen=True)
@@ -53,20 +63,6 @@ class Estimate:
         if self.low is None or self.high is None or self.value == 0:
             return None
         return (self.high - self.low) / 2 / self.value
-
-
-@dataclass(frozen=True)
-class Shift:
-    """A level that changed midway: from the window at `index` on, windows take `ratio` times as long as before."""
-
-    index: int
-    before: float
-    after: float
-    score: float
-
-    @property
-    def ratio(self) -> float:
-        return self.after / self.before
 
 
 def clean(values: Sequence[float] | Array) -> Array:
@@ -104,7 +100,8 @@ def fewest_windows(level: float = LEVEL) -> int:
 def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = LEVEL) -> Estimate | None:
     """The median of all windows with its interval, from the windows of each repeat; null where there is no window.
 
-    One repeat: bootstrap over its windows (Efron 1979), expanded percentiles. More: the standard error of the log
+    One repeat: bootstrap over its windows (Efron 1979), expanded percentiles, stretched by the windows' correlation. Of highly
+    correlated windows it remains too short: 76 with 0.95 between neighbours cover 77 %. More repeats: the standard error of the log
     median from resampling whole repeats (Davison and Hinkley, Bootstrap Methods, 1997, 3.8), with Student's quantile
     for repeats - 1 degrees of freedom, because few clusters make a percentile interval too narrow. Never narrower than
     the interval that the windows alone give: repeats may agree by luck.
@@ -116,7 +113,7 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
     value = float(np.median(pooled))
     if len(groups) == 1 or value <= 0 or any(np.median(group) <= 0 for group in groups):
         return _window_estimate(pooled, value, level)
-    error, freedom, inside = _cluster_error(groups), len(groups) - 1, _window_error(pooled)
+    error, freedom, inside = _cluster_error(groups), len(groups) - 1, _window_error(groups)
     factor = math.exp(_reach(error, freedom, inside, level))
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
     method = "cluster bootstrap over repeats, Student's t"
@@ -129,11 +126,16 @@ def _groups(repeats: Sequence[Sequence[float] | Array]) -> list[Array]:
     return [array for array in (clean(values) for values in repeats) if len(array)]
 
 
-def _window_error(values: Array) -> float:
-    """Standard error of the log of the median of `values`, as its windows alone show it."""
+def _window_error(groups: Sequence[Array]) -> float:
+    """Standard error of the log of the median of all windows, as the windows alone show it.
+
+    With one repeat it counts the correlation of its windows. With more, the error of the repeats holds that already.
+    """
+    values = np.concatenate(groups)
     if float(np.ptp(values)) == 0.0:
         return 0.0
-    return float(np.std(np.log(median_draws(values, np.random.default_rng(SEED), DRAWS_OF_ERROR))))
+    error = float(np.std(np.log(median_draws(values, np.random.default_rng(SEED), DRAWS_OF_ERROR))))
+    return error * math.sqrt(_inflation(values)) if len(groups) == 1 else error
 
 
 def _window_estimate(values: Array, value: float, level: float) -> Estimate:
@@ -144,8 +146,34 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     if float(np.ptp(values)) == 0.0:
         return Estimate(value, value, value, n, 1, "none needed", "every window took the same time: the clock's step")
     draws = median_draws(values, np.random.default_rng(SEED))
-    low, high = np.quantile(draws, _percentiles(n, level))
-    return Estimate(value, float(low), float(high), n, 1, "expanded-percentile bootstrap over windows", "one repeat")
+    inflation = _inflation(values)
+    low, high = map(float, np.quantile(draws, _percentiles(n / inflation, level)))
+    if low > 0:
+        low, high = (value * (end / value) ** math.sqrt(inflation) for end in (low, high))
+    return Estimate(value, low, high, n, 1, "expanded-percentile bootstrap over windows", "one repeat")
+
+
+def _inflation(values: Array) -> float:
+    """By how much the correlation of neighbouring windows inflates the variance of their median; at least 1.
+
+    1 + 2 (r_1 + r_2 + ...) of the ranks, up to the first pair of lags whose sum is not positive; the sums of pairs may not grow
+    (Geyer, Statistical Science 7, 1992, 3.3). Ranks bound outliers, and covered more than signs. One of twenty series of white
+    noise has 1 + 6 / sqrt(n) or more by chance: less counts as 1.
+    """
+    n = len(values)
+    _, order, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(counts) == 1:
+        return 1.0
+    # Equal values, which a coarse clock gives, share the middle of their ranks.
+    ranks = (np.cumsum(counts) - counts / 2)[order] - n / 2
+    inflation, least = -1.0, math.inf
+    for lag in range(0, n // 2 - 1, 2):
+        pair = sum(float(ranks[at:] @ ranks[: n - at]) for at in (lag, lag + 1)) / float(ranks @ ranks)
+        if pair <= 0:
+            break
+        least = min(least, pair)
+        inflation += 2 * least
+    return inflation if inflation >= 1 + 6 / math.sqrt(n) else 1.0
 
 
 def _reach(error: float, freedom: float, inside: float, level: float) -> float:
@@ -165,18 +193,20 @@ def error_draws(estimate: Estimate, rng: np.random.Generator, draws: int) -> Arr
 
 
 def _too_few(windows: int, level: float) -> str:
-    share = f"{level:.0%}".replace("%", " %")
+    # Rounded down: over many pairs the level is 99.96 %, and no interval is one of 100 %.
+    share = f"{math.floor(level * 1e4 + 1e-6) / 100:g} %"
     word = "window" if windows == 1 else "windows"
     return f"{windows} {word}: fewer than the {fewest_windows(level)} that a {share} interval needs"
 
 
-def _percentiles(n: int, level: float) -> tuple[float, float]:
-    """The two percentiles of the bootstrap distribution of n values that cover `level`.
+def _percentiles(n: float, level: float) -> tuple[float, float]:
+    """The two percentiles of the bootstrap distribution of n values that cover `level`; of correlated ones n is as many as tell as much.
 
-    Expanded as for a mean's t interval (Hesterberg, The American Statistician 69, 2015, 4.2): resampling n values shows
-    less than their population's spread. Plain percentiles covered 93 % of the simulated medians of six to ten values.
+    Expanded by Student's quantile over the normal one (Hesterberg, The American Statistician 69, 2015, 4.2): resampling n values
+    shows less than their population's spread. Plain percentiles covered 93 % of the simulated medians of six to ten values. The
+    further factor sqrt(n / (n - 1)) of a mean's interval is left out: with it up to 97.6 % were covered, without it 94.3 to 96.8 %.
     """
-    reach = math.sqrt(n / (n - 1)) * student_quantile((1 + level) / 2, n - 1)
+    reach = student_quantile((1 + level) / 2, max(n, 3.0) - 1)
     tail = NormalDist().cdf(-reach)
     return tail, 1 - tail
 
@@ -222,13 +252,15 @@ def ratio_estimate(
     level: float = LEVEL,
     *,
     alike: bool = False,
+    within: Difference | None = None,
 ) -> Estimate | None:
     """The ratio of two cells' medians with its interval, from each cell's windows by repeat; null where one is empty.
 
     One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
     show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, as in
-    `runner verify`, and the estimator is the same (log_ratio); one repeat can then be held against many.
+    `runner verify`, and the estimator is the same (log_ratio); one repeat can then be held against many. `within`: the
+    difference of the sides within blocks (runner.results.blocks), which both were measured in.
     """
     groups = _groups(numerator), _groups(denominator)
     if not all(groups) or any(np.median(group) <= 0 for side in groups for group in side):
@@ -244,14 +276,17 @@ def ratio_estimate(
         low, high = _single_interval(above, below, level)
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
-    if alike:
+    if within:
+        value, error, freedom = math.exp(within.value), within.error, within.freedom
+        method = "medians of the repeats within blocks, Student's t"
+    elif alike:
         log = log_ratio(*groups)
         value, error, freedom = math.exp(log.value), log.error, log.freedom
         method = "medians of the repeats, Student's t"
     else:
         error, freedom = _welch(*groups)
         method = "cluster bootstrap over repeats, Welch's t"
-    inside = math.hypot(_window_error(above), _window_error(below))
+    inside = math.hypot(*map(_window_error, groups))
     factor = math.exp(_reach(error, freedom, inside, level))
     note = ""
     if repeats == 1:
@@ -263,11 +298,24 @@ def ratio_estimate(
     return Estimate(value, value / factor, value * factor, windows, repeats, method, note, of_repeats, freedom, inside)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two cells' log levels, its standard error, and the degrees of freedom of that error."""
+
+    value: float
+    error: float
+    freedom: float
+
+
 def _single_interval(above: Array, below: Array, level: float) -> tuple[float, float]:
     """The interval of the ratio of two processes' medians."""
     rng = np.random.default_rng(SEED)
-    logs = np.log(median_draws(above, rng)) - np.log(median_draws(below, rng))
-    low, high = np.quantile(logs, _percentiles(2 * min(len(above), len(below)) - 1, level))
+    logs, counts = np.zeros(DRAWS), []
+    for side, sign in ((above, 1), (below, -1)):
+        inflation, middle = _inflation(side), math.log(np.median(side))
+        logs += sign * (middle + math.sqrt(inflation) * (np.log(median_draws(side, rng)) - middle))
+        counts.append(len(side) / inflation)
+    low, high = np.quantile(logs, _percentiles(2 * min(counts) - 1, level))
     return math.exp(low), math.exp(high)
 
 
@@ -294,49 +342,70 @@ class LogRatio:
         return math.sqrt(self.variance * sum(1 / count for count in self.counts))
 
 
-def log_ratio(
-    numerator: Sequence[Array], denominator: Sequence[Array], prior_deviation: float = 0.0, prior_freedom: float = 0.0
-) -> LogRatio:
-    """The difference of the mean log medians of the repeats, as Student's t test has it: `runner compare` and `runner verify`.
+def log_ratio(numerator: Sequence[Array], denominator: Sequence[Array]) -> LogRatio:
+    """The difference of the mean log medians of the repeats, as Student's t test has it. One side has two repeats or more.
 
-    The repeats of both sides scatter alike, so one variance comes from all of them. A prior counts as `prior_freedom`
-    further observations of `prior_deviation` (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004); without one a side needs
-    two repeats.
+    The repeats of both sides scatter alike, so one variance comes from all of them.
     """
     sides = [np.log([np.median(repeat) for repeat in side]) for side in (numerator, denominator)]
     scatter = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides)
-    freedom = prior_freedom + sum(len(side) - 1 for side in sides)
-    variance = (prior_freedom * prior_deviation**2 + scatter) / freedom
+    freedom = sum(len(side) - 1 for side in sides)
+    variance = scatter / freedom
     return LogRatio(float(sides[0].mean() - sides[1].mean()), variance, freedom, (len(sides[0]), len(sides[1])))
 
 
 def _side_error(groups: Sequence[Array]) -> float:
     """Standard error of a side's log median: of its repeats, or of the windows where it has one repeat."""
-    return _window_error(groups[0]) if len(groups) == 1 else _cluster_error(groups)
+    return _window_error(groups) if len(groups) == 1 else _cluster_error(groups)
 
 
-def spanning(ratio: Estimate, above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """A ratio whose interval also holds every level that its sides were at: of an unsteady one any may be the next.
+def beside(
+    ratio: Estimate, shift: float, deviation: float, level: float = LEVEL, *, estimated: bool = False
+) -> Estimate:
+    """The ratio divided by e^shift, where the logarithm `shift` is known up to a standard deviation: all else that moved both sides.
 
-    `above` are the levels of the numerator and `below` those of the denominator, each with its median.
+    Beside a shift of 0 the deviation is that of what two sessions may differ by. It is taken as known, so it adds to the
+    degrees of freedom (Welch and Satterthwaite), unless it was `estimated` from the same repeats. The ratio's interval is one of `level`.
     """
+    value = ratio.value / math.exp(shift)
     if ratio.low is None or ratio.high is None:
-        return ratio
-    low, high = min(ratio.low, min(above) / max(below)), max(ratio.high, max(above) / min(below))
-    note = "; ".join(part for part in (ratio.note, "unsteady: the interval spans the levels before and after") if part)
-    return replace(ratio, low=low, high=high, note=note)
+        return replace(ratio, value=value)
+    gauss = NormalDist().inv_cdf((1 + level) / 2)
+    if ratio.error is None or ratio.freedom is None or ratio.inside is None:
+        ends = (math.hypot(math.log(end / ratio.value), gauss * deviation) for end in (ratio.low, ratio.high))
+        down, up = (math.exp(min(FARTHEST, end)) for end in ends)
+        return replace(ratio, value=value, low=value / down, high=value * up)
+    error, inside = math.hypot(ratio.error, deviation), math.hypot(ratio.inside, deviation)
+    freedom = min(_MANY, ratio.freedom * (error / ratio.error) ** 4) if ratio.error else _MANY
+    freedom = ratio.freedom if estimated else freedom
+    # An interval that was widened over several levels stays wider by as much.
+    wider = _reach(error, freedom, inside, level) - _reach(ratio.error, ratio.freedom, ratio.inside, level)
+    low, high = (math.exp(math.log(end) - shift + side * wider) for end, side in ((ratio.low, -1), (ratio.high, 1)))
+    return replace(ratio, value=value, low=low, high=high, error=error, freedom=freedom, inside=inside)
 
 
-def p_value(ratio: Estimate) -> float | None:
+def with_error(ratio: Estimate, error: float, freedom: float, level: float = LEVEL) -> Estimate:
+    """The ratio with this error between repeats, and the interval that follows from it."""
+    factor = math.exp(_reach(error, freedom, ratio.inside or 0.0, level))
+    low, high = ratio.value / factor, ratio.value * factor
+    return replace(ratio, low=low, high=high, error=error, freedom=freedom)
+
+
+def told_apart(p: float | None) -> bool:
+    """Whether two cells differ: the one rule of answers, tables and `runner compare`. `p` is adjusted for all questions of its table."""
+    return p is not None and p < ALPHA
+
+
+def p_value(ratio: Estimate, level: float = LEVEL) -> float | None:
     """The chance of a ratio at least so far from 1, were the truth 1; null where repeats do not say what chance is.
 
-    The ratio's interval is one of 95 %. One that was widened over several levels answers for the level nearest to 1.
+    The ratio's interval is one of `level`. One that was widened over several levels answers for the level nearest to 1.
     """
     if ratio.error is None or ratio.freedom is None or ratio.inside is None or ratio.low is None or ratio.high is None:
         return None
     if max(ratio.error, ratio.inside) == 0:
         return None
-    reach = _reach(ratio.error, ratio.freedom, ratio.inside, LEVEL)
+    reach = _reach(ratio.error, ratio.freedom, ratio.inside, level)
     low, high = math.log(ratio.low) + reach, math.log(ratio.high) - reach
     nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     of_repeats = student_tail(nearest / ratio.error, ratio.freedom) if ratio.error else 0.0
@@ -358,51 +427,3 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def widened(estimate: Estimate, shifts: Sequence[Shift]) -> Estimate:
-    """An estimate whose interval also spans the levels before and after each shift: either may be the one to come."""
-    if not shifts or estimate.low is None or estimate.high is None:
-        return estimate
-    levels = [level for shift in shifts for level in (shift.before, shift.after)]
-    note = "; ".join(part for part in (estimate.note, "unsteady: the interval spans both levels") if part)
-    return replace(estimate, low=min(estimate.low, *levels), high=max(estimate.high, *levels), note=note)
-
-
-# A segment is at least this long: two or three windows alone are a warm-up cut too early, no level.
-SHORTEST_SEGMENT = 5
-FEWEST_FOR_STEADINESS = 3 * SHORTEST_SEGMENT
-# 99.9 % of white-noise series of 30 or more windows stay below it (simulated, tests/unit/runner/results/test_statistics.py).
-SHIFT_SCORE = 5.2
-# Smaller shifts are real on a quiet machine, but below what frameworks are compared by.
-SMALLEST_SHIFT = 0.02
-# A single window counts for at most this many noise widths, so that a few outliers make no level.
-CLIP = 3.0
-
-
-def level_shift(values: Sequence[float] | Array) -> Shift | None:
-    """The midway change of level in a series of positive window times, or null where there is none to see.
-
-    CUSUM of the logs, centred at the median, scaled by the noise between neighbours (1.4826 MAD of differences / sqrt
-    2, which a shift does not inflate), clipped; the split with the greatest |S_k - k/n S_n| / sqrt(k (n-k) / n) is the
-    candidate (Page 1954; Csörgő and Horváth, Limit Theorems in Change-Point Analysis, 1997). It counts when the score
-    is beyond noise and the medians of the two sides differ by 2 % or more. Fewer than 15 windows cannot tell: null.
-    """
-    series = clean(values)
-    n = len(series)
-    if n < FEWEST_FOR_STEADINESS or np.any(series <= 0):
-        return None
-    logs = np.log(series)
-    steps = np.diff(logs)
-    noise = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / math.sqrt(2)
-    noise = max(noise, 1e-3)  # timings of a coarse clock repeat exactly; a shift below 0.1 % is no matter anyway
-    scaled = np.clip((logs - np.median(logs)) / noise, -CLIP, CLIP)
-    splits = np.arange(SHORTEST_SEGMENT, n - SHORTEST_SEGMENT + 1)
-    sums = np.cumsum(scaled)
-    scores = np.abs(sums[splits - 1] - splits / n * sums[-1]) / np.sqrt(splits * (n - splits) / n)
-    best = int(np.argmax(scores))
-    index = int(splits[best])
-    before, after = float(np.median(series[:index])), float(np.median(series[index:]))
-    if scores[best] < SHIFT_SCORE or max(before, after) / min(before, after) < 1 + SMALLEST_SHIFT:
-        return None
-    return Shift(index, before, after, float(scores[best]))

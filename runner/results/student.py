@@ -1,10 +1,16 @@
-"""Student's distribution, for as many degrees of freedom as repeats leave: no library of the host has it."""
+"""Student's distribution and that of the studentized range, for as many degrees of freedom as repeats leave.
+
+No library of the host has them.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
 
 
 @functools.lru_cache(4096)
@@ -40,6 +46,53 @@ def student_tail(t: float, freedom: float) -> float:
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta_fraction(1 - x, b, a)
     return _beta_fraction(x, a, b)
+
+
+def questions(levels: int, freedom: float, alpha: float) -> float:
+    """As how many questions all pairs of so many levels count, so that together they err in `alpha` (Tukey's test).
+
+    The pairs share the levels and one variance, so they count as fewer than levels (levels - 1) / 2. The degrees of freedom are
+    rounded down to two digits: few quantiles then serve a whole report.
+    """
+    freedom = min(max(1.0, freedom), 1e6)
+    step = 10.0 ** (math.floor(math.log10(freedom)) - 1)
+    freedom = max(1.0, math.floor(freedom / step + 1e-9) * step)
+    return alpha / student_tail(range_quantile(1 - alpha, levels, freedom) / math.sqrt(2), freedom)
+
+
+@functools.lru_cache(4096)
+def range_quantile(probability: float, levels: int, freedom: float) -> float:
+    """Quantile of the studentized range: the range of so many normal values over a deviation of so many degrees of freedom."""
+    # The deviation's distribution: chi over its root, on a grid of logarithms that holds nearly all of it.
+    reach = 8 / math.sqrt(2 * freedom)
+    deviations = np.geomspace(max(1e-6, 1 - reach), 1 + reach, 801)
+    logs = freedom * np.log(deviations) - freedom * deviations**2 / 2
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    ranges, chances = _normal_range(levels)
+    low, high = 0.0, 200.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        if float(weights @ np.interp(middle * deviations, ranges, chances)) < probability:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@functools.lru_cache(256)
+def _normal_range(levels: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Ranges on a grid, and the chance that so many standard normal values lie within each."""
+    step, most = 0.02, 8.0
+    places = np.arange(-most, most + step / 2, step)
+    below = np.array([(1 + math.erf(place / math.sqrt(2))) / 2 for place in places])
+    density = np.exp(-(places**2) / 2) / math.sqrt(2 * math.pi)
+    chances = []
+    for at in range(len(places)):
+        # The largest value lies at a place, and all others at most so far below it.
+        within = below - np.concatenate([np.zeros(at), below[: len(below) - at]])
+        chances.append(levels * step * float(density @ within ** (levels - 1)))
+    return step * np.arange(len(places), dtype=np.float64), np.minimum(1.0, np.array(chances, dtype=np.float64))
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:

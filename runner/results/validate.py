@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,10 +22,20 @@ _NEVER_NULL = {
     "metrics": ("name", "split", "step", "train_seconds"),
 }
 
+# Of a cell. A metric has a curve of its own in the report; the bench prints some fifty.
+MOST_METRICS = 1000
+
 # Nothing that is measured is larger, and arithmetic on it would overflow. The loss of a diverging network and the error of a wrong
 # one may be larger.
 _MOST = 1e18
 _UNBOUNDED = {("metrics", "value"), ("parity", "error"), ("parity", "bound")}
+
+
+# No run takes thirty years.
+_MOST_SECONDS = 1e9
+
+# A whole number of run.json, in the range of the store's columns: JSON's own have no limit, and a larger one is no double.
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Stored(BaseModel):
@@ -36,8 +46,8 @@ class _Stored(BaseModel):
 
 class _Host(_Stored):
     cpu_model: str
-    cpu_count: int
-    memory_bytes: int
+    cpu_count: Whole
+    memory_bytes: Whole
     kernel: str
 
 
@@ -48,28 +58,62 @@ class _PlannedCell(_Stored):
     workload: str
     precision: str
     preset: str
-    devices: int
-    batch: int
+    devices: Whole
+    batch: Whole
+    # Where a cell has another number of repeats than the run.
+    repeats: Annotated[Whole, Field(ge=1)] | None = None
 
 
 class _Repeat(_Stored):
     cell_id: str
-    repeat: int
+    repeat: Whole
+
+
+class _Expected(_Stored):
+    """What a repeat of a cell takes, by the runner's estimate, and whether that is a guess."""
+
+    seconds: Annotated[float, Field(gt=0, le=_MOST_SECONDS)]
+    guessed: bool
+
+
+class _Left(_Stored):
+    """How many repeats are left, and how long they take by the runner's estimate."""
+
+    repeats: Whole
+    seconds: Annotated[float, Field(ge=0, le=_MOST_SECONDS)]
+
+
+class _Imported(_Stored):
+    """Where a run that another machine measured came from."""
+
+    archive: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    when: str
 
 
 class _Manifest(_Stored):
     run_id: str
     created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\+00:00|Z)$")
     argv: list[str]
-    seed: int
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
     preset: str
-    repeats: int
+    repeats: Whole
     engine: str
     host: _Host
     plan: list[_PlannedCell]
     devices: list[dict[str, Any]] | None = None
     # What a resumed run took over.
     reused: list[_Repeat] | None = None
+    # The images that the run prepared, and how long each took.
+    prepared: list[dict[str, Any]] = []
+    imported: _Imported | None = None
+    # When it was resumed.
+    resumed: list[str] = []
+    # By the ids of cells.
+    expected: dict[str, _Expected] = {}
+    left: _Left | None = None
+    # The GPUs that it lost.
+    devices_lost: list[str] = []
     bench_sha256: str
     runner_version: str
 
@@ -87,6 +131,8 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
     """What is in a table of these (column, type) that no run writes, in words; empty where nothing is."""
     import pyarrow.compute as pc
 
+    if table == "metrics" and (names := pc.count_distinct(rows["name"]).as_py()) > MOST_METRICS:
+        return f"it has {names} metrics, and at most {MOST_METRICS} are kept"
     never = _NEVER_NULL.get(table, ())
     for name, kind in columns:
         column = rows[name]

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench import rules
+from bench.protocol import STAGES
 from runner import known_messages
+from runner.catalog import versions
+from runner.catalog.images import Image
+from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
-from runner.machine import telemetry, telemetry_gpu, telemetry_summary
+from runner.engines.pulse import Pulse
+from runner.machine import gpu_users, telemetry, telemetry_gpu, telemetry_summary
+from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import store
+from runner.results.plausible import windows, work
+from runner.run import jit_cache
 from runner.run.dispatch import Job
-from runner.run.record import Recorder, judge, wrong_device
+from runner.run.record import Recorder, judge, other_code, wrong_device
+
+# The kinds of the watchdog's verdicts on a cell that takes too long.
+_HANGS = ("time-limit", "hang")
 
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
+# A cell whose image's cells have less than this on the disk has not filled it.
+_MUCH_BYTES = 256 << 20
+
+# The watchdog is called twice a second. After a longer gap the runner itself stood still: Ctrl-Z, a debugger, a machine that slept.
+_GAP_SECONDS = 5.0
+
+# When the disk has so much less room than before, what the cell keeps is counted again.
+_COUNT_AFTER_BYTES = 1 << 30
+
 # If the engine did not answer when a cell was to be ended, it is called again after this time.
 _KILL_AGAIN_SECONDS = 30.0
+
+# A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
+# machine agree within milliseconds, unless one is set meanwhile.
+_CLOCK_SECONDS = 2.0
 
 # The exit codes of a cell whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
@@ -35,6 +61,8 @@ class Limits:
 
     whole: float
     silence: float
+    # Both are so much longer where the driver must compile the image's kernels from PTX.
+    compiling: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +73,13 @@ class Site:
     run: store.RunStore
     limits: Limits
     data: Path | None
-    cache: Path
     monitor: telemetry.Monitor
     # The frameworks whose steps are profiled.
     profiled: frozenset[str] = frozenset()
+    # (framework, workload) -> the digest of the code that its cells run. What is not in it is not compared.
+    code: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # What is done with a repeat that has ended: (status, reason). None: it is judged and stored here.
+    keep: Callable[[Ended], tuple[str, str | None]] | None = None
 
 
 def arguments(cell: Cell, profiled: bool = False) -> list[str]:
@@ -71,7 +102,16 @@ def arguments(cell: Cell, profiled: bool = False) -> list[str]:
 class Attempt:
     """One run of one cell. A thread of its own calls run(); the main thread calls watch() and stop()."""
 
-    def __init__(self, site: Site, job: Job, slot: Slot, boards: Sequence[str], observe: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        job: Job,
+        slot: Slot,
+        boards: Sequence[str],
+        observe: Callable[[Any], None],
+        compiles: bool = False,
+    ) -> None:
+        """`compiles`: the driver must compile the image's kernels for these GPUs, unless it did before."""
         self.job = job
         self.slot = slot
         self.boards = tuple(boards)
@@ -80,13 +120,24 @@ class Attempt:
         self.lost: str | None = None
         self._site = site
         self._observe = observe
+        self._compiles = compiles
         self._running: Running | None = None
         self._recording: telemetry.Recording | None = None
         # (kind, reason) where the runner ended the cell.
         self._ended_by: tuple[str, str] | None = None
         self._kill_at: float | None = None
+        # What its image's cells may write, once it began.
+        self._cache: Path | None = None
+        # What it printed and when, where another machine judges it.
+        self._tape: list[tuple[float, bytes]] = []
+        # At how much room on the disk it is counted again.
+        self._count_at = 0
         self._began = time.monotonic()
         self._heard = self._began
+        # When the watchdog looked last, and how long the runner stood still by then, in all and since the last output.
+        self._watched = self._began
+        self._stood_still = 0.0
+        self._silent_still = 0.0
         self._lock = threading.Lock()
 
     def run(self, prepared: Prepared) -> tuple[str, str | None, float] | None:
@@ -95,17 +146,23 @@ class Attempt:
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
         site, job = self._site, self.job
-        name = store.file_name(job.cell.id, job.repeat)
-        recorder = Recorder(site.run.folder / "events" / f"{name}.jsonl", self._observe)
-        began_unix = time.time()
+        recorder = Recorder(site.run.events_path(job.cell.id, job.repeat), self._observe)
         self._began = self._heard = time.monotonic()
         try:
             words = arguments(job.cell, job.cell.framework in site.profiled)
-            running = site.engine.start(prepared, words, self.slot, site.run.run_id, site.data, site.cache)
+            self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
+            self._count_at = cell_cache.free_bytes(cache) - _COUNT_AFTER_BYTES
+            # A CPU cell compiles nothing there.
+            cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
+            running = site.engine.start(prepared, words, self.slot, site.run.run_id, site.data, cache)
+            # The limits are the cell's: an engine that froze meanwhile takes none of its time.
+            self._heard = time.monotonic()
+            self._stood_still = self._heard - self._began
         except EngineError:
             recorder.close()
             raise
-        recording = site.monitor.begin(self.boards, running, self.slot.cpus)
+        recording = site.monitor.begin(self.boards, running, self.slot.cpus, self.slot.device_uuids)
+        pulse = Pulse(site.engine.answer)
         try:
             with self._lock:
                 self._running, self._recording = running, recording
@@ -120,9 +177,18 @@ class Attempt:
             raise
         finally:
             site.monitor.end(recording)
+            still = pulse.end()
             with self._lock:
                 self._running = None
             recorder.close()
+        if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
+            # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
+            self._ended_by = None
+        if self._ended_by and self._ended_by[0] == "disk":
+            # The next cells need the room. Whatever was there can be made again.
+            shutil.rmtree(cache, ignore_errors=True)
+        else:
+            cell_cache.disarm(cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
@@ -130,13 +196,49 @@ class Attempt:
         if killed and (gone := _goes_down(site.engine)):
             raise EngineGoneError(f"the engine went down under the cell ({gone})")
         wall = time.monotonic() - self._began
-        recorder.row.setdefault("started_unix", began_unix)
-        return self._store(prepared, recorder, recording, ended, wall)
+        recorder.row["started_unix"] = _started(recorder, self._began, recording.now() - time.monotonic())
+        recorder.row["jit_cache_grew_bytes"] = jit_cache.grew(cache, cached)
+        return *self._keep(self._ended(prepared, recorder, recording, ended, wall, still)), wall
+
+    def _keep(self, repeat: Ended) -> tuple[str, str | None]:
+        return self._site.keep(repeat) if self._site.keep else store_repeat(self._site.run, repeat)
+
+    def _ended(
+        self,
+        prepared: Prepared,
+        recorder: Recorder,
+        recording: telemetry.Recording,
+        ended: Exit,
+        wall: float,
+        still: Sequence[tuple[float, float]],
+    ) -> Ended:
+        return Ended(
+            job=self.job,
+            engine=self._site.engine.name,
+            image_digest=prepared.digest,
+            uuids=self.slot.device_uuids,
+            recorder=recorder,
+            recording=recording,
+            exit=ended,
+            ended_by=self._ended_by,
+            wall_seconds=wall,
+            data_given=self._site.data is not None,
+            cpus=len(self.slot.cpus),
+            tape=tuple(self._tape),
+            image=prepared.image,
+            began=self._began,
+            still=tuple(still),
+        )
 
     def watch(self, now: float) -> None:
         """The watchdog: end a cell that hangs or has lost its GPU. Never blocks for long."""
         with self._lock:
             running, recording = self._running, self._recording
+        gap, self._watched = now - max(self._watched, self._began), now
+        if gap > _GAP_SECONDS:
+            # What the cell printed meanwhile waits to be read.
+            self._stood_still += gap
+            self._silent_still += gap
         if running is None or recording is None:
             return
         if recording.lost and self.lost is None:
@@ -148,6 +250,8 @@ class Attempt:
         elif hang := self._hang(now):
             self._ended_by, self._kill_at = hang, now + _DUMP_SECONDS
             _try(running.dump)
+        elif full := self._fills_disk(running):
+            self._ended_by, self._kill_at = full, now
 
     def stop(self) -> None:
         """End the cell at once. Its repeat is not stored."""
@@ -158,66 +262,201 @@ class Attempt:
 
     def _hang(self, now: float) -> tuple[str, str] | None:
         limits = self._site.limits
-        if now - self._began > limits.whole:
-            return "time-limit", f"it had not ended after {limits.whole:.0f} s and was stopped"
-        if now - self._heard > limits.silence:
-            return "hang", f"it had printed nothing for {limits.silence:.0f} s and was stopped"
+        more = limits.compiling if self._compiles else 0.0
+        if now - self._began - self._stood_still > limits.whole + more:
+            return _HANGS[0], f"it had not ended after {limits.whole + more:.0f} s and was stopped"
+        if now - self._heard - self._silent_still > limits.silence + more:
+            return _HANGS[1], f"it had printed nothing for {limits.silence + more:.0f} s and was stopped"
         return None
 
+    def _fills_disk(self, running: Running) -> tuple[str, str] | None:
+        """Where this image's cells have more on the disk than they may, or much of a disk that is nearly full."""
+        cache = self._cache
+        if cache is None:
+            return None
+        try:
+            free, short = cell_cache.free_bytes(cache), cell_cache.is_disk_short(cache)
+        except OSError:
+            # A cell without walls can remove the folder.
+            return None
+        if not short and free > self._count_at:
+            return None
+        self._count_at = free - _COUNT_AFTER_BYTES
+        folders = [cache, scratch] if (scratch := running.scratch()) else [cache]
+        held = sum(cell_cache.size(folder) for folder in folders)
+        put = f"the cells of {self.job.cell.image} had put {held / 1e9:.1f} GB there"
+        if held > cell_cache.MOST_BYTES:
+            return "disk", f"{put}, into {cache}, where {cell_cache.MOST_BYTES / 1e9:.0f} GB is the most"
+        return ("disk", f"the disk was nearly full, and {put}") if short and held >= _MUCH_BYTES else None
+
     def _follow(self, running: Running, recorder: Recorder) -> Exit:
-        """Read the cell's output to its end. A broken protocol or a wrong device ends it at once: nothing after it would count."""
+        """Read the cell's output to its end. After a broken protocol, a wrong device or other code nothing would count: it is ended."""
         useless = False
         for chunk in running.events():
-            self._heard = time.monotonic()
+            self._heard, self._silent_still = time.monotonic(), 0.0
             if useless:
                 continue
             checked = recorder.environment is not None
-            recorder.feed(chunk)
-            wrong = not checked and recorder.environment is not None and self._wrong_device(recorder)
+            recorder.feed(chunk, self._heard)
+            if self._site.keep:
+                self._tape.append((self._heard, chunk))
+            wrong = not checked and recorder.environment is not None and self._is_wrong(recorder)
             useless = recorder.problem is not None or wrong
             if useless:
                 running.stop()
         return running.wait()
 
-    def _wrong_device(self, recorder: Recorder) -> bool:
-        """Whether the cell computes on another device than it was given. Its row will say so."""
-        if wrong := wrong_device(recorder, self.job.cell, self.slot.device_uuids):
+    def _is_wrong(self, recorder: Recorder) -> bool:
+        """Whether the cell computes on another device than it was given, or runs other code. Its row will say so."""
+        cell = self.job.cell
+        wrong = not_as_planned(recorder, cell, self.slot.device_uuids, self._site.code)
+        if wrong:
             with self._lock:
                 self._ended_by = self._ended_by or wrong
         return wrong is not None
 
-    def _store(
-        self, prepared: Prepared, recorder: Recorder, recording: telemetry.Recording, ended: Exit, wall: float
-    ) -> tuple[str, str | None, float]:
-        cell = self.job.cell
-        status, kind, reason = judge(recorder, cell, ended, self._ended_by, self.slot.device_uuids)
-        if status != "ok" and recording.xids:
-            kind, reason = "xid", f"{_xid_sentence(recording.xids)}; the cell: {reason}"
-        advice = (
-            known_messages.xid(recording.xids[0][1])[1]
-            if recording.xids
-            else known_messages.hint(kind, reason, ended.log_tail)
-        )
-        if recording.fault:
-            recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": recording.fault})
-        rows = telemetry_summary.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
-        tables = recorder.tables(
-            cell,
-            (status, kind, reason),
-            engine=self._site.engine.name,
-            image_digest=prepared.digest,
-            given_uuids=list(self.slot.device_uuids),
-            log_tail=ended.log_tail,
-            exit_code=ended.code,
-            wall_seconds=wall,
-            hint=advice if status != "ok" or recording.xids else None,
-            **telemetry_summary.summary(rows, recorder.rows["samples"], recording.step),
-        )
-        tables["telemetry"] = rows
-        name = store.file_name(cell.id, self.job.repeat)
-        store.write_bytes(self._site.run.folder / "logs" / f"{name}.log", ended.log_tail.encode("utf-8", "replace"))
-        self._site.run.write_repeat(cell.id, self.job.repeat, tables)
-        return status, reason, wall
+
+@dataclass(frozen=True)
+class Ended:
+    """One repeat of a cell that has ended, here or on another machine: what its row is made of."""
+
+    job: Job
+    engine: str
+    image_digest: str
+    # The GPUs that it was given.
+    uuids: tuple[str, ...]
+    recorder: Recorder
+    recording: telemetry.Recording
+    exit: Exit
+    # (kind, reason) where the runner ended the cell.
+    ended_by: tuple[str, str] | None
+    wall_seconds: float
+    # Whether the user gave the folder of the real data.
+    data_given: bool = False
+    # How many logical CPUs it had; 0 where that is not known.
+    cpus: int = 0
+    # What it printed, each piece with the time at which it came; empty where this machine judges it.
+    tape: tuple[tuple[float, bytes], ...] = ()
+    # Which attempt at it this is, and on which node, where the run has several.
+    attempt: str | None = None
+    node: str | None = None
+    # What it ran in; None of a cell that another machine measured.
+    image: Image | None = None
+    # When its engine was called, by the clock of its arrivals; None of a cell that another machine measured.
+    began: float | None = None
+    # From when to when the engine or this runner stood still.
+    still: tuple[tuple[float, float], ...] = ()
+
+
+def not_as_planned(
+    recorder: Recorder, cell: Cell, uuids: tuple[str, ...], code: Mapping[tuple[str, str], str]
+) -> tuple[str, str] | None:
+    """(kind, reason) where a cell computes on another device than it was given, or runs other code; `code` as in Site."""
+    return wrong_device(recorder, cell, uuids) or other_code(recorder, code.get((cell.framework, cell.workload)))
+
+
+def store_repeat(run: store.RunStore, repeat: Ended) -> tuple[str, str | None]:
+    """Judge a repeat and store its row with all its tables: (status, reason)."""
+    cell, recorder, recording, ended = repeat.job.cell, repeat.recorder, repeat.recording, repeat.exit
+    status, kind, reason = judge(recorder, cell, ended, repeat.ended_by, repeat.uuids, repeat.data_given)
+    if samples := recorder.rows["samples"]:
+        # The host counts what it has the windows of.
+        recorder.row |= {"noise": windows.noise(samples), "steps": recorder.steps()}
+    rows = telemetry_summary.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
+    if status == "ok" and (idle := _idle_gpu(recording, rows, recorder)):
+        status, kind, reason = "failed", "wrong-device", idle
+    said = recorder.environment
+    if status == "ok" and repeat.image and said and (other := versions.contradiction(repeat.image, said)):
+        status, kind, reason = "failed", "protocol", other
+    if status == "ok" and (why := _implausible(repeat)):
+        status, kind, reason = "failed", "implausible", why
+    if status != "ok" and recording.xids:
+        kind, reason = "xid", f"{_xid_sentence(recording.xids)}; the cell: {reason}"
+    advice = (
+        known_messages.xid(recording.xids[0][1])[1]
+        if recording.xids
+        else known_messages.hint(kind, reason, ended.log_tail)
+    )
+    if recording.fault:
+        recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": recording.fault})
+    tables = recorder.tables(
+        cell,
+        (status, kind, reason),
+        engine=repeat.engine,
+        node=repeat.node,
+        attempt=repeat.attempt,
+        image_digest=repeat.image_digest,
+        given_uuids=list(repeat.uuids),
+        log_tail=ended.log_tail,
+        exit_code=ended.code,
+        wall_seconds=repeat.wall_seconds,
+        device_proof=recording.users.proof,
+        version_proof=versions.proof(repeat.image, said),
+        foreign_processes=recording.users.foreign if recording.uuids else None,
+        hint=advice if status != "ok" or recording.xids else None,
+        **telemetry_summary.summary(rows, samples, recording.step),
+    )
+    tables["telemetry"] = rows
+    name = store.file_name(cell.id, repeat.job.repeat)
+    store.write_bytes(run.folder / "logs" / f"{name}.log", ended.log_tail.encode("utf-8", "replace"))
+    run.write_repeat(cell.id, repeat.job.repeat, tables)
+    return status, reason
+
+
+def _implausible(repeat: Ended) -> str | None:
+    """What the cell cannot have measured in the life that the host saw, on the devices that it had."""
+    cell, recorder = repeat.job.cell, repeat.recorder
+    together = rules.batch_of_all(cell.batch, cell.devices, cell.scaling)
+    samples = recorder.rows["samples"]
+    declared = rules.workload_declaration(cell.workload)
+    preset = declared["presets"][cell.preset]
+    epochs, operations = preset["epochs"], recorder.rows["operations"]
+    most = work.most_operations(cell.device_kind, cell.device_model, cell.devices, repeat.cpus, cell.precision)
+    return (
+        windows.implausible(samples, together, repeat.wall_seconds)
+        or windows.out_of_order(samples)
+        or windows.wrong_end(samples, recorder.row.get("stop"), preset)
+        or windows.wrong_count(samples, epochs, *_counted(recorder, declared["task"], together))
+        or windows.operations_implausible(operations, repeat.wall_seconds)
+        or recorder.arrivals.implausible(epochs or 0, repeat.began, repeat.still)
+        or recorder.phases.implausible(repeat.began)
+        or work.too_fast(samples, cell.workload, most)
+        or work.operations_too_fast(operations, most)
+        or windows.wrong_length(recorder.row.get("short"), declared["task"], cell.preset, epochs)
+    )
+
+
+def _counted(recorder: Recorder, task: str, batch: int) -> tuple[int, tuple[str, ...]]:
+    """Of a whole run: how many steps an epoch of its data has, and the stages whose steps count. Features are timed after the warm-up."""
+    data = recorder.data or {"train_items": 0, "test_items": 0}
+    if task == "infer":
+        return data["test_items"] // batch, ("steady",)
+    return data["train_items"] // batch, STAGES
+
+
+def _started(recorder: Recorder, began: float, unix_at_zero: float) -> float:
+    """When the cell's process began, in unix time: as the cell says, unless this host saw otherwise.
+
+    The cell's telemetry is cut by it. `began`: when the engine was called, by time.monotonic, whose zero was at `unix_at_zero`.
+    """
+    zero = recorder.arrivals.zero
+    latest = unix_at_zero + (began if zero is None else max(began, zero))
+    said: float | None = recorder.row.get("started_unix")
+    possible = said is not None and unix_at_zero + began - _CLOCK_SECONDS <= said <= latest + _CLOCK_SECONDS
+    return said if said is not None and possible else latest
+
+
+def _idle_gpu(recording: telemetry.Recording, rows: Sequence[Row], recorder: Recorder) -> str | None:
+    """Why a cell did not compute on its GPU: it was idle while the cell was measured. None where nothing shows that.
+
+    A framework that opens the GPU and computes on the CPU has a process there.
+    """
+    measured = [*recorder.rows["samples"], *recorder.rows["operations"]]
+    for board, uuid in zip(recording.boards, recording.uuids, strict=False):
+        if why := gpu_users.idle(rows, board, measured):
+            shown = "no process" if uuid in recording.users.unproved else "a process"
+            return f"it says that it ran on {uuid}, which was idle: {why}; NVML showed {shown} of the cell on it"
+    return None
 
 
 def _goes_down(engine: Engine) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,22 @@ from runner.catalog import frameworks, workloads
 from runner.catalog.images import Image, select_images
 from runner.engines import choose
 from runner.engines.base import Engine, Settings
-from runner.machine import detect
+from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.plan.disk import DiskSpace
-from runner.plan.durations import Durations, earlier_seconds
+from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
 from runner.results import store
-from runner.run import dispatch
+from runner.run import budget, dispatch
+from runner.run.budget import Agenda
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError, stored_options
+from runner.version import runner_version
+
+# How often each cell is run where the options do not say it, and by the number of cells where these are few.
+REPEATS = 3
+REPEATS_OF_FEW = {2: 7, 3: 5, 4: 5, 5: 5, 6: 5}
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,19 @@ class Prospect:
     durations: Durations
 
     @property
+    def repeats(self) -> int:
+        """How often each cell is run.
+
+        Three repeats of few cells show the noise of each too badly, and a warm-up of the machine hides a difference of 5 %
+        (docs/statistics.md). A full training lasts too long for more of them.
+        """
+        few = {} if self.options.preset == "full" else REPEATS_OF_FEW
+        return self.options.repeats or few.get(len(self.plan.cells), REPEATS)
+
+    @property
     def jobs(self) -> list[Job]:
-        return dispatch.blocks(self.plan.cells, self.options.repeats, self.options.seed)
+        """Every repeat of every cell, in shuffled blocks. `Agenda.next_step` says which come first."""
+        return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
 
     def jobs_left(self, run: store.RunStore) -> list[Job]:
         """The jobs that have not ended in this run."""
@@ -53,31 +70,83 @@ class Prospect:
         """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""
         return [gpu.board for gpu in self.machine.gpus] if any(job.cell.device_kind == "cuda" for job in jobs) else []
 
+    def leased(self, jobs: Sequence[Job]) -> list[str]:
+        """What no other runner may measure on meanwhile: the GPUs, and the CPUs where some of these jobs run on them."""
+        on_cpus = any(job.cell.device_kind == "cpu" for job in jobs)
+        return [*self.boards(jobs), *([lease.CPUS] if on_cpus else [])]
+
+    def lanes(self, jobs: Sequence[Job]) -> int:
+        """How many of these jobs run at a time."""
+        return 1 if dispatch.run_alone(jobs) else max(1, len(set(self.boards(jobs))))
+
     def expected_seconds(self, jobs: Sequence[Job]) -> float:
         """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
-        total = 0.0
-        for kind in ("cuda", "cpu"):
-            of_kind = [job for job in jobs if job.cell.device_kind == kind]
-            spans = dispatch.simulate(of_kind, dispatch.places(self.machine, kind), self.durations.seconds)
-            total += max((span.end for span in spans), default=0.0)
-        return total
+        spans = budget.spans_of(jobs, self.machine, self.durations.seconds)
+        return max((span.end for span in spans), default=0.0)
+
+    def expectations(self, jobs: Sequence[Job]) -> dict[str, Any]:
+        """The fields of run.json that say how long the rest of the run takes: of each cell a repeat, and all of these jobs."""
+        seconds, guessed = self.durations.seconds, self.durations.guessed
+        cells = self.plan.cells
+        return {
+            "expected": {cell.id: {"seconds": round(seconds(cell), 3), "guessed": guessed(cell)} for cell in cells},
+            "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
+        }
+
+    def agenda(self, limited: bool) -> Agenda:
+        """What the steps of the run depend on. `limited`: its time is."""
+        cells, images = self.plan.cells, self.images
+        return budget.agenda(cells, images, self.engine, self.machine, self.durations, limited)
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json says beside what every run's says."""
+        return {}
 
     def fetch_bytes(self) -> int:
         """What must be fetched or built before the first cell."""
-        return sum(self.engine.cost(self.images[name]) for name in sorted({cell.image for cell in self.plan.cells}))
+        parts: dict[str, int] = {}
+        for name in {cell.image for cell in self.plan.cells}:
+            parts |= self.engine.parts(self.images[name])
+        return sum(parts.values())
 
 
-def look_ahead(options: Options) -> Prospect:
-    """Find the machine, the engine and the plan. Raises UserError."""
-    specifications = workloads.load_workloads()
+def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
+    """Find the machine, the engine and the plan. Raises UserError.
+
+    The engine `auto` depends on what is planned, and with `minutes` on what they hold.
+    """
     machine = detect.detect(options.gpus, options.share)
     settings = Settings(options.base_image, options.python)
-    engine, why = choose(options.engine, settings, options.images, bool(machine.gpus), options.frameworks)
+    # It reads hundreds of files: once for both plans.
+    earlier = earlier_seconds(options.out)
+
+    def planned(engine: Engine) -> list[Image]:
+        prospect = _prospect(options, machine, engine, "", earlier, lambda _: None)
+        held = budget.forecast(prospect.agenda(limited=True), prospect.jobs, minutes).spans if minutes else ()
+        cells = [span.job.cell for span in held] or prospect.plan.cells
+        return [prospect.images[name] for name in dict.fromkeys(cell.image for cell in cells)]
+
+    engine, why = choose(options.engine, settings, planned, bool(machine.gpus))
     # A cell that a killed runner left may use a GPU. If the sweep ends one, look again.
     if machine.refused and engine.sweep():
         machine = detect.detect(options.gpus, options.share)
+    machine = replace(machine, notes=(*machine.notes, *engine.notes(bool(machine.gpus))))
+    _check(options, machine)
+    return _prospect(options, machine, engine, why, earlier, DiskSpace(engine).unfit)
+
+
+def _prospect(
+    options: Options,
+    machine: Machine,
+    engine: Engine,
+    why: str,
+    earlier: Mapping[tuple[object, ...], float],
+    unfit: Callable[[Image], str | None],
+) -> Prospect:
+    """The plan for an engine that cannot run the images for which `unfit` gives a reason. `earlier`: how long cells took before."""
+    specifications = workloads.load_workloads()
     chosen = select_images(engine.images(bool(machine.gpus)), options.images or ["*"])
-    plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, DiskSpace(engine).unfit)
+    plan = make_plan(options, chosen, specifications, frameworks.load_frameworks(), machine, unfit)
     return Prospect(
         options=options,
         machine=machine,
@@ -85,19 +154,47 @@ def look_ahead(options: Options) -> Prospect:
         why_engine=why,
         images={image.name: image for image in chosen},
         plan=plan,
-        durations=Durations(specifications, earlier_seconds(options.out)),
+        durations=Durations(specifications, earlier, earlier_preparations(options.out, engine.name)),
     )
 
 
-def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunStore]:
-    """Plan a new run and make its folder. Raises UsageError when nothing can be run."""
-    prospect = look_ahead(options)
+def _check(options: Options, machine: Machine) -> None:
+    """Raise UsageError for an option that would do nothing here: ignored, it would promise what was not done."""
+    if options.scaling == "strong" and options.devices == (1,):
+        raise UsageError(
+            "--scaling strong is for cells with several devices: say --devices as well, such as --devices 1,2"
+        )
+    if options.each_gpu and options.devices != (1,):
+        raise UsageError("--each-gpu runs each cell on one GPU: leave it or --devices out")
+    wanted = {
+        "--each-gpu": options.each_gpu,
+        "--lock-clocks": options.lock_clocks is not None,
+        "--share": options.share,
+        "--cool-down": options.cool_down,
+    }
+    for option in (option for option, given in wanted.items() if given and not machine.gpus):
+        raise UsageError(f"{option}: no GPU can be used here ({machine.why_no_gpu}); leave the option out")
+
+
+# Finds what would be run: look_ahead, or what looks at several nodes.
+Look = Callable[[Options, float | None], Prospect]
+
+
+def start(
+    options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
+) -> tuple[Prospect, store.RunStore]:
+    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: what it may take."""
+    prospect = look(options, minutes)
     if not prospect.plan.cells:
         reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
         raise UsageError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     run = _new_run(options.out, now)
+    # Before run.json: a folder with run.json is a run, and nothing of a run may be missing, whenever this process is killed.
+    run.write_skipped(
+        [asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(prospect.plan.skips)]
+    )
     cpu = prospect.machine.cpu
     run.write_manifest(
         {
@@ -108,7 +205,7 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
             "options": options.model_dump(mode="json"),
             "seed": options.seed,
             "preset": options.preset,
-            "repeats": options.repeats,
+            "repeats": prospect.repeats,
             "engine": prospect.engine.name,
             "devices": [asdict(gpu) for gpu in prospect.machine.gpus],
             "devices_refused": [asdict(device) for device in prospect.machine.refused],
@@ -125,10 +222,9 @@ def start(options: Options, argv: Sequence[str]) -> tuple[Prospect, store.RunSto
             "bench_sha256": identity.source_digest(),
             "runner_version": runner_version(),
             "reused": [],
+            **prospect.expectations(prospect.jobs),
         }
-    )
-    run.write_skipped(
-        [asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(prospect.plan.skips)]
+        | prospect.facts()
     )
     return prospect, run
 
@@ -162,14 +258,32 @@ def _new_run(out: Path, now: datetime) -> store.RunStore:
             return store.RunStore(folder)
 
 
-def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
-    """Go on with a run that was interrupted, with the options that it began with. Raises UsageError where its plan has changed."""
-    run = store.RunStore(store.run_folder(name, out).resolve())
+def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect, store.RunStore]:
+    """Go on with a run that was interrupted, with the options that it began with. Raises UsageError where its plan has changed.
+
+    `given` are the options of the command line: where the results are, and the user's word for an interpreter.
+    """
+    out = given.out
+    folder = store.run_folder(name, out)
+    if not (folder / "run.json").is_file():
+        raise UsageError(f"--resume {name}: it is not a run in {out}; {_runs_like(name, out)}")
+    run = store.RunStore(folder.resolve())
     manifest = run.manifest()
+    if "imported" in manifest:
+        raise UsageError(
+            f"--resume {name}: it was imported; run kit.py again on the machine that measured it, and import that"
+        )
     options = stored_options(run.folder / "run.json", manifest.get("options"))
     if options.data and not options.data.is_dir():
         raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
-    prospect = look_ahead(options)
+    # Looking ahead starts it. The folder may come from elsewhere, and so may the name of the program in it.
+    if options.python and given.model_dump(mode="json")["python"] != str(options.python):
+        raise UsageError(
+            f"--resume {name}: its cells run in {options.python}, as its run.json says; where you know that program, "
+            f"say --engine host --python {shlex.quote(str(options.python))} as well"
+        )
+    # Whether to wait for another runner belongs to the call.
+    prospect = look(options.model_copy(update={"wait": given.wait}), None)
     planned = {cell["id"] for cell in manifest["plan"]}
     if planned != {cell.id for cell in prospect.plan.cells}:
         raise UsageError(
@@ -186,12 +300,17 @@ def resume(name: str, out: Path) -> tuple[Prospect, store.RunStore]:
             f"--resume {name}: the code of {', '.join(changed[:3])}{more} has changed since that run began, so its results could "
             "not stand beside new ones; start a new run, or check out the code that it began with"
         )
-    print(f"going on with {run.run_id} and the options it began with; other options are not read", file=sys.stderr)
+    expected = manifest.get("expected") or {}
+    prospect.durations.stored |= {cell: (entry["seconds"], entry["guessed"]) for cell, entry in expected.items()}
+    print(f"resuming {run.run_id} with its original options", file=sys.stderr)
     return prospect, run
 
 
-def runner_version() -> str:
-    try:
-        return version("dlbench-matrix")
-    except PackageNotFoundError:
-        return "not installed"
+def _runs_like(name: str, out: Path) -> str:
+    """The newest runs whose ids begin as `name` does, or the newest of all. A clause."""
+    runs = sorted((path.parent.name for path in out.glob("*/run.json")), reverse=True)
+    if not runs:
+        return "it holds none; --out names another folder"
+    alike = [run for run in runs if run.startswith(name)]
+    which = f"these begin with {name}" if alike else "the newest are"
+    return f"{which}: {', '.join((alike or runs)[:5])}"

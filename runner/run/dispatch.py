@@ -57,14 +57,31 @@ def places(machine: Machine, kind: str) -> list[Place]:
 
 
 def blocks(cells: Sequence[Cell], repeats: int, seed: int) -> list[Job]:
-    """Every cell once a block, each block shuffled: otherwise heat and drift look like a difference between cells."""
+    """Every cell once a block, each block shuffled: otherwise heat and drift look like a difference between cells.
+
+    Three blocks share one shuffled order: forwards, backwards and forwards again. A drift along a straight line then adds as much to each
+    cell of the first two, and of all orders of the third this one leaves the least of a warm-up in the differences between cells.
+    """
     generator = random.Random(seed)
     jobs = []
+    order = list(cells)
     for repeat in range(1, repeats + 1):
-        order = list(cells)
-        generator.shuffle(order)
+        if repeat % 3 == 1:
+            generator.shuffle(order)
+        else:
+            order.reverse()
         jobs += [Job(cell, repeat) for cell in order]
     return jobs
+
+
+def run_alone(jobs: Iterable[Job]) -> bool:
+    """Whether each of these jobs runs alone: cells of one GPU each (--each-gpu) compare the GPUs, and side by side they share the host."""
+    return any(job.cell.device_uuid for job in jobs)
+
+
+def turns(jobs: Sequence[Job]) -> list[Sequence[Job]]:
+    """The jobs in parts that run one after another. Those of one part may run side by side."""
+    return [[job] for job in jobs] if run_alone(jobs) else [jobs]
 
 
 class _Waiting:
@@ -100,8 +117,23 @@ class _Waiting:
         self.work -= self._seconds(job.cell)
         return job
 
+    def add(self, job: Job) -> None:
+        """A further job waits, behind the others."""
+        self._order.append(job)
+        self._note(job)
+
     def put_back(self, job: Job) -> None:
+        """A job waits again, before the others."""
         self._order.appendleft(job)
+        self._note(job)
+
+    def remove(self, job: Job) -> None:
+        """A job waits no more. It is passed over when its turn comes."""
+        if job in self._left:
+            self._left.remove(job)
+            self.work -= self._seconds(job.cell)
+
+    def _note(self, job: Job) -> None:
         heapq.heappush(self._longest, (-self._seconds(job.cell), next(self._numbers), job))
         self._left.add(job)
         self.work += self._seconds(job.cell)
@@ -118,6 +150,13 @@ class _Pool:
         self.waiting = {size: _Waiting(by_size[size], seconds) for size in sorted(by_size, reverse=True)}
         # Job -> (when it began, how many seconds it is expected to take)
         self.running: dict[Job, tuple[float, float]] = {}
+
+    def add(self, job: Job, seconds: Callable[[Cell], float]) -> None:
+        """A further job of these devices waits."""
+        if job.cell.takes not in self.waiting:
+            waiting = self.waiting | {job.cell.takes: _Waiting((), seconds)}
+            self.waiting = {size: waiting[size] for size in sorted(waiting, reverse=True)}
+        self.waiting[job.cell.takes].add(job)
 
     def boards(self) -> int:
         return len({place.board for place in self.places})
@@ -164,13 +203,27 @@ class Dispatcher:
         self._free = {place.board: None for place in devices}
         self._near = {place.board: dict(place.near) for place in devices}
         self._held: dict[Job, tuple[Place, ...]] = {}
+        self._places = list(devices)
         self._pools: dict[tuple[str, str], _Pool] = {}
-        by_pool: dict[tuple[str, str], list[Job]] = {}
         for job in jobs:
-            by_pool.setdefault((job.cell.device_model, job.cell.device_uuid), []).append(job)
-        for (model, uuid), of_pool in by_pool.items():
-            fit = [place for place in devices if place.model == model and uuid in ("", place.uuid)]
-            self._pools[model, uuid] = _Pool(fit, of_pool, seconds)
+            self.add(job)
+
+    def add(self, job: Job) -> None:
+        """A further job waits."""
+        model, uuid = key = job.cell.device_model, job.cell.device_uuid
+        if key not in self._pools:
+            fit = [place for place in self._places if place.model == model and uuid in ("", place.uuid)]
+            self._pools[key] = _Pool(fit, (), self._seconds)
+        self._pools[key].add(job, self._seconds)
+
+    def remove(self, job: Job) -> None:
+        """A waiting job is no longer to be done here."""
+        self._pool_of(job).waiting[job.cell.takes].remove(job)
+
+    def withdraw(self) -> list[Job]:
+        """All waiting jobs. They do not wait here any more."""
+        every = [waiting for pool in self._pools.values() for waiting in pool.waiting.values()]
+        return [waiting.take(float("inf")) for waiting in every for _ in range(len(waiting))]
 
     def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The job that starts now, and its devices, which are no longer free; None while nothing can start."""
@@ -200,6 +253,7 @@ class Dispatcher:
     def lost(self, board: str) -> None:
         """A GPU is gone: no job starts on it any more."""
         self._free.pop(board, None)
+        self._places = [place for place in self._places if place.board != board]
         for pool in self._pools.values():
             pool.places = [place for place in pool.places if place.board != board]
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from runner.catalog import frameworks
-from runner.engines.base import EngineError
-from runner.machine import lease, nvml, telemetry, telemetry_gpu
-from runner.paths import cache_folder
+from runner.engines.base import Prepared
+from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
+from runner.plan.durations import Preparation
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job
+from runner.run.options import Options
 from runner.run.progress import say
 from runner.run.schedule import CellRunner
 
@@ -26,32 +32,125 @@ _TIME_LIMITS = {"quick": 900.0, "standard": 3600.0, "full": 48 * 3600.0}
 # So does a cell that prints nothing for this long. The longest silence ever met was a compilation of ten minutes.
 _SILENCE_SECONDS = 1800.0
 
+# The driver compiled TensorFlow 2.15 for a Hopper in half an hour (tensorflow#62320).
+_COMPILING_SECONDS = 2400.0
 
-def execute(prospect: Prospect, run: RunStore, write_report: Callable[[Path], Path], resumed: bool = False) -> int:
+# The report is written again not more often than this, and takes at most a twentieth of the time.
+_RENEW_SECONDS = 20.0
+_RENEW_RATIO = 20.0
+
+
+def execute(
+    prospect: Prospect,
+    run: RunStore,
+    write_report: Callable[[Path], Path],
+    resumed: bool = False,
+    ends_at: float = math.inf,
+    write_beside: Callable[[Path], subprocess.Popen[bytes]] | None = None,
+    show_answer: Callable[[Path], None] | None = None,
+    minutes: float | None = None,
+) -> int:
     """Run the jobs that have not ended, store them, write the report; the exit code.
 
     `write_report` takes the run's folder and returns the report's path. `resumed`: another runner began this run.
+    No job starts that would not end before `ends_at`, in seconds of time.monotonic(). With `write_beside`, the report is also written
+    while the run goes on: it starts a process that writes it beside GPU cells, with CPU time that nobody else wants. `show_answer` prints
+    the answer at the end. `minutes`: what the user gave. Waiting for another runner counts, and ends with them: that raises LeaseError.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(interruptible())
         # Nothing of the run is read before this: another runner may still be working on it.
         stack.enter_context(lease.alone(run.folder))
         if resumed:
-            _clear_up(run)
+            clear_up(run)
         jobs = prospect.jobs_left(run)
         boards = prospect.boards(jobs)
-        stack.enter_context(lease.hold(boards, run.run_id, say, prospect.options.wait))
+        stack.enter_context(lease.hold(prospect.leased(jobs), run.run_id, say, prospect.options.wait, ends_at))
+        stack.enter_context(_clocks(prospect, run, boards))
         site = _site(prospect, run, stack.enter_context(telemetry.Monitor()))
         cool_down = prospect.options.cool_down and boards
         sampler = telemetry_gpu.GpuSampler(stack.enter_context(nvml.session())) if cool_down else None
-        observer = stack.enter_context(progress.observer(prospect, jobs))
-        cells = CellRunner(site, prospect.machine, observer, prospect.durations.seconds, sampler)
-        interrupted = _run(cells, prospect, jobs)
+        observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
+        durations = prospect.durations
+        cells = CellRunner(site, prospect.machine, observer, durations.seconds, sampler, learn=durations.learn)
+        cells.fits = lambda cell: durations.seconds(cell) <= ends_at - time.monotonic()
+        if write_beside is not None:
+            remember = partial(_remember, prospect, run, jobs, cells)
+            cells.renew = stack.enter_context(Renewal(cells, run.folder, write_report, write_beside, remember))
+        interrupted = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
-    return summary.conclude(prospect, run, interrupted, write_report)
+    measured = len(cells.outcomes)
+    return summary.conclude(prospect, run, interrupted, write_report, minutes, measured, show_answer)
 
 
-def _clear_up(run: RunStore) -> None:
+@dataclass
+class Renewal:
+    """Writes the report while a run goes on: after the first cell that ends, then from time to time.
+
+    Between two cells this process writes it. Beside GPU cells, which may never leave a pause, another process does.
+    """
+
+    cells: CellRunner
+    folder: Path
+    write_report: Callable[[Path], Path]
+    write_beside: Callable[[Path], subprocess.Popen[bytes]]
+    # Stores how long the rest of the run takes: the report says it.
+    remember: Callable[[], None]
+    _shown: int = 0
+    _again_at: float = 0.0
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Callable[[bool], None]:
+        return self.renew
+
+    def __exit__(self, *_: object) -> None:
+        # The report at the end must be the last one.
+        if self._process is not None:
+            self._process.wait()
+
+    def renew(self, busy: bool) -> None:
+        """Write the report if it is time. `busy`: a GPU cell runs; it is never called beside a CPU cell."""
+        began, ended = time.monotonic(), len(self.cells.outcomes)
+        writing = self._process is not None and self._process.poll() is None
+        if writing or ended == self._shown or began < self._again_at:
+            return
+        # A fault of the page must not end the measurement. The end writes it again, and tells.
+        with contextlib.suppress(Exception):
+            self.remember()
+            if busy:
+                self._process = self.write_beside(self.folder)
+            else:
+                self.write_report(self.folder)
+        now = time.monotonic()
+        self._shown, self._again_at = ended, now + max(_RENEW_SECONDS, _RENEW_RATIO * (now - began))
+
+
+@contextlib.contextmanager
+def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterator[None]:
+    """Set back what a killed runner left locked, and lock the clocks within the block where the user wants that."""
+    for sentence in clocks.undo(boards):
+        say(sentence)
+    megahertz = prospect.options.lock_clocks
+    if not megahertz or not boards:
+        if megahertz:
+            say("--lock-clocks: no cell that is left runs on a GPU, so no clock is locked")
+        yield
+        return
+    with clocks.locked(boards, megahertz, say) as held:
+        manifest = run.manifest()
+        for entry in manifest.get("devices") or ():
+            entry["locked_sm_megahertz"] = megahertz if entry.get("board") in held else None
+        run.write_manifest(manifest)
+        yield
+
+
+def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
+    """Store how long those of these jobs take that have not ended."""
+    ended = {outcome.job for outcome in cells.outcomes}
+    summary.store_expectations(prospect, run, [job for job in jobs if job not in ended])
+
+
+def clear_up(run: RunStore) -> None:
     """Remove what a killed runner left half written in a run, and record which repeats are kept."""
     run.remove_parts()
     manifest = run.manifest()
@@ -62,20 +161,29 @@ def _clear_up(run: RunStore) -> None:
 
 def _site(prospect: Prospect, run: RunStore, monitor: telemetry.Monitor) -> Site:
     options = prospect.options
-    cache = cache_folder() / "data"
-    cache.mkdir(parents=True, exist_ok=True)
     return Site(
         engine=prospect.engine,
         run=run,
-        limits=Limits(options.timeout or _TIME_LIMITS[options.preset], _SILENCE_SECONDS),
+        limits=limits_of(options),
         data=options.data.resolve() if options.data else None,
-        cache=cache,
         monitor=monitor,
-        profiled=_profiled(prospect),
+        profiled=profiled(prospect),
+        code=planned_code(run),
     )
 
 
-def _profiled(prospect: Prospect) -> frozenset[str]:
+def planned_code(run: RunStore) -> dict[tuple[str, str], str]:
+    """(framework, workload) -> the digest of the code that the cells of a run were planned with."""
+    return {(cell["framework"], cell["workload"]): cell["code_sha256"] for cell in run.manifest()["plan"]}
+
+
+def limits_of(options: Options) -> Limits:
+    """When a cell of these options counts as hanging. A limit that the user gave is meant as it stands."""
+    limits = Limits(options.timeout or _TIME_LIMITS[options.preset], _SILENCE_SECONDS)
+    return limits if options.timeout else replace(limits, compiling=_COMPILING_SECONDS)
+
+
+def profiled(prospect: Prospect) -> frozenset[str]:
     """The frameworks to profile. Names the planned ones whose profiler the bench cannot read."""
     if not prospect.options.profile:
         return frozenset()
@@ -86,23 +194,50 @@ def _profiled(prospect: Prospect) -> frozenset[str]:
     return with_profiler
 
 
-def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job]) -> bool:
+def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> bool:
     """Prepare the images and run the jobs; True when the user interrupted them."""
     try:
         prospect.engine.sweep()
-        needed = sorted({job.cell.image for job in jobs})
-        ready, failed = cells.prepare([prospect.images[name] for name in needed])
-        for job in jobs:
-            if job.cell.image in failed:
-                cells.fail(job, "engine", failed[job.cell.image])
-        cells.run_jobs([job for job in jobs if job.cell.image in ready], ready)
+        _take_steps(cells, prospect, jobs, ends_at)
     except KeyboardInterrupt:
         cells.stop()
         return True
     finally:
-        with contextlib.suppress(EngineError):
-            prospect.engine.sweep()
+        cells.sweep()
+        if cells.hung:
+            say("the engine does not answer, so its cells may go on; the next runner ends them when it answers")
     return False
+
+
+def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> None:
+    """Prepare an image, measure its cells, prepare the next: nothing is prepared beside a measurement."""
+    agenda = prospect.agenda(limited=not math.isinf(ends_at))
+    waiting = list(jobs)
+    ready: dict[str, Prepared] = {}
+    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic()):
+        for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
+            prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
+            ready |= prepared
+            for job in waiting:
+                if job.cell.image == name and why is not None:
+                    cells.fail(job, "engine", why)
+        cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
+        # A job that was taken and did not fit any more is left for --resume.
+        done = {*step.jobs, *(outcome.job for outcome in cells.outcomes)}
+        waiting = [job for job in waiting if job not in done]
+
+
+def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, Prepared], str | None]:
+    """Prepare one image: it by its name, or why it is not ready. How long that took is kept for later estimates."""
+    began = time.monotonic()
+    ready, failed = cells.prepare([prospect.images[name]])
+    if cost and ready:
+        took = Preparation(name, cost, time.monotonic() - began)
+        prospect.durations.prepared.append(took)
+        run = cells.site.run
+        manifest = run.manifest()
+        run.write_manifest(manifest | {"prepared": [*manifest.get("prepared", []), asdict(took)]})
+    return ready, failed.get(name)
 
 
 def _store_lost(run: RunStore, boards: Collection[str]) -> None:

@@ -21,11 +21,19 @@ class Options(Request):
     """What to measure, on which devices, how, and where the results go."""
 
     gpus: str = Field(
-        default="all", description="all, none, or indices (3, or 3:0 for a MIG instance) or UUIDs between commas."
+        default="all",
+        description="all (where CUDA_VISIBLE_DEVICES is set: those that it leaves), none, or indices (3, or 3:0 for a MIG instance) "
+        "or UUIDs between commas. With one GPU, cells run one at a time.",
     )
     share: bool = Field(default=False, description="Use GPUs that somebody else computes on as well.")
     cool_down: bool = Field(
         default=False, description="Before each cell, let its GPU get as cool as it was at the start."
+    )
+    lock_clocks: int | None = Field(
+        default=None,
+        ge=100,
+        le=10_000,
+        description="Lock the SM clock of the GPUs at so many MHz while the run lasts, as root may. Default: the clocks float.",
     )
     wait: bool = Field(
         default=True, description="Wait while another runner holds a GPU; otherwise end at once and say which."
@@ -33,7 +41,17 @@ class Options(Request):
     engine: str = Field(
         default="auto", description="auto, docker, venv or host (the interpreter that the runner is in)."
     )
-    repeats: int = Field(default=1, ge=1, le=10_000, description="How often each cell is run, in shuffled blocks.")
+    nodes: str | None = Field(
+        default=None,
+        description="Measure on several machines: ssh:FILE, a file with a host a line, or local:N, N agents on this machine.",
+    )
+    repeats: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="How often each cell is run, in shuffled blocks. One repeat does not show how much another would differ. "
+        "`runner matrix` takes 3 where none are given; for 3 to 6 cells 5, for 2 cells 7 (not with --preset full).",
+    )
     timeout: float | None = Field(
         default=None,
         ge=1,

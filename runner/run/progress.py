@@ -3,47 +3,82 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import statistics
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
+from runner.paths import typed
 from runner.run.begin import Prospect
+from runner.run.budget import Forecast
 from runner.run.dispatch import Job
 from runner.run.schedule import Observer, Outcome
-from runner.text import visible
+from runner.text import length, number, plural, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
 
 
 def say(sentence: str) -> None:
     """Print for a person: standard output is for scripts."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(typed(sentence), file=sys.stderr, flush=True)
 
 
-def announce(prospect: Prospect) -> None:
-    """The lines that a run begins with."""
+def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
+    """How many repeats are left, and how many cells have none; `begun` are the ids of the cells that have one."""
+    cells = len({job.cell.id for job in left} - set(begun))
+    return f"{plural(len(left), 'repeat')} not yet run" + (
+        f" ({plural(cells, 'cell')} without any repeat)" if cells else ""
+    )
+
+
+def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped: str = "") -> None:
+    """The lines that a run begins with. `left`: the jobs of a run that goes on. `why_skipped`: the option that says it."""
     if not prospect.machine.gpus:
         say(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images")
     for refused in prospect.machine.refused:
         say(f"not used: {refused.reason}")
+    for note in prospect.machine.notes:
+        say(note)
     say(prospect.why_engine)
     say(
-        f"{len(prospect.plan.cells)} cells x {prospect.options.repeats} repeats, "
-        f"{len(prospect.plan.skips)} left out (--dry-run says why), "
-        f"about {minutes(prospect.expected_seconds(prospect.jobs))} once the images are ready "
+        f"{plural(len(prospect.plan.cells), 'cell')} x {plural(prospect.repeats, 'repeat')}, "
+        f"{len(prospect.plan.skips)} skipped{f' ({why_skipped} says why)' if why_skipped else ''}, "
+        f"about {length(prospect.expected_seconds(prospect.jobs if left is None else left))} "
+        f"{'of measuring' if left is None else 'for the rest'} "
         f"[{time.strftime('%H:%M:%S')}]"
     )
 
 
+def limit(held: Forecast, given: float, ended: Collection[str] = ()) -> str:
+    """What so many minutes hold, by the estimates, and what they leave. `ended`: the ids of the cells that have a repeat already."""
+    cells = dict.fromkeys(span.job.cell for span in held.spans)
+    if not cells and not held.left:
+        return "nothing is left to measure"
+    if not cells:
+        return f"{plain(given)} min hold no cell by the estimates; give more"
+    images = sum(step.image is not None for step, _ in held.steps)
+    more = len(held.spans) - len(cells)
+    begun = {*ended, *(cell.id for cell in cells)}
+    return (
+        f"{plain(given)} min hold about {plural(len(cells), 'cell')} of {plural(len({cell.framework for cell in cells}), 'framework')}"
+        + (f" and {plural(more, 'further repeat')}" if more else "")
+        + (f", with {plural(images, 'image')} to prepare" if images else "")
+        + (f"; left for --resume: {not_yet_run(held.left, begun)}" if held.left else "")
+    )
+
+
 @contextlib.contextmanager
-def observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[Observer]:
-    """A live display on a terminal, plain lines elsewhere."""
-    lanes = max(1, len(set(prospect.boards(jobs))))
-    expected = prospect.expected_seconds(jobs) * lanes / max(1, len(jobs))
-    remaining = Remaining(len(jobs), expected, lanes)
+def observer(prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> Iterator[Observer]:
+    """A live display on a terminal, plain lines elsewhere. `ends_at`: when the run's time is over, by time.monotonic()."""
+    # Only a run draws: a plan, a verdict and --help answer without Rich's bars.
+    from rich.console import Console
+
+    remaining = Remaining(jobs, prospect.expected_seconds, prospect.lanes(jobs), ends_at)
     console = Console(stderr=True)
     if not console.is_terminal:
         yield PlainObserver(remaining)
@@ -53,34 +88,96 @@ def observer(prospect: Prospect, jobs: Sequence[Job]) -> Iterator[Observer]:
         yield live
 
 
-def minutes(seconds: float) -> str:
-    """An estimated length of time, rounded: more digits would promise too much."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def plain(given: float) -> str:
+    """A number of minutes as a person says it: of many whole ones, and without an exponent."""
+    return f"{given:.0f}" if given >= 3 else f"{given:.2g}" if given >= 1e-4 else "less than 0.0001"
+
+
+# The phases of a cell, as a person reads them.
+PHASES = {
+    "import": "importing the framework",
+    "data": "loading data",
+    "build": "building the network",
+    "parity": "checking what it computes",
+    "compile": "compiling",
+    "warm-up": "warming up",
+    "train": "measuring",
+    "evaluate": "evaluating",
+    "proof": "checking what was measured",
+    "profile": "profiling",
+}
+
+# In a log, an image that is being prepared has a line at most this often. Its whole log lies in the cache, under build-logs.
+_PREPARING_SECONDS = 20.0
+
+
+class StepTimes:
+    """The step time of each running job: the median of its measured windows."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Job, list[float]] = {}
+
+    def started(self, job: Job) -> None:
+        # A job that is tried again begins anew.
+        self._seconds[job] = []
+
+    def printed(self, job: Job, event: Mapping[str, Any]) -> None:
+        if event["event"] == "sample" and event["stage"] == "steady" and event["steps"]:
+            self._seconds.setdefault(job, []).append(event["seconds"] / event["steps"])
+
+    def ended(self, job: Job) -> float | None:
+        """Seconds a step; None where none was measured."""
+        seconds = self._seconds.pop(job, [])
+        return statistics.median(seconds) if seconds else None
+
+
+_ESTIMATE_RATIO = 100.0
 
 
 class Remaining:
-    """The time left: from the mean length of the jobs that have ended, or the expected length before one has ended."""
+    """The time left: the estimate of the jobs that have not ended, less what those that run have taken by now.
 
-    def __init__(self, jobs: int, expected_seconds: float, lanes: int) -> None:
-        self._left, self._expected, self._lanes = jobs, expected_seconds, max(1, lanes)
-        self._spent: list[float] = []
+    It is the estimate that the run's folder holds, too. The time left is no longer than the run's own time, which is over at `ends_at`
+    by time.monotonic().
+    """
 
-    def ended(self, seconds: float) -> None:
-        self._left -= 1
-        if seconds > 0:
-            self._spent.append(seconds)
+    def __init__(
+        self, jobs: Sequence[Job], estimate: Callable[[Sequence[Job]], float], lanes: int, ends_at: float = math.inf
+    ) -> None:
+        self._left, self._estimate, self._lanes = dict.fromkeys(jobs), estimate, max(1, lanes)
+        self._ends_at = ends_at
+        self._seconds = estimate(jobs)
+        self._again_at = 0.0
+        # When each running job began, and what it is expected to take.
+        self._running: dict[Job, tuple[float, float]] = {}
 
-    def text(self) -> str:
-        seconds = sum(self._spent) / len(self._spent) if self._spent else self._expected
-        return f"about {minutes(self._left * seconds / self._lanes)} left"
+    def started(self, job: Job) -> None:
+        self._running[job] = time.monotonic(), self._estimate([job])
+
+    def ended(self, job: Job) -> None:
+        self._left.pop(job, None)
+        _, expected = self._running.pop(job, (0.0, 0.0))
+        began = time.monotonic()
+        if began < self._again_at:
+            self._seconds -= expected / self._lanes
+            return
+        # The estimates have learned from it. To add up a thousand jobs takes a tenth of a second: it is done in a hundredth of the time.
+        self._seconds = self._estimate(list(self._left))
+        self._again_at = began + _ESTIMATE_RATIO * (time.monotonic() - began)
+
+    def __str__(self) -> str:
+        now = time.monotonic()
+        # A job that takes longer than was expected is about to end.
+        gone = sum(min(seconds, now - began) for began, seconds in list(self._running.values()))
+        left = min(max(0.0, self._seconds - gone / self._lanes), max(0.0, self._ends_at - now))
+        return f"about {length(left)} left"
 
 
-def result_line(outcome: Outcome) -> str:
-    """One ended job in a line."""
+def result_line(outcome: Outcome, step_seconds: float | None = None) -> str:
+    """One ended job in a line, with its step time."""
     mark = "ok  " if outcome.status == "ok" else "FAIL"
-    line = f"{mark} {outcome.job.cell.label} · repeat {outcome.job.repeat} · {outcome.wall_seconds:.1f} s"
+    step = f" · {number(1e3 * step_seconds)} ms/step" if step_seconds is not None and outcome.status == "ok" else ""
+    line = f"{mark} {outcome.job.cell.label}{step} · repeat {outcome.job.repeat} · {outcome.wall_seconds:.1f} s"
     return line + (f"\n     {one_line(outcome.reason)}" if outcome.reason else "")
 
 
@@ -90,8 +187,9 @@ def one_line(text: str, longest: int = 400) -> str:
 
 
 def image_line(image: str, line: str, longest: int = 400) -> str:
-    """A line about an image, with its name in front once."""
-    return one_line(line if line.startswith(image) else f"{image}: {line}", longest)
+    """A line about an image, with its name in front once; it is cut between two words."""
+    line = one_line(line if line.startswith(image) else f"{image}: {line}")
+    return line if len(line) <= longest else textwrap.shorten(line, longest, placeholder=" …")
 
 
 class PlainObserver:
@@ -99,26 +197,46 @@ class PlainObserver:
 
     def __init__(self, remaining: Remaining) -> None:
         self._remaining = remaining
+        self._steps = StepTimes()
+        # The image that is being prepared, and when its last line was printed.
+        self._prepared = ("", 0.0)
 
     def preparing(self, image: str, line: str) -> None:
-        say(f"     {image_line(image, line)}")
+        now = time.monotonic()
+        if image != self._prepared[0] or now - self._prepared[1] >= _PREPARING_SECONDS:
+            self._prepared = (image, now)
+            say(f"     {image_line(image, line)}")
 
     def started(self, job: Job) -> None:
+        self._prepared = ("", 0.0)
+        self._steps.started(job)
+        self._remaining.started(job)
         say(f"run  {job.cell.label} · repeat {job.repeat}")
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
-        pass
+        self._steps.printed(job, event)
 
     def ended(self, outcome: Outcome) -> None:
-        self._remaining.ended(outcome.wall_seconds)
-        say(f"{result_line(outcome)} ({self._remaining.text()})")
+        self._remaining.ended(outcome.job)
+        say(f"{result_line(outcome, self._steps.ended(outcome.job))} ({self._remaining})")
+
+
+def _escaped(text: str) -> str:
+    # See `observer`.
+    from rich.markup import escape
+
+    return escape(text)
 
 
 class LiveObserver:
     """A live display on a terminal."""
 
     def __init__(self, console: Console, jobs: int, remaining: Remaining) -> None:
+        # See `observer`.
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._remaining = remaining
+        self._steps = StepTimes()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -127,27 +245,31 @@ class LiveObserver:
             TextColumn("{task.fields[note]}"),
             console=console,
         )
-        self._all = self.progress.add_task("matrix", total=jobs, note=remaining.text())
+        self._all = self.progress.add_task("matrix", total=jobs, note=remaining)
         self._tasks: dict[Job, TaskID] = {}
         self._shown = 0.0
 
     def preparing(self, image: str, line: str) -> None:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
-            self.progress.update(self._all, note=escape(image_line(image, line, 80)))
+            self.progress.update(self._all, note=_escaped(image_line(image, line, 80)))
 
     def started(self, job: Job) -> None:
         # A job that is tried again has a task already.
         if (before := self._tasks.pop(job, None)) is not None:
             self.progress.remove_task(before)
-        title = escape(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
+        title = _escaped(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
         self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
-        self.progress.update(self._all, note=self._remaining.text())
+        self._steps.started(job)
+        self._remaining.started(job)
+        # The column prints it anew whenever it is drawn, so the time left moves while a cell runs.
+        self.progress.update(self._all, note=self._remaining)
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
+        self._steps.printed(job, event)
         task = self._tasks[job]
         if event["event"] == "phase" and event["state"] == "begin":
-            self.progress.update(task, note=event["name"])
+            self.progress.update(task, note=PHASES.get(event["name"], _escaped(event["name"])))
         elif event["event"] == "plan":
             self.progress.update(task, total=event["windows"])
         elif event["event"] == "operation" or (event["event"] == "sample" and event["stage"] == "steady"):
@@ -157,6 +279,7 @@ class LiveObserver:
         task = self._tasks.pop(outcome.job, None)
         if task is not None:
             self.progress.remove_task(task)
-        self._remaining.ended(outcome.wall_seconds)
-        self.progress.console.print(escape(result_line(outcome)), highlight=False)
-        self.progress.update(self._all, advance=1, note=self._remaining.text())
+        self._remaining.ended(outcome.job)
+        line = result_line(outcome, self._steps.ended(outcome.job))
+        self.progress.console.print(_escaped(line), highlight=False)
+        self.progress.update(self._all, advance=1, note=self._remaining)

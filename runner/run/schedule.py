@@ -6,6 +6,7 @@ and after the engine is back where that went down.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.plan import Cell
 from runner.run.attempt import Attempt, Site
-from runner.run.dispatch import Dispatcher, Job, Place, places
+from runner.run.dispatch import Dispatcher, Job, Place, places, turns
 
 # The part of the host's memory that all cells together may use. The rest is for the runner and the system.
 _MEMORY_SHARE = 0.9
@@ -29,6 +30,10 @@ _WATCH_SECONDS = 0.5
 
 # The run ends when an engine that went down is not back within this time.
 _ENGINE_SECONDS = 180.0
+
+# A run that is stopped waits so long for its engine to end the cells, then for an answer of the engine, and so on while it answers.
+_PATIENCE_SECONDS = 2.0
+_ANSWER_SECONDS = 1.5
 
 # A cell is not tried more often than this when the engine goes down under it.
 _ATTEMPTS = 3
@@ -60,6 +65,30 @@ class Observer(Protocol):
     def ended(self, outcome: Outcome) -> None: ...
 
 
+class Source(Protocol):
+    """Where the next job comes from, and who is to know how it ended. A Dispatcher is one."""
+
+    def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
+        """The job that starts now, and its devices; None while nothing can start."""
+        ...
+
+    def ended(self, job: Job) -> None:
+        """A job has ended: its devices are free."""
+        ...
+
+    def put_back(self, job: Job) -> None:
+        """A job that was not to blame for its end, and is to be tried again. It has `ended` before."""
+        ...
+
+    def lost(self, board: str) -> None:
+        """A GPU is gone."""
+        ...
+
+    def without_devices(self) -> list[Job]:
+        """The waiting jobs that no device is left for."""
+        ...
+
+
 def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
     """A job's part of the machine: the CPUs near its GPUs and a share of the memory, from the nodes near them.
 
@@ -80,11 +109,41 @@ def slot_of(machine: Machine, chosen: Sequence[Place]) -> Slot:
 
 
 def _share(machine: Machine, gpu: Gpu) -> tuple[int, ...]:
-    """The CPUs of one GPU: GPUs that are near the same CPUs divide them."""
+    """The CPUs of one GPU: GPUs that are near the same CPUs divide them.
+
+    They divide physical cores, since two cells on one core slow each other down. Where there are fewer cores than GPUs they divide CPUs.
+    """
     boards = list(dict.fromkeys(other.board for other in machine.gpus if other.cpus == gpu.cpus))
-    share = max(1, len(gpu.cpus) // len(boards))
-    number = boards.index(gpu.board)
-    return gpu.cpus[number * share : (number + 1) * share] or gpu.cpus
+    parts = _cores(machine, gpu.cpus)
+    if len(parts) < len(boards):
+        parts = [(cpu,) for cpu in gpu.cpus]
+    share = max(1, len(parts) // len(boards))
+    begin = boards.index(gpu.board) * share
+    return tuple(sorted(cpu for part in parts[begin : begin + share] for cpu in part)) or gpu.cpus
+
+
+def _cores(machine: Machine, cpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """These CPUs by physical core, in the order of each core's first CPU."""
+    core_of = {cpu: core for core in machine.cpu.cores for cpu in core}
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for cpu in cpus:
+        cores.setdefault(core_of.get(cpu, (cpu,)), []).append(cpu)
+    return [tuple(core) for core in cores.values()]
+
+
+def _begin(action: Callable[[], object]) -> threading.Event:
+    """Do something in a thread. What is returned is set when that has ended, well or in an EngineError."""
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            with contextlib.suppress(EngineError):
+                action()
+        finally:
+            done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    return done
 
 
 @dataclass
@@ -97,9 +156,19 @@ class CellRunner:
     seconds: Callable[[Cell], float]
     # Reads the temperatures before a cell starts. None: no cell waits for its GPU to cool.
     cool_down: GpuSampler | None = None
+    # Whether a cell would end in the time that is left. One that would not is not started, and has no outcome. None: all would.
+    fits: Callable[[Cell], bool] | None = None
+    # Called while no CPU cell runs, with whether a GPU cell does.
+    renew: Callable[[bool], None] | None = None
+    # Called when a cell has ended well, with its seconds.
+    learn: Callable[[Cell, float], None] | None = None
+    # Called with a job that could not be run, the kind and the reason. None: its row is stored here.
+    refuse: Callable[[Job, str, str], None] | None = None
     outcomes: list[Outcome] = field(default_factory=list)
     # The UUIDs of the GPUs that fell off the bus.
     lost: list[str] = field(default_factory=list)
+    # Whether the engine did not answer when the run was stopped: its cells may go on.
+    hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _tries: dict[Job, int] = field(default_factory=dict)
@@ -110,7 +179,7 @@ class CellRunner:
     _broken: BaseException | None = None
 
     def prepare(self, images: Iterable[Any]) -> tuple[dict[str, Prepared], dict[str, str]]:
-        """Prepare the images before anything is measured: those that are ready, and the reasons of the others.
+        """Prepare the images while nothing is measured: those that are ready, and the reasons of the others.
 
         Raises EngineError where the engine went down and does not come back.
         """
@@ -133,31 +202,64 @@ class CellRunner:
         return ready, {name: why for name, why in failed.items() if name not in ready}
 
     def run_jobs(self, jobs: Sequence[Job], ready: Mapping[str, Prepared]) -> None:
-        """Run the jobs; returns when all have ended or stop() was called. Raises what broke the store."""
+        """Run the jobs; returns when all have ended or stop() was called. May be called again. Raises what broke the store."""
         for kind in ("cuda", "cpu"):
-            places_of_kind = places(self.machine, kind)
+            places_of_kind = [place for place in places(self.machine, kind) if place.board not in self.lost]
             of_kind = [job for job in jobs if job.cell.device_kind == kind]
             self._remember_temperatures(places_of_kind)
+            # The dispatcher's sums need lengths that stay, and the estimates learn meanwhile.
+            lengths = {job.cell: self.seconds(job.cell) for job in of_kind}
             try:
-                self._drain(Dispatcher(of_kind, places_of_kind, self.seconds), ready)
+                for turn in turns(of_kind):
+                    left = [place for place in places_of_kind if place.board not in self.lost]
+                    self._drain(Dispatcher(turn, left, lengths.__getitem__), ready)
             except BaseException:
                 self.stop()
                 raise
             finally:
-                for thread in self._threads:
-                    thread.join()
+                self._join()
             if self._broken:
                 raise self._broken
 
-    def _drain(self, dispatcher: Dispatcher, ready: Mapping[str, Prepared]) -> None:
+    def serve(self, source: Source, ready: Mapping[str, Prepared]) -> None:
+        """Run what `source` hands out, until nothing of it runs and it has no more; returns at once after stop().
+
+        Raises what broke the store.
+        """
+        try:
+            self._drain(source, ready)
+        finally:
+            if self._stopped.is_set():
+                self._join()
+        if self._broken:
+            raise self._broken
+
+    def wake(self) -> None:
+        """Look at once for what can start: the source of `serve` has more."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def end(self, job: Job) -> None:
+        """End one running job at once. It is not stored."""
+        for running, attempt in list(self._active.items()):
+            if running == job:
+                # In a thread: an engine that does not answer holds the call up.
+                threading.Thread(target=attempt.stop, daemon=True).start()
+
+    def _drain(self, dispatcher: Source, ready: Mapping[str, Prepared]) -> None:
         """Start what can start, watch what runs, until nothing is left."""
         with self._changed:
             while not self._stopped.is_set():
                 for job in dispatcher.without_devices():
                     self.fail(job, "gpu-lost", "every GPU that it could run on has fallen off the bus")
+                if self.renew and all(attempt.boards for attempt in self._active.values()):
+                    self.renew(bool(self._active))
                 while started := dispatcher.next(time.monotonic()):
                     job, chosen = started
-                    self._start(dispatcher, job, chosen, ready)
+                    if self.fits is None or self.fits(job.cell):
+                        self._start(dispatcher, job, chosen, ready)
+                    else:
+                        dispatcher.ended(job)
                 if not self._active:
                     return
                 # With a limit: a wait without one would hold back Ctrl-C.
@@ -165,17 +267,21 @@ class CellRunner:
                 for attempt in list(self._active.values()):
                     attempt.watch(time.monotonic())
 
-    def _start(self, dispatcher: Dispatcher, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
+    def _start(self, dispatcher: Source, job: Job, chosen: Sequence[Place], ready: Mapping[str, Prepared]) -> None:
         slot = slot_of(self.machine, chosen)
         boards = [place.board for place in chosen if place.kind == "cuda"]
-        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.printed, job))
+        prepared = ready[job.cell.image]
+        capabilities = {gpu.compute_capability for gpu in self.machine.gpus if gpu.uuid in slot.device_uuids}
+        compiles = not capabilities.isdisjoint(prepared.image.ptx_only)
+        attempt = Attempt(self.site, job, slot, boards, partial(self.observer.printed, job), compiles)
         self._active[job] = attempt
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=self._work, args=(dispatcher, attempt, ready[job.cell.image]))
+        # A daemon: one that waits for an engine without an answer must not keep this process.
+        thread = threading.Thread(target=self._work, args=(dispatcher, attempt, prepared), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, dispatcher: Dispatcher, attempt: Attempt, prepared: Prepared) -> None:
+    def _work(self, dispatcher: Source, attempt: Attempt, prepared: Prepared) -> None:
         """One attempt, in a thread of its own; then its devices are free for the next."""
         again = False
         try:
@@ -247,10 +353,41 @@ class CellRunner:
         """End every running cell at once and start no more. The repeats that are cut off are not stored."""
         self._stopped.set()
         for attempt in list(self._active.values()):
-            attempt.stop()
+            attempt.stopped = True
+            # In a thread each, since an engine that does not answer holds each call up.
+            threading.Thread(target=attempt.stop, daemon=True).start()
+
+    def _join(self) -> None:
+        """Wait for the threads of the cells."""
+        for thread in self._threads:
+            # With a limit: stop() may be called meanwhile.
+            while thread.is_alive() and not self._stopped.is_set():
+                thread.join(_PATIENCE_SECONDS)
+        for thread in self._threads:
+            if thread.is_alive():
+                self._patiently(thread.join)
+
+    def sweep(self) -> None:
+        """Clear up what the cells left, at the end of a run."""
+        if self._stopped.is_set():
+            self._patiently(self.site.engine.sweep)
+        else:
+            with contextlib.suppress(EngineError):
+                self.site.engine.sweep()
+
+    def _patiently(self, action: Callable[[], object]) -> None:
+        """Do what the engine must do at the end of a stopped run, unless it does not answer: nobody waits for that after Ctrl-C."""
+        if not self.hung:
+            done = _begin(action)
+            while not done.wait(_PATIENCE_SECONDS):
+                if not _begin(self.site.engine.unavailable).wait(_ANSWER_SECONDS):
+                    self.hung = True
+                    return
 
     def fail(self, job: Job, kind: str, reason: str) -> None:
         """Store a job that could not be run."""
+        if self.refuse:
+            return self.refuse(job, kind, reason)
         row = asdict(job.cell) | {
             "status": "failed",
             "error_kind": kind,
@@ -259,10 +396,12 @@ class CellRunner:
             "engine": self.site.engine.name,
         }
         self.site.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
-        self._report(Outcome(job, "failed", reason, 0.0))
+        return self._report(Outcome(job, "failed", reason, 0.0))
 
     def _report(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
+        if self.learn and outcome.status == "ok":
+            self.learn(outcome.job.cell, outcome.wall_seconds)
         self.observer.ended(outcome)
 
     def _remember_temperatures(self, measured: Sequence[Place]) -> None:
@@ -271,7 +410,8 @@ class CellRunner:
         for place in measured:
             celsius = self.cool_down.temperature(place.board) if place.kind == "cuda" else None
             if celsius is not None:
-                self._start_celsius[place.board] = celsius
+                # Later it is warm from what ran before.
+                self._start_celsius.setdefault(place.board, celsius)
 
     def _cool(self, boards: Sequence[str]) -> None:
         """Wait until the GPUs are as cool as they were at the start of the run, but no longer than _COOL_SECONDS."""

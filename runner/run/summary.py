@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from runner.errors import UserError
+from runner.paths import typed
 from runner.results import store
+from runner.results.cells import USUAL_OUT, resume_command
+from runner.results.rows import floats, parts, rows_of
 from runner.run.begin import Prospect
-from runner.run.progress import say
+from runner.run.dispatch import Job
+from runner.run.progress import not_yet_run, plain, say
+from runner.text import in_a_line, plural
 
 OK, SOME_FAILED = 0, 1
+
+Made = TypeVar("Made")
 
 _COLUMNS = [
     "cell_id",
@@ -30,33 +39,88 @@ _COLUMNS = [
 ]
 
 
-def conclude(prospect: Prospect, run: store.RunStore, interrupted: bool, write_report: Callable[[Path], Path]) -> int:
-    """Write the report, tell the user what ended and how to go on, and return the exit code."""
+def conclude(
+    prospect: Prospect,
+    run: store.RunStore,
+    interrupted: bool,
+    write_report: Callable[[Path], Path],
+    minutes: float | None = None,
+    measured: int = 0,
+    show_answer: Callable[[Path], None] | None = None,
+) -> int:
+    """Write the report, print the answer, what ended and how to go on, and return the exit code.
+
+    `minutes`: the limit of the run's time. What it did not reach is no failure, if `measured`, the repeats that ended in this call, is
+    not 0. `show_answer` prints the answer of the run in a folder.
+    """
     ended = run.finished()
-    missing = len(prospect.jobs_left(run))
+    missing = prospect.jobs_left(run)
+    store_expectations(prospect, run, missing)
     failed = sum(status != "ok" for status in ended.values())
-    report = write_report(run.folder) if ended else None
-    say(f"{len(ended) - failed} ok, {failed} failed, {missing} not run, {len(prospect.plan.skips)} left out as planned")
+    report = _made(write_report, run.folder) if ended else None
+    if ended and show_answer:
+        _made(show_answer, run.folder)
+    counts = [f"{ended_well(ended)} ok", f"{failed} failed"]
+    counts += [not_yet_run(missing, {cell for cell, _ in ended})] if missing else []
+    counts += [f"{len(prospect.plan.skips)} skipped"] if prospect.plan.skips else []
+    say(", ".join(counts))
     say(f"results  {run.folder}")
     if report:
         say(f"report   {report}")
     if missing:
-        how = "interrupted" if interrupted else "not all was run"
-        out = "" if prospect.options.out == Path("results") else f" --out {prospect.options.out}"
-        say(f"{how}; what had ended is kept. Go on with: runner matrix --resume {run.run_id}{out}")
-    return SOME_FAILED if failed or missing else OK
+        how = "interrupted" if interrupted else _over(minutes) if minutes is not None else "not all was run"
+        more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
+        say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
+    enough = not missing or (minutes is not None and not interrupted and measured > 0)
+    return OK if enough and not failed else SOME_FAILED
+
+
+def store_expectations(prospect: Prospect, run: store.RunStore, left: Sequence[Job]) -> None:
+    """Keep how long the rest of the run takes, by what has been learned: its report says it, and --resume goes on from there."""
+    run.write_manifest(run.manifest() | prospect.expectations(left))
+
+
+def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
+    """The repeats that ended well, and of how many cells they are."""
+    good = [cell for (cell, _), status in ended.items() if status == "ok"]
+    return f"{plural(len(good), 'repeat')} of {plural(len(set(good)), 'cell')}" if good else "0 repeats"
+
+
+def go_on_with(run: store.RunStore) -> str:
+    """The command that goes on with a run, as one can type it here."""
+    usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
+    return typed(resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent)))
+
+
+def _over(minutes: float) -> str:
+    return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
+
+
+def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
+    """What is made of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
+    try:
+        return make(folder)
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        why = in_a_line(f"{type(error).__name__}: {error}", 300)
+        say(
+            f"a fault of the runner kept the answer from being shown ({why}); all is stored; `runner report {folder}` tries again"
+        )
+        return None
 
 
 def document(run: store.RunStore) -> dict[str, Any]:
     """Every stored repeat with its median step time in seconds (None where nothing was measured)."""
     manifest = run.manifest()
-    cells = store.read([run.folder], "cells")
-    samples = store.read([run.folder], "samples")
-    steady = samples[samples["stage"] == "steady"]
-    medians = (steady["seconds"] / steady["steps"]).groupby([steady["cell_id"], steady["repeat"]]).median().to_dict()
-    rows = json.loads(cells[_COLUMNS].to_json(orient="records"))
-    for row in rows:
-        row["median_step_seconds"] = medians.get((row["cell_id"], row["repeat"]))
+    stored = rows_of(store.read([run.folder], "cells").select(_COLUMNS))
+    samples = parts(store.read([run.folder], "samples"), ("stage", "cell_id", "repeat"))
+    medians = {
+        (cell, repeat): float(np.median(floats(part, "seconds") / floats(part, "steps")))
+        for (stage, cell, repeat), part in samples
+        if stage == "steady"
+    }
+    rows = [{**row, "median_step_seconds": medians.get((row["cell_id"], row["repeat"]))} for row in stored]
     return {
         "run_id": run.run_id,
         "folder": str(run.folder),

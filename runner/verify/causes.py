@@ -43,7 +43,9 @@ class Case:
     failure: str = ""  # the cell's reason, where it failed
     error_kind: str = ""
     first_step_seconds: float | None = None
-    shift_ratio: float | None = None  # the factor by which the step time changed midway, where it did
+    foreign_processes: tuple[str, ...] = ()  # who else computed on its GPUs while it ran
+    slowdown: float = 1.0  # how many times as long windows took after a change midway
+    reference_slowdown: float = 1.0
 
 
 # Rates of windows scatter by a few percent on a shared machine. A rate below this share of the reference's is no noise.
@@ -173,7 +175,15 @@ def _busy(case: Case) -> Iterator[Cause]:
             "stop the other programs (top shows them), or measure when the machine is idle",
         )
     processes = case.facts.device.get("foreign_processes")
-    if processes:
+    others = case.foreign_processes
+    if others:
+        which = f"{len(others)} other process{'es' if len(others) > 1 else ''}"
+        yield Cause(
+            "a busy GPU",
+            f"{which} computed on the GPU while the cell ran: {', '.join(others[:3])}",
+            "wait for them or stop them; a batch system or nvidia-smi -c EXCLUSIVE_PROCESS keeps others away",
+        )
+    elif processes:
         yield Cause(
             "a busy GPU",
             f"{processes} other process{'es' if processes != 1 else ''} computed on the GPU when the run began",
@@ -250,10 +260,13 @@ def _slower(name: str, what: str, here: Ceilings, reference: Ceilings, rate: str
 
 
 def _unsteady(case: Case) -> Iterator[Cause]:
-    if case.shift_ratio and case.shift_ratio > 1:
+    longer = case.slowdown - 1
+    # A workload that slows down in the reference too is no slower for it.
+    if longer > 0 and case.reference_slowdown - 1 < longer / 2:
         yield Cause(
             "it slowed down midway",
-            f"from one window on, every step took {per_cent(case.shift_ratio - 1)} longer",
+            f"from one window on, every step took {per_cent(longer)} longer"
+            + ("; the reference's did not" if case.reference else ""),
             "look for heat, a power limit, or something that began to run beside it",
         )
 

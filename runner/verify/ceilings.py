@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.engines.base import Engine, EngineError, Prepared, Slot
+from runner.engines import cell_cache
+from runner.engines.base import Engine, EngineError, Prepared, Running, Slot
 from runner.errors import UserError
 
 PROBE = "bench.ceilings"
@@ -67,27 +67,43 @@ def is_machine_busy(ceilings: Ceilings) -> bool:
     return ceilings.load is not None and ceilings.cpus is not None and ceilings.load - 1 > 0.5 * ceilings.cpus
 
 
-def measure(
-    engine: Engine, prepared: Prepared, framework: str, precision: str, slot: Slot, label: str, cache: Path
-) -> Ceilings:
+def measure(engine: Engine, prepared: Prepared, framework: str, precision: str, slot: Slot, label: str) -> Ceilings:
     """Run the probe where the cells will run. Raises CeilingsError."""
-    # The command of a cell ends in `-m bench`; the probe is a module of the same bench.
-    probe = replace(prepared, command=(*prepared.command[:-1], PROBE))
+    arguments = [framework, slot.device_kind, precision]
+    return parse(printed_by(engine, prepared, PROBE, arguments, slot, label, _LIMIT_SECONDS))
+
+
+def printed_by(
+    engine: Engine,
+    prepared: Prepared,
+    module: str,
+    arguments: Sequence[str],
+    slot: Slot,
+    label: str,
+    limit_seconds: float,
+    watch: Callable[[Running], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+) -> bytes:
+    """What a probe prints, which is a module of the bench; `watch` surrounds it while it runs. Raises CeilingsError."""
+    # The command of a cell ends in `-m bench`.
+    probe = replace(prepared, command=(*prepared.command[:-1], module))
     try:
-        running = engine.start(probe, [framework, slot.device_kind, precision], slot, label, None, cache)
+        cache = cell_cache.folder_of(engine.name, prepared.image.name, prepared.digest)
+        running = engine.start(probe, arguments, slot, label, None, cache)
     except EngineError as error:
         raise CeilingsError(str(error)) from error
-    timer = threading.Timer(_LIMIT_SECONDS, running.stop)
+    timer = threading.Timer(limit_seconds, running.stop)
     timer.daemon = True
     timer.start()
     printed = b""
     try:
-        for chunk in running.events():
-            printed += chunk
-            if len(printed) > _MAX_BYTES:
-                running.stop()
-                break
-        ended = running.wait()
+        with watch(running):
+            for chunk in running.events():
+                printed += chunk
+                if len(printed) > _MAX_BYTES:
+                    running.stop()
+                    break
+            ended = running.wait()
+            cell_cache.disarm(cache)
     except BaseException:  # Ctrl-C: the probe must not stay behind
         with contextlib.suppress(EngineError):
             running.stop()
@@ -98,7 +114,7 @@ def measure(
     if ended.code != 0 or len(printed) > _MAX_BYTES:
         last = ended.log_tail.strip().splitlines()[-1:] or ["its standard error is empty"]
         raise CeilingsError(f"the probe ended with exit code {ended.code}: {last[0][:300]}")
-    return parse(printed)
+    return printed
 
 
 def parse(text: bytes | str) -> Ceilings:

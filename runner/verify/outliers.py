@@ -1,11 +1,17 @@
 """Which of many devices of one model is slower than the others. No reference is needed. Pure and deterministic.
 
-Each device is one number: its median step time. Its score is its distance from the fleet's median in units of the fleet's spread. The
-spread is the standard deviation of the devices within CLIP robust deviations of that median. A robust deviation is 1.4826 times the
-median absolute deviation, which less than half of the devices cannot change. Among fewer than FEWEST_TO_CLIP devices the spread is the
-robust deviation itself. A device is slow when its score is above the score that the slowest of as many healthy devices exceeds in
-FALSE_ALARM of all fleets. That limit is simulated for the fleet's size: the spread of a few devices is itself uncertain, so no normal
-quantile holds for four GPUs. The limit holds where healthy devices scatter normally. With heavier tails more of them are called slow.
+Each device is one number: its step time. Its score is its distance from the fleet's median in units of the fleet's spread.
+
+The robust spread is the standard deviation of the devices within CLIP robust deviations of the median. A robust deviation is 1.4826 times
+the median absolute deviation, which less than half of the devices cannot change. Among fewer than FEWEST_TO_CLIP devices the robust spread
+is the robust deviation itself. A few devices say little about their spread, so it is moderated (Smyth, Stat. Appl. Genet. Mol. Biol. 3,
+2004): PRIOR_SPREAD counts as PRIOR_FREEDOM further devices.
+
+A device is slow when it is more than SMALLEST_GAP behind the median, and its score is above the score that the slowest of as many
+healthy devices exceeds in FALSE_ALARM of all verifications. That limit is simulated for the fleet's size. It holds where healthy devices
+scatter normally, by PRIOR_SPREAD. With more scatter or heavier tails more of them are called slow.
+
+A fleet in which no device is slow is judged only where a device that is MUST_BE_NAMED slower would have been called slow.
 """
 
 from __future__ import annotations
@@ -14,22 +20,43 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from runner.results.statistics import SEED, Array
+from runner.results.student import student_quantile
+from runner.text import plural
+from runner.verify.causes import per_cent
+from runner.verify.verdict import MARGINS
 
-# Of healthy fleets in which any device is called slow, where devices scatter normally.
+# Of the verifications of healthy fleets, those in which any device is called slow. All comparisons of a verification share it.
 FALSE_ALARM = 0.01
 FEWEST = 4
-SIMULATED = 20_000
 CLIP = 4.0
 
 # With fewer devices the robust deviation alone gives the lower limit (simulated).
 FEWEST_TO_CLIP = 12
 
-# A fleet can be so even that a hundredth of a percent stands out; below this a device is not worth taking out.
-SMALLEST_GAP = 0.02
+# How much healthy devices of one model are assumed to differ: the standard deviation of the log step time. It was not measured.
+PRIOR_SPREAD = 0.01
+PRIOR_FREEDOM = 4.0
+
+# A device that is closer to the others than the margin is not worth taking out.
+SMALLEST_GAP = MARGINS["cuda"]
+
+# A fleet is judged where a device that takes this much longer is named in NAMED of all fleets. At SMALLEST_GAP itself, noise names a device
+# in half of the fleets.
+MUST_BE_NAMED = 0.10
+NAMED = 0.95
+
+# A limit is the score that at least so many of the simulated fleets exceed. How a slow device fares is simulated in so many fleets.
+FEWEST_EXCEEDING = 100
+FEWEST_SIMULATED = 20_000
+SIMULATED_WITH_A_SLOW_ONE = 2000
+
+# What a repeat was measured in: (run id, number of the repeat).
+Block = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -42,38 +69,97 @@ class Outlier:
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """How far a device is from the median of its fleet, as a share: 0.1 takes 10 % longer. The ends are None with one repeat."""
+
+    device: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Fleet:
     """The devices of one model, with those that are slow."""
 
     devices: int
     step_seconds: float  # the fleet's median
-    spread: float  # robust standard deviation of the log step times
+    fastest: float  # the fastest device's step time over the median
+    slowest: float
+    spread: float  # moderated standard deviation of the log step times
     limit: float | None  # the score beyond which a device is slow; None where nothing can be said
-    slow: tuple[Outlier, ...]
+    slow: tuple[Outlier, ...] = ()
+    # A device that takes this much longer would have been named in NAMED of such fleets; None where a device is slow, or too few are there.
+    named_from: float | None = None
     why_not: str = ""  # why nothing can be said
 
+    @property
+    def named_beyond(self) -> float | None:
+        """How much longer than the median a device must take to be called slow, as a share; None where nothing can be said."""
+        return None if self.limit is None else max(SMALLEST_GAP, math.expm1(self.limit * self.spread))
 
-def fleet_of(step_seconds: Mapping[str, float]) -> Fleet:
-    """The slow devices among those of one model; `step_seconds` is each device's median over all its repeats."""
+
+@dataclass(frozen=True)
+class FleetFinding:
+    """What was compared on the devices of one model."""
+
+    name: str
+    device_model: str
+    fleet: Fleet
+    # The fleet's median where it is no time of a step, as text.
+    middle: str = ""
+    # What stands beside the verdict, in lines.
+    beside: tuple[str, ...] = ()
+    # The cells that were compared: (run id, cell id).
+    cells: tuple[tuple[str, str], ...] = ()
+    deviations: tuple[Deviation, ...] = ()
+
+
+def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1) -> Fleet:
+    """The slow devices among those of one model; `step_seconds` is each device's time. `comparisons` share the FALSE_ALARM."""
     names, logs = list(step_seconds), np.log(np.array(list(step_seconds.values()), dtype=np.float64))
-    middle = float(np.median(logs)) if names else 0.0
+    if not names:
+        return Fleet(0, 1.0, 1.0, 1.0, 0.0, None, why_not=_too_few(0, ""))
+    middle, gaps = float(np.median(logs)), _gaps(logs)
+    fastest, slowest = math.exp(gaps.min()), math.exp(gaps.max())
     if len(names) < FEWEST:
-        why = f"{len(names)} devices: at least {FEWEST} are needed to tell which one is slow"
-        return Fleet(len(names), math.exp(middle), 0.0, None, (), why)
-    limit = score_limit(len(names))
-    spread = float(_spread(logs))
-    slow = []
-    for name, log in zip(names, logs, strict=True):
-        gap = float(log) - middle
-        score = gap / spread if spread > 0 else math.inf if gap > 0 else 0.0
-        if score > limit and gap > math.log1p(SMALLEST_GAP):
-            slow.append(Outlier(name, math.exp(gap), score))
-    return Fleet(len(names), math.exp(middle), spread, limit, tuple(sorted(slow, key=lambda outlier: -outlier.ratio)))
+        apart = (
+            f"; the slowest takes {per_cent(slowest / fastest - 1)} longer than the fastest" if len(names) > 1 else ""
+        )
+        why = _too_few(len(names), apart)
+        return Fleet(len(names), math.exp(middle), fastest, slowest, 0.0, None, why_not=why)
+    limit, spread = score_limit(len(names), comparisons), float(_spread(logs))
+    outliers = [
+        Outlier(names[at], math.exp(gaps[at]), float(gaps[at]) / spread) for at in np.flatnonzero(_is_slow(logs, limit))
+    ]
+    slow = tuple(sorted(outliers, key=lambda outlier: -outlier.ratio))
+    least = None if slow else named_from(len(names), spread, comparisons)
+    return Fleet(len(names), math.exp(middle), fastest, slowest, spread, limit, slow, least, _why_unseen(least))
 
 
-def _spread(logs: Array) -> Array:
+def _too_few(devices: int, apart: str) -> str:
+    return f"{plural(devices, 'device')}: at least {FEWEST} are needed to tell which one is slow{apart}"
+
+
+def _why_unseen(least: float | None) -> str:
+    """Why a fleet in which no device is slow is not judged; empty where it is, or where a device is slow."""
+    if least is None or least <= MUST_BE_NAMED:
+        return ""
+    return (
+        f"the devices differ too much to tell: none is called slow, but only one that is {per_cent(least, 3)} slower would be named "
+        f"in {100 * NAMED:g} of 100 such fleets, and one that is {per_cent(MUST_BE_NAMED)} slower must be; "
+        "more devices of the model would tell"
+    )
+
+
+def _gaps(logs: Array) -> Array:
+    """The distance of each device from its fleet's median, along the last axis."""
+    return np.asarray(logs - np.median(logs, axis=-1, keepdims=True), dtype=np.float64)
+
+
+def _robust_spread(logs: Array) -> Array:
     """The standard deviation about the median, along the last axis, of what lies within CLIP robust deviations of it."""
-    gaps = np.abs(logs - np.median(logs, axis=-1, keepdims=True))
+    gaps = np.abs(_gaps(logs))
     robust = 1.4826 * np.median(gaps, axis=-1, keepdims=True)
     if logs.shape[-1] < FEWEST_TO_CLIP:
         return np.asarray(robust[..., 0], dtype=np.float64)
@@ -81,9 +167,95 @@ def _spread(logs: Array) -> Array:
     return np.asarray(np.sqrt(np.sum(near * gaps**2, axis=-1) / np.sum(near, axis=-1)), dtype=np.float64)
 
 
+def _spread(logs: Array) -> Array:
+    """The robust spread along the last axis, moderated: never 0."""
+    freedom = logs.shape[-1] - 1
+    variance = PRIOR_FREEDOM * PRIOR_SPREAD**2 + freedom * _robust_spread(logs) ** 2
+    return np.asarray(np.sqrt(variance / (PRIOR_FREEDOM + freedom)), dtype=np.float64)
+
+
+def _is_slow(logs: Array, limit: float) -> Array:
+    """Which devices are slow, along the last axis."""
+    return np.asarray(_gaps(logs) > np.maximum(limit * _spread(logs), math.log1p(SMALLEST_GAP))[..., None])
+
+
 @functools.cache
-def score_limit(devices: int) -> float:
-    """The score that the slowest of so many alike, normal devices exceeds in FALSE_ALARM of all fleets."""
-    logs = np.random.default_rng(SEED).standard_normal((SIMULATED, devices))
-    highest = (logs.max(axis=1) - np.median(logs, axis=1)) / _spread(logs)
-    return float(np.quantile(highest, 1 - FALSE_ALARM))
+def score_limit(devices: int, comparisons: int = 1) -> float:
+    """The score that the slowest of so many healthy devices exceeds in FALSE_ALARM of all fleets, divided by the comparisons."""
+    random = np.random.default_rng(SEED)
+    share = FALSE_ALARM / comparisons
+    left = max(FEWEST_SIMULATED, round(FEWEST_EXCEEDING / share))
+    highest = []
+    while left > 0:
+        # Not all at once: the fleets of a thousand devices would fill the memory.
+        fleets = min(left, 1 + 2_000_000 // devices)
+        logs = PRIOR_SPREAD * random.standard_normal((fleets, devices))
+        highest.append(_gaps(logs).max(axis=-1) / _spread(logs))
+        left -= fleets
+    return float(np.quantile(np.concatenate(highest), 1 - share))
+
+
+def named_from(devices: int, spread: float, comparisons: int = 1) -> float:
+    """How much longer a device must take to be named in NAMED of all fleets whose other devices scatter normally by `spread`."""
+    # In steps of a tenth of a percent, upwards, so that few are simulated. Above 30 % the answer is of 30 %: no such fleet is judged.
+    return _named_from(devices, math.ceil(1000 * min(spread, 0.3)), comparisons)
+
+
+@functools.cache
+def _named_from(devices: int, thousandths: int, comparisons: int) -> float:
+    spread, limit = thousandths / 1000, score_limit(devices, comparisons)
+    logs = spread * np.random.default_rng(SEED).standard_normal((SIMULATED_WITH_A_SLOW_ONE, devices))
+    healthy, low, high = logs[:, 0].copy(), math.log1p(SMALLEST_GAP), 0.2 + 30 * spread
+    while high - low > 0.002:
+        middle = (low + high) / 2
+        logs[:, 0] = healthy + middle
+        if _is_slow(logs, limit)[:, 0].mean() >= NAMED:
+            high = middle
+        else:
+            low = middle
+    return math.expm1(high)
+
+
+def levels(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[dict[str, float], bool]:
+    """Each device's time from its repeats, and whether blocks were shared; `repeats` are seconds by device and block.
+
+    Where blocks hold the repeats of most devices, a device's time is the median of its repeats' distances from the medians of their
+    blocks: a drift from block to block then changes nothing, and that within a block changes only one repeat. A block that holds half of
+    the devices or fewer is left out. Where no block is shared, a device's time is the median of its repeats.
+    """
+    logs, shared = within_blocks(repeats)
+    return {device: math.exp(median(of_device)) for device, of_device in logs.items()}, shared
+
+
+def within_blocks(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[dict[str, list[float]], bool]:
+    """The log of each repeat's time by device, once what moved its block is taken out, and whether blocks were shared."""
+    blocks: dict[Block, list[float]] = {}
+    for times in repeats.values():
+        for block, seconds in times.items():
+            blocks.setdefault(block, []).append(math.log(seconds))
+    middles = {block: median(logs) for block, logs in blocks.items() if 2 * len(logs) > max(2, len(repeats))}
+    if not middles:
+        return {device: list(map(math.log, times.values())) for device, times in repeats.items()}, False
+    level = median(middles.values())
+    logs = {
+        device: [level + math.log(seconds) - middles[block] for block, seconds in times.items() if block in middles]
+        for device, times in repeats.items()
+    }
+    return {device: of_device for device, of_device in logs.items() if of_device}, True
+
+
+def deviations(repeats: Mapping[str, Mapping[Block, float]]) -> tuple[Deviation, ...]:
+    """How far each device is from the median of all, with 95 % intervals from the scatter of all devices' repeats."""
+    logs = within_blocks(repeats)[0]
+    gaps = {device: median(of_device) for device, of_device in logs.items()}
+    middle = median(gaps.values()) if gaps else 0.0
+    freedom = sum(len(of_device) - 1 for of_device in logs.values())
+    squares = sum(float(np.sum((np.array(of_device) - np.mean(of_device)) ** 2)) for of_device in logs.values())
+    found = []
+    for device, gap in gaps.items():
+        reach = None
+        if freedom and len(logs[device]) > 1:
+            reach = student_quantile(0.975, freedom) * math.sqrt(squares / freedom / len(logs[device]))
+        ends = (None, None) if reach is None else (math.expm1(gap - middle - reach), math.expm1(gap - middle + reach))
+        found.append(Deviation(device, math.expm1(gap - middle), *ends))
+    return tuple(found)

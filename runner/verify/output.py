@@ -5,38 +5,43 @@ Names and reasons come out of cells and may hold any character. Each text is mad
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from runner.text import visible
+from bench import rules
+from reports.answers.export import escaped
+from runner.paths import typed
+from runner.results import parity
+from runner.terminal import folded, print_table
+from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
-from runner.verify.outliers import FALSE_ALARM
-from runner.verify.verdict import FAIL, PASS, CellVerdict
-from runner.verify.verify import CellFinding, FleetFinding, Verification
+from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding
+from runner.verify.together import together
+from runner.verify.verdict import FAIL, PASS, Ratio
+from runner.verify.verify import CellFinding, Verification, margin_text
 
-_STYLES: dict[CellVerdict, str] = {**dict.fromkeys(PASS, "green"), **dict.fromkeys(FAIL, "red")}
-
-_ENDS = {
-    0: "pass: no cell is slow, and every cell computes the specified network",
-    1: "FAIL: see the cells that are slow, wrong or failed",
-    2: "undecided: nothing failed, but not every cell has a reference that decides",
-}
+# So many of the cells of which the same holds are named.
+_NAMED = 3
 
 METHOD = (
-    "Ratios are to the reference, with their 90 % interval: verify asks whether a cell is as fast as its reference within the margin, "
-    "by two one-sided tests at 5 %. `runner compare` asks whether two cells differ, so it prints the 95 % interval."
+    "ratio: measured over reference, each the geometric mean of its repeats' medians; above 1 is slower. Its interval is 90 %, for two "
+    "one-sided tests at 5 % of each cell alone: is it as fast as its reference within the margin? `runner compare` asks whether cells "
+    "differ at all: its intervals are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. "
+    "assumed: how far repeats, or sessions, differ where too few show it. A session is all that one run measures."
 )
 
-HEADINGS = ("cell", "measured", "reference", "ratio", "verdict", "likely cause")
+# How to get from `no-reference` to a verdict.
+NEXT = (
+    "To get a reference: measure a machine that you trust on several days, and keep the runs with `runner reference save RUN RUN ... "
+    "--name NAME`; or take somebody's with `runner reference import FILE`. `runner verify --run RUN` then judges this run. "
+    "docs/verify.md says more."
+)
+
+HEADINGS = ("cell", "measured", "reference", "ratio", "assumed", "verdict", "likely cause")
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:.4g}"
+    return "–" if seconds is None else number(1e3 * seconds, 4)
 
 
 def cells_of(finding: CellFinding) -> tuple[str, ...]:
@@ -45,80 +50,160 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     A row has one interval: the ratio's, or the step time's where there is no ratio.
     """
     step, ratio = finding.measured, finding.ratio
-    measured = f"{_milliseconds(step.value)} ms" if step else "–"
-    if step and step.low is not None and not ratio:
-        measured += f" (95 %: {_milliseconds(step.low)} to {_milliseconds(step.high)})"
-    reference = f"{_milliseconds(finding.reference_seconds)} ms, {finding.reference}" if finding.reference else "–"
+    measured, reference, interval, assumed = "–", "–", "–", "–"
+    if ratio:
+        measured = f"{_milliseconds(ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
+        many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, 'session')}"
+        reference = f"{_milliseconds(ratio.reference_seconds)} ms, {finding.reference}: {many}"
+        interval = f"{ratio.value:.3f} (90 %: {ratio.low:.3f} to {ratio.high:.3f})"
+        assumed = _assumed(ratio)
+    elif step:
+        ends = f" (95 %: {_milliseconds(step.low)} to {_milliseconds(step.high)})" if step.low is not None else ""
+        measured = f"{_milliseconds(step.value)} ms{ends}"
     if finding.expectation:
         low, high = _milliseconds(finding.expectation.low), _milliseconds(finding.expectation.high)
         reference = f"none; a model says {low} to {high} ms"
-    interval = f"{ratio.value:.3f} (90 %: {ratio.low:.3f} to {ratio.high:.3f})" if ratio else "–"
     device = f" on {finding.device_uuid[:12]}" if finding.device_uuid else ""
     name = f"{finding.facts.name} [{finding.facts.image}]{device}"
     cause = "; ".join(cause.name for cause in finding.causes) or "–"
-    return tuple(visible(text) for text in (name, measured, reference, interval, finding.kind, cause))
+    return tuple(visible(text) for text in (name, measured, reference, interval, assumed, finding.kind, cause))
+
+
+def _assumed(ratio: Ratio) -> str:
+    """The scatter that is assumed, since no two repeats or sessions show it."""
+    known = (("repeats", ratio.between), ("sessions", ratio.sessions))
+    parts = [f"{name} differ by {per_cent(scatter.deviation)}" for name, scatter in known if not scatter.observed]
+    return ", ".join(parts) or "–"
+
+
+def ending(verification: Verification) -> str:
+    """What the whole shows: no more than its cells do."""
+    kinds = [finding.kind for finding in verification.findings]
+    gpus = verification.fleets
+    if verification.exit_code == 1:
+        return f"FAIL: see the {'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"
+    margins = sorted({finding.margin for finding in verification.findings if finding.kind in PASS})
+    margin = " or ".join(map(margin_text, margins))
+    if verification.exit_code == 0 and all(kind in PASS for kind in kinds):
+        none = "no GPU stood out, " if gpus else ""
+        return f"pass: {none}no cell is slower than its reference by more than {margin}, and every cell computes the specified network"
+    if verification.exit_code == 0:
+        return "pass: no GPU stood out, and every cell computes the specified network; as far as references decide, no cell is slow"
+    counts = [f"{many} {kind}" for kind in dict.fromkeys(kinds) if kind not in PASS and (many := kinds.count(kind))]
+    # The line above the end has the command.
+    counts += [visible(line.partition(" (")[0]) for line in verification.waiting]
+    passed = sum(kind in PASS for kind in kinds)
+    if unknown := sum(bool(finding.fleet.why_not) for finding in gpus):
+        counts.append(f"{unknown} of {plural(len(gpus), 'comparison')} of GPUs not judged")
+    return f"undecided: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
 
 
 def details(verification: Verification) -> Iterator[str]:
-    """What the table has no room for: a line each, visible text."""
+    """What the table has no room for: a line each, visible text. Cells of which the same holds share their lines."""
+    alike: dict[tuple[str, ...], list[CellFinding]] = {}
     for finding in verification.findings:
-        yield visible(f"{finding.kind}: {finding.facts.name}: {finding.reason}", 800)
-        if finding.parity_passed:
-            yield "  parity: passed, against the float64 reference"
-        if finding.nearest:
-            yield visible(f"  nearest device with a reference, not compared with: {finding.nearest}")
-        if finding.expectation and finding.measured:
-            place = finding.expectation.place_of(finding.measured.value)
-            yield visible(f"  expectation: {place}; {finding.expectation.model}", 900)
-        for cause in finding.causes:
-            yield visible(f"  {cause.name}: {cause.evidence}")
-            yield visible(f"    fix: {cause.fix}")
+        alike.setdefault((finding.kind, finding.reason, *_beside(finding)), []).append(finding)
+    for (kind, reason, *beside), same in alike.items():
+        yield visible(f"{kind}: {_names(same)}: {reason}", 800)
+        yield from beside
+        yield from _proved(same)
+    if shift := together([finding.ratio for finding in verification.findings if finding.ratio]):
+        yield f"beside the references: {shift}"
+    yield from map(visible, verification.waiting)
     for fleet in verification.fleets:
         yield from _details_of_fleet(fleet)
+    if any(finding.kind == "no-reference" for finding in verification.findings):
+        yield NEXT
     if any(finding.ratio for finding in verification.findings):
         yield METHOD
+
+
+def _names(findings: Sequence[CellFinding]) -> str:
+    """The cells; of many the first few, and how many more there are."""
+    more = f" and {len(findings) - _NAMED} more" if len(findings) > _NAMED else ""
+    return ", ".join(finding.facts.name for finding in findings[:_NAMED]) + more
+
+
+def _proved(findings: Sequence[CellFinding]) -> Iterator[str]:
+    """What was checked on the adapters that were measured: first what all of these cells passed, then what only some did."""
+    checked = [finding for finding in findings if finding.parity_passed and finding.proved]
+    if not checked:
+        return
+    everywhere = set.intersection(*(set(finding.proved) for finding in checked))
+    if len(checked) < len(findings):
+        everywhere = set()
+    shared = [quantity for quantity in checked[0].proved if quantity in everywhere]
+    if shared:
+        yield visible(f"  the adapter that was measured passed: {_quantities(shared)}", 800)
+    alike: dict[tuple[str, ...], list[CellFinding]] = {}
+    for finding in checked:
+        further = tuple(quantity for quantity in finding.proved if quantity not in everywhere)
+        alike.setdefault(further, []).append(finding)
+    for quantities, same in alike.items():
+        if quantities:
+            yield visible(f"  that of {_names(same)} {'also ' if shared else ''}passed: {_quantities(quantities)}", 800)
+
+
+def _quantities(quantities: Iterable[str]) -> str:
+    return ", ".join(map(parity.name_of, quantities))
+
+
+def _beside(finding: CellFinding) -> Iterator[str]:
+    """What is known of a cell beside its verdict and what was checked on its adapter, as visible text."""
+    if finding.parity_passed:
+        yield "  parity passed: it computes what the float64 reference computes"
+    if finding.nearest:
+        yield visible(f"  nearest device with a reference, not compared with: {finding.nearest}")
+    if finding.expectation and finding.measured:
+        place = finding.expectation.place_of(finding.measured.value)
+        yield visible(f"  expectation: {place}; {finding.expectation.model}", 900)
+    if finding.kernel_share is not None and finding.kernel_share < rules.HOST_BOUND:
+        share = per_cent(finding.kernel_share)
+        yield f"  host-bound: kernels ran in {share} of a step's time; the CPU, Python and the feed decide the rest"
+    for cause in finding.causes:
+        yield visible(f"  {cause.name}: {cause.evidence}")
+        yield visible(f"    fix: {cause.fix}")
 
 
 def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
     fleet = finding.fleet
     head = f"{finding.name} on {fleet.devices} × {finding.device_model}: "
+    middle = finding.middle or f"{_milliseconds(fleet.step_seconds)} ms a step"
+    ends = (
+        f"the fastest is {per_cent(1 - fleet.fastest, 3)} faster and the slowest {per_cent(fleet.slowest - 1, 3)} slower than their "
+        f"median of {middle}"
+    )
     if fleet.why_not:
-        yield visible(head + fleet.why_not)
-    elif not fleet.slow:
-        middle = f"{_milliseconds(fleet.step_seconds)} ms a step"
-        yield visible(f"{head}none stands out; their standard deviation is {per_cent(fleet.spread, 3)} of {middle}")
+        yield visible(f"{head}{fleet.why_not}{'' if fleet.limit is None else f'; {ends}'}", 900)
+    elif fleet.named_from is not None:
+        least = f"one that is {per_cent(fleet.named_from)} slower would have been named in {100 * NAMED:g} of 100 such fleets"
+        yield visible(f"{head}no GPU stands out; {ends}; {least}", 900)
     for slow in fleet.slow:
         yield visible(
             f"{head}{slow.device} takes {per_cent(slow.ratio - 1, 3)} longer than the fleet's median, {slow.score:.1f} times their "
-            f"spread; a device beyond {fleet.limit:.1f} is called slow, which happens in {per_cent(FALSE_ALARM)} of healthy fleets"
+            f"spread; a device beyond {fleet.limit:.1f} is called slow, which happens in {per_cent(FALSE_ALARM)} of verifications of "
+            "healthy fleets"
         )
+    for line in finding.beside:
+        yield visible(f"  {line}")
 
 
-def terminal(verification: Verification, console: Console) -> None:
-    """The table and what stands below it."""
-    table = Table(*HEADINGS)
-    for finding in verification.findings:
-        *texts, kind, cause = map(escape, cells_of(finding))
-        style = _STYLES.get(finding.kind, "yellow")
-        table.add_row(*texts, f"[{style}]{kind}[/{style}]", cause)
-    console.print(table)
-    for line in details(verification):
-        console.print(escape(line), highlight=False, soft_wrap=True)
-    console.print(_ENDS[verification.exit_code], highlight=False)
+def terminal(verification: Verification) -> None:
+    """Print the table and what stands below it."""
+    rows = [cells_of(finding) for finding in verification.findings]
+    # A column in which no row says anything is no column.
+    kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
+    print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    for line in (*details(verification), ending(verification)):
+        print(folded(typed(line)))
 
 
 def markdown(verification: Verification) -> str:
     """A section for a summary page or an issue."""
-    rows = [HEADINGS, ("---",) * len(HEADINGS), *(map(_escaped, cells_of(row)) for row in verification.findings)]
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *(map(escaped, cells_of(row)) for row in verification.findings)]
     table = [f"| {' | '.join(row)} |" for row in rows]
-    notes = [f"{'  ' if line[0] == ' ' else ''}- {_escaped(line.strip())}" for line in details(verification)]
-    return "\n".join([f"### Verification: {_ENDS[verification.exit_code]}", "", *table, "", *notes, ""])
-
-
-def _escaped(text: str) -> str:
-    """Plain text in a Markdown table or list: a character that would be markup stands behind a backslash."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*_\[\]|#~!@])", r"\\\1", text)
+    notes = [f"{'  ' if line[0] == ' ' else ''}- {escaped(line, 1000)}" for line in details(verification)]
+    return "\n".join([f"### Verification: {ending(verification)}", "", *table, "", *notes, ""])
 
 
 def junit(verification: Verification) -> bytes:
@@ -141,6 +226,9 @@ def junit(verification: Verification) -> bytes:
             ET.SubElement(case, "failure", type="slow", message=visible(names))
         elif group.fleet.why_not:
             ET.SubElement(case, "skipped", message=visible(group.fleet.why_not))
+    for line in verification.waiting:
+        case = ET.SubElement(suite, "testcase", classname="run", name="every planned cell is measured")
+        ET.SubElement(case, "skipped", message=visible(line))
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("*/failure"))))
     suite.set("skipped", str(len(suite.findall("*/skipped"))))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runner.results.plausible.work import MULTIPLY_ADDS
 from runner.verify.ceilings import Ceilings, best
 from runner.verify.references.published import load_published, training_times
 
@@ -32,20 +33,19 @@ class Work:
 _BATCH = 64
 _FLOAT = 4
 
-# cnn-cifar10: 62.26 M multiply-adds an image; 3 441 592 parameters with gradient and momentum, each read and written; activations of
+# cnn-cifar10: 3 441 592 parameters with gradient and momentum, each read and written; activations of
 # the six layers (50+50 maps of 32x32, 50+100+100 of 16x16 and below) written once and read twice.
 _CNN = Work(
-    flops=3 * 2 * 62.26e6 * _BATCH,
+    flops=3 * 2 * MULTIPLY_ADDS["cnn-cifar10"] * _BATCH,
     bytes=_FLOAT * (3 * 2 * 3_441_592 + 3 * _BATCH * (2 * 50 * 32 * 32 + (50 + 200) * 16 * 16 + 100 * 8 * 8 + 522)),
     launches=60,
     steps=7810,
 )
 
-# gru-imdb: 3 gates x 100 units x (125 + 100) inputs at each of 150 positions; 3 818 302 parameters with gradient and Adam's two
-# moments (the embedding's too); activations of 150 positions. The positions follow one another, forward and back: about
-# three kernels each.
+# gru-imdb: 3 818 302 parameters with gradient and Adam's two moments (the embedding's too); activations of 150 positions. The positions
+# follow one another, forward and back: about three kernels each.
 _GRU = Work(
-    flops=3 * 2 * 150 * 3 * 100 * (125 + 100) * _BATCH,
+    flops=3 * 2 * MULTIPLY_ADDS["gru-imdb"] * _BATCH,
     bytes=_FLOAT * (4 * 2 * 3_818_302 + 3 * _BATCH * 150 * (125 + 4 * 100)),
     launches=150 * 2 * 3,
     steps=1170,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from reports.text import plural
 from runner.machine import lease
-from runner.paths import cache_folder
-from runner.results.statistics import Estimate, median_estimate
+from runner.machine.detect import detect
+from runner.results.cells import MISSING, foreign_processes, middle, not_yet_run
+from runner.results.statistics import Array, Estimate, of_kind
+from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore, write_bytes
 from runner.run.begin import Prospect, look_ahead, start
 from runner.run.dispatch import places
@@ -21,8 +22,9 @@ from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.schedule import slot_of
 from runner.verify.causes import Case, Cause, causes, per_cent
-from runner.verify.ceilings import CeilingsError, best, measure
-from runner.verify.outliers import Fleet, fleet_of
+from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
+from runner.verify.load import fleets_of_loads, groups_of_loads, load_each, read_loads
+from runner.verify.outliers import FEWEST, Block, FleetFinding, deviations, fleet_of, levels
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, ceilings_path, read_runs
 from runner.verify.references.rules import ChosenReference, reference_for
@@ -33,15 +35,14 @@ from runner.verify.verdict import (
     PASS,
     CellVerdict,
     Ratio,
+    Scatter,
     excused,
     exit_code,
     ratio_to_reference,
     repeats_to_tell,
+    sessions_to_tell,
     verdict_of,
 )
-
-# The default: two networks that every framework has, in three minutes for one framework.
-WORKLOADS = ("cnn-cifar10", "gru-imdb")
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,14 @@ class CellFinding:
     ratio: Ratio | None
     margin: float
     parity_passed: bool | None
+    proved: tuple[str, ...] = ()  # the quantities that were checked on the adapter that was measured
     differences: tuple[DifferentFact, ...] = ()
     nearest: str | None = None
     expectation: ModelledStep | None = None
     causes: tuple[Cause, ...] = ()
-
-
-@dataclass(frozen=True)
-class FleetFinding:
-    """One cell on many devices of one model."""
-
-    name: str
-    device_model: str
-    fleet: Fleet
+    kernel_share: float | None = None  # of a step's time, in which kernels ran on the GPU
+    # Each repeat's median, seconds a step, by the repeat's number.
+    repeat_seconds: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,19 +77,31 @@ class Verification:
 
     findings: tuple[CellFinding, ...]
     fleets: tuple[FleetFinding, ...] = ()
+    # Of each run with cells that have no repeat: how many, and how to go on. They are not judged.
+    waiting: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 undecided. A device that is slower than the others of its model fails, whatever its reference."""
+        """0 pass, 1 fail, 2 undecided: so is a run with cells that are not yet run.
+
+        A device that is slower than the others of its model fails, whatever its reference.
+
+        A cell without a reference that decides passes where its own fleet was judged. A fleet that was not judged is undecided.
+        """
         if any(finding.fleet.slow for finding in self.fleets):
             return 1
-        decided = any(not finding.fleet.why_not for finding in self.fleets)
-        return exit_code(["ok" if decided and _without_reference(cell) else cell.kind for cell in self.findings])
+        compared = {cell for finding in self.fleets if not finding.fleet.why_not for cell in finding.cells}
+        verdicts: list[CellVerdict] = [
+            "ok" if _without_reference(cell) and (cell.run_id, cell.cell_id) in compared else cell.kind
+            for cell in self.findings
+        ]
+        verdicts += ["unsure"] * len(self.waiting)
+        return exit_code([*verdicts, *("ok" if not finding.fleet.why_not else "unsure" for finding in self.fleets)])
 
 
 def _without_reference(finding: CellFinding) -> bool:
-    """Whether a GPU's cell has no reference that decides, so that only its fleet can."""
-    return bool(finding.device_uuid) and finding.kind in ("no-reference", "not-comparable", "unsure")
+    """Whether a cell computes what is specified and has no reference that decides, so that only its fleet can."""
+    return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "unsure")
 
 
 # The folder of a run -> the report that was written of it.
@@ -113,22 +121,35 @@ def measure_here(
     """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
 
     `further` is called once, after the first repeats. With `each_gpu` it is not: the GPUs are compared with one another, and more or
-    later repeats of one GPU would look like a difference between them.
+    later repeats of one GPU would look like a difference between them. The GPUs of a model are measured in one run, one at a time, in
+    shuffled blocks: a drift of the machine then comes to each of them alike.
     """
     if not each_gpu:
         prospect, run = _measure(options, argv, write_report)
         if not prospect.jobs_left(run):
             _go_on(prospect, run, further(run.folder), write_report)
         return [run.folder]
-    gpus = look_ahead(options).machine.gpus
+    # Before the engine: without a GPU it does not matter which framework is here.
+    machine = detect(options.gpus, options.share)
+    gpus = machine.gpus if not machine.gpus and not machine.refused else look_ahead(options).machine.gpus
     if len(gpus) < 2:
-        raise UsageError(f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here")
+        why = f" ({machine.why_no_gpu})" if machine.why_no_gpu and not gpus else ""
+        raise UsageError(
+            f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
+        )
     folders = []
-    for gpu in gpus:
-        prospect, run = _measure(options.model_copy(update={"gpus": gpu.uuid}), argv, write_report)
+    # A run of each model: only GPUs of one model are compared, and the ceilings of a run are those of its first GPU.
+    for model in dict.fromkeys(gpu.model for gpu in gpus):
+        uuids = ",".join(gpu.uuid for gpu in gpus if gpu.model == model)
+        prospect, run = _measure(options.model_copy(update={"gpus": uuids, "each_gpu": True}), argv, write_report)
         if prospect.jobs_left(run):
-            raise UsageError(f"{run.folder} was interrupted, so no GPU was compared; the other GPUs were not measured")
+            raise UsageError(
+                f"{run.folder} was interrupted, so no GPU was compared; go on with `runner matrix --resume {run.folder}`, then compare "
+                f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
+            )
         folders.append(run.folder)
+    with interruptible():
+        load_each(look_ahead(options), [RunStore(folder) for folder in folders])
     return folders
 
 
@@ -136,8 +157,7 @@ def _measure(options: Options, argv: Sequence[str], write_report: WriteReport) -
     """One run, with the ceilings before its cells."""
     prospect, run = start(options, argv)
     announce(prospect)
-    boards = prospect.boards(prospect.jobs)
-    with interruptible(), lease.hold(boards, run.run_id, say, options.wait):
+    with interruptible(), lease.hold(prospect.leased(prospect.jobs), run.run_id, say, options.wait):
         _measure_ceilings(prospect, run)
     execute(prospect, run, write_report)
     return prospect, run
@@ -176,13 +196,11 @@ def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
 def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
     """Run the probe once for each environment, before its cells, on a part of the machine as a cell gets it."""
     cells = {(cell.image, cell.framework, cell.device_kind): cell for cell in prospect.plan.cells}
-    cache = cache_folder() / "data"
-    cache.mkdir(parents=True, exist_ok=True)
     for (image, framework, kind), cell in cells.items():
         slot = slot_of(prospect.machine, places(prospect.machine, kind)[:1])
         prepared = prospect.engine.prepare(prospect.images[image], lambda line: print(f"     {line}", file=sys.stderr))
         try:
-            rates = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id, cache)
+            rates = measure(prospect.engine, prepared, framework, cell.precision, slot, run.run_id)
         except CeilingsError as error:
             print(f"     {image}: its ceilings are not known: {error}", file=sys.stderr)
             continue
@@ -194,47 +212,88 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
 
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
     """Judge every cell of some stored runs beside the references. Raises StoreError."""
-    findings = [_finding(measured, references, margin) for measured in read_runs(folders)]
+    cells = read_runs(folders)
+    findings = [_finding(measured, references, margin) for measured in cells if measured.cell.status != MISSING]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
-    return Verification(tuple(findings))
+    return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells))
 
 
-def with_fleets(verification: Verification) -> Verification:
-    """The same, with each cell's devices of one model compared with one another."""
-    groups: dict[tuple[str, str, str, str], dict[str, float]] = {}
+def with_fleets(verification: Verification, folders: Sequence[Path] = ()) -> Verification:
+    """The same, with each cell's devices of one model compared with one another, and so their loads in these runs. Raises StoreError."""
+    groups: dict[tuple[str, str, str, str], list[CellFinding]] = {}
+    unfit: dict[tuple[str, str, str, str], list[CellFinding]] = {}
     for finding in verification.findings:
-        if finding.measured and finding.device_uuid and finding.kind not in ("wrong", "failed"):
-            facts = finding.facts
-            group = groups.setdefault((facts.name, facts.image, facts.preset, facts.device_model), {})
-            group[finding.device_uuid] = finding.measured.value
-    fleets = [FleetFinding(name, model, fleet_of(times)) for (name, _, _, model), times in sorted(groups.items())]
-    return replace(verification, fleets=tuple(fleets))
+        if finding.device_uuid:
+            facts, fit = finding.facts, finding.repeat_seconds and finding.kind not in ("wrong", "failed")
+            kept = groups if fit else unfit
+            kept.setdefault((facts.name, facts.image, facts.preset, facts.device_model), []).append(finding)
+    loads = groups_of_loads(read_loads(folders))
+    sizes = [len({cell.device_uuid for cell in cells}) for cells in groups.values()] + list(map(len, loads.values()))
+    comparisons = max(1, sum(size >= FEWEST for size in sizes))
+    fleets = [_compared(cells, unfit.get(key, ()), comparisons) for key, cells in sorted(groups.items())]
+    return replace(verification, fleets=(*fleets, *fleets_of_loads(loads, comparisons)))
 
 
-def _finding(measured: Measured, references: Iterable[Reference], margin: float | None) -> CellFinding:
+def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], comparisons: int) -> FleetFinding:
+    """One cell on the devices of one model, which are compared, and those where it is `unfit` for that, which are named.
+
+    `comparisons` is how many there are in the verification.
+    """
+    repeats: dict[str, dict[Block, float]] = {}
+    for cell in cells:
+        of_device = repeats.setdefault(cell.device_uuid, {})
+        of_device |= {(cell.run_id, number): seconds for number, seconds in cell.repeat_seconds.items()}
+    times, shared = levels(repeats)
+    why = "measured in different runs: a drift of the machine from one run to the next looks like a slow GPU"
+    return FleetFinding(
+        name=cells[0].facts.name,
+        device_model=cells[0].facts.device_model,
+        fleet=fleet_of(times, comparisons),
+        beside=(*(() if shared or len(times) < 2 else (why,)), *_left_out(repeats, times, unfit)),
+        cells=tuple((cell.run_id, cell.cell_id) for cell in cells if cell.device_uuid in times),
+        deviations=deviations(repeats),
+    )
+
+
+def _left_out(repeats: Collection[str], times: Collection[str], unfit: Sequence[CellFinding]) -> Iterator[str]:
+    """A line for each device that is not compared, with the reason."""
+    for device in repeats:
+        if device not in times:
+            yield f"not compared: {device}: no repeat in a block that most of the GPUs share; measure it again with the others"
+    for device, finding in {finding.device_uuid: finding for finding in unfit}.items():
+        if device not in repeats:
+            yield f"not compared: {device}: {finding.kind}: {finding.reason}"
+
+
+def _finding(measured: Measured, references: Sequence[Reference], margin: float | None) -> CellFinding:
     cell, facts = measured.cell, measured.facts
-    chosen = reference_for(facts, references)
-    margin = MARGINS.get(facts.device_kind, max(MARGINS.values())) if margin is None else margin
+    # A reference of this very run says nothing about it. It is chosen where no other fits.
+    others = [reference for reference in references if set(reference.run_ids) != {cell.run_id}]
+    chosen = reference_for(facts, others)
+    chosen = chosen if chosen.cell else reference_for(facts, references)
+    margin = of_kind(MARGINS, facts.device_kind) if margin is None else margin
     uuids = cell.row.get("device_uuids")
     verdict, reason, ratio = _verdict(measured, chosen, margin)
-    reference_step = median_estimate(chosen.cell.repeats) if ratio and chosen.cell else None
     no_reference = verdict == "no-reference"
     return CellFinding(
         run_id=cell.run_id,
         cell_id=cell.cell_id,
         facts=facts,
-        device_uuid=str(uuids[0]) if uuids is not None and len(uuids) else "",
+        device_uuid=str((uuids[0] if uuids is not None and len(uuids) else None) or cell.row.get("device_uuid") or ""),
         kind=verdict,
         reason=reason,
         measured=cell.step,
         reference=chosen.reference.name if chosen.reference and ratio else None,
-        reference_seconds=reference_step.value if reference_step else None,
+        reference_seconds=ratio.reference_seconds if ratio else None,
         ratio=ratio,
         margin=margin,
         parity_passed=cell.parity_passed,
+        proved=measured.proved,
         differences=chosen.excuses + chosen.conditions if ratio else (),
         nearest=chosen.nearest,
         expectation=modelled_step(facts.workload, facts.device_kind, measured.ceilings) if no_reference else None,
+        kernel_share=middle((repeat.row for repeat in cell.repeats), "kernel_share"),
+        repeat_seconds={number: float(np.median(seconds)) for number, seconds in measured.by_number.items()},
         causes=() if verdict in PASS or verdict == "wrong" else tuple(causes(_case(measured, chosen))),
     )
 
@@ -255,10 +314,21 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
         return "unsure", why, None
     if chosen.cell is None:
         return "no-reference", chosen.why, None
-    references = [np.array(repeat) for repeat in chosen.cell.repeats]
-    ratio = ratio_to_reference(measured.repeats, references, measured.facts.device_kind)
+    sessions, own = _other_sessions(chosen, cell.run_id)
+    if not sessions:
+        name = chosen.reference.name if chosen.reference else ""
+        why = (
+            f"this is the run that the reference {name} was made from, so the two agree whatever the machine does: measure once more "
+            "with `runner matrix`, and judge that run"
+        )
+        return "unsure", why, None
+    ratio = ratio_to_reference([measured.repeats], sessions, measured.facts.device_kind)
     verdict = verdict_of(ratio, margin)
-    reason = _reason(verdict, ratio, margin)
+    if why := _disturbed(measured, verdict):
+        return excused("unsure", bool(chosen.excuses)), why, ratio
+    reason = _reason(verdict, ratio, margin) + ("" if verdict == "unsure" else _assumptions(ratio))
+    if own:
+        reason += "; this run is one that the reference was made from, and is compared with the others of it"
     judged = excused(verdict, bool(chosen.excuses))
     if chosen.excuses:
         link = "; but the reason may be a difference: " if judged == "not-comparable" else "; though these differ: "
@@ -266,9 +336,33 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
     return judged, reason, ratio
 
 
+def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
+    """Why a ratio says nothing of the installation; empty where it may. A cell that the report ranks nowhere is too noisy here as well."""
+    remedy = "end what else runs on the machine, then measure again"
+    if measured.cell.too_noisy:
+        return f"too noisy to be ranked: {remedy}"
+    ceilings = measured.ceilings
+    if verdict == "slow" and measured.facts.device_kind == "cpu" and ceilings and is_machine_busy(ceilings):
+        return f"slower than the reference, but other work kept the CPUs busy before it was measured: {remedy}"
+    return ""
+
+
+def _other_sessions(chosen: ChosenReference, run_id: str) -> tuple[list[list[Array]], bool]:
+    """The sessions of a reference's cell but for one of this very run, and whether there was one."""
+    reference, cell = chosen.reference, chosen.cell
+    sessions = cell.sessions() if cell else {}
+    others = [windows for run, windows in sessions.items() if reference is None or reference.run_ids[run] != run_id]
+    return others, len(others) < len(sessions)
+
+
+def margin_text(margin: float) -> str:
+    """A margin as the user gave it: 8 %, 6.6 %."""
+    return f"{100 * margin:g} %"
+
+
 def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
     """What the verdict of a ratio says, as a clause."""
-    share = per_cent(margin)
+    share = margin_text(margin)
     if verdict == "ok":
         return f"equal to the reference within {share}"
     if verdict == "not-slower":
@@ -278,14 +372,41 @@ def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
     return f"{'slower' if verdict == 'slow' else 'faster'} than the reference by more than {share}"
 
 
+def _assumptions(ratio: Ratio) -> str:
+    """What a verdict takes for granted, since the data do not show it."""
+    parts = []
+    if not ratio.between.observed:
+        parts.append(f"repeats differ by {per_cent(ratio.between.deviation)} (one on each side does not show it)")
+    elif ratio.reference_repeats == 1:
+        parts.append("the reference's one repeat is like these")
+    if not ratio.sessions.observed:
+        parts.append(f"sessions differ by {per_cent(ratio.sessions.deviation)} (the reference has one)")
+    return f", if {' and '.join(parts)}" if parts else ""
+
+
 def _what_would_tell(ratio: Ratio, margin: float) -> str:
     """The advice for an unsure ratio."""
     if repeats := repeats_to_tell(ratio, margin):
-        return f"--repeats {repeats} would tell, if they scatter as these {ratio.measured_repeats}"
+        return (
+            f"--repeats {repeats} would tell, if they scatter as those so far; verify goes on by itself up to "
+            "--most-repeats"
+        )
+    sessions = f"one session differs from another by {_known(ratio.sessions)}"
+    if count := sessions_to_tell(ratio, margin):
+        return (
+            f"{sessions}, which more repeats do not show. A reference of {count} sessions would tell: `runner reference save RUN RUN ... "
+            f"--name NAME` with runs of several days"
+        )
     return (
-        f"one run differs from another by {per_cent(ratio.between)}, so more repeats here would not tell beside a reference of "
-        f"{plural(ratio.reference_repeats, 'repeat')}; a quieter machine, a reference of more repeats or a wider --margin would"
+        f"{sessions}, one repeat by {_known(ratio.between)}, and the ratio lies too near the margin: no number of repeats or sessions "
+        "would tell; a quieter machine or a wider --margin would"
     )
+
+
+def _known(scatter: Scatter) -> str:
+    """A scatter, and whether it was measured."""
+    share = per_cent(scatter.deviation)
+    return f"{share} (measured, and moderated by what is usual)" if scatter.observed else f"{share} (assumed)"
 
 
 def _case(measured: Measured, chosen: ChosenReference) -> Case:
@@ -302,7 +423,9 @@ def _case(measured: Measured, chosen: ChosenReference) -> Case:
         failure=cell.reason if cell.status == "failed" else "",
         error_kind=str(row.get("error_kind") or ""),
         first_step_seconds=cell.first_step_seconds,
-        shift_ratio=max((shift.ratio for _, shift in cell.shifts), default=None),
+        foreign_processes=foreign_processes(repeat.row for repeat in cell.repeats),
+        slowdown=slowdown([repeat.shift for repeat in cell.measured]),
+        reference_slowdown=slowdown([level_shift(repeat) for repeat in reference.repeats]) if reference else 1.0,
     )
 
 
@@ -310,4 +433,5 @@ def as_json(verification: Verification) -> dict[str, object]:
     """The whole for a script, with its exit code. Ratios and times are plain numbers."""
     findings = [asdict(finding) | {"facts": finding.facts.model_dump()} for finding in verification.findings]
     fleets = [asdict(finding) for finding in verification.fleets]
-    return {"exit_code": verification.exit_code, "findings": findings, "fleets": fleets}
+    waiting = list(verification.waiting)
+    return {"exit_code": verification.exit_code, "findings": findings, "fleets": fleets, "not_yet_run": waiting}

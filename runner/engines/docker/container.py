@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runner.engines.base import Prepared, Slot
+from runner.engines.base import EngineError, Prepared, Slot
 from runner.engines.docker.cdi import device_request
+from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER
+
+if TYPE_CHECKING:
+    from docker.types import Mount
 
 # The user of Dockerfile.base. It stands in when the runner is root, since a cell never is.
 BENCH_USER = 10001
@@ -19,6 +25,8 @@ SHM_BYTES = 1 << 30  # NCCL and data loaders need more than the engine's 64 MiB
 # stack: what NVIDIA's own images ask for. memlock is left out: only network cards need it, and cells have none. nofile is left out:
 # the 1024 of Docker 29 are enough. A limit above the engine's own would keep every container from starting.
 ULIMITS = {"core": 0, "stack": 64 << 20}
+# A cell has a mount for each file system below the user's data.
+_MOST_DATA_MOUNTS = 64
 TMP_OPTIONS = "rw,exec,nosuid,nodev,mode=1777,size=2g"  # exec: compilers of frameworks load what they write there
 
 
@@ -30,14 +38,18 @@ def container_options(
     cache: Path,
     user: str,
     cdi: Collection[str] = (),
+    groups: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """What the container may do and see, as arguments of docker-py's create(). `cdi` are the names that the engine knows."""
+    """What the container may do and see, as arguments of docker-py's create().
+
+    `cdi` are the names that the engine knows, `groups` those that a GPU cell's user needs to open the GPUs.
+    """
     from docker.types import LogConfig, Mount, Ulimit
 
     mounts = [Mount("/cache", str(cache.resolve()), type="bind")]
     arguments = list(arguments)
     if data is not None:
-        mounts.append(Mount("/data", str(data.resolve()), type="bind", read_only=True))
+        mounts += data_mounts(data.resolve())
         arguments += ["--data", "/data"]
     options: dict[str, Any] = {
         "image": prepared.digest,
@@ -50,6 +62,8 @@ def container_options(
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "pids_limit": PIDS_LIMIT,
+        # When memory runs out, the kernel ends the cell before the runner and other people's work.
+        "oom_score_adj": 1000,
         "shm_size": SHM_BYTES,
         "tmpfs": {"/tmp": TMP_OPTIONS},
         "mounts": mounts,
@@ -67,7 +81,37 @@ def container_options(
         options["cpuset_mems"] = ",".join(map(str, slot.memory_nodes))
     if slot.device_kind == "cuda":
         options["device_requests"] = [device_request(slot.device_uuids, cdi)]
+        if groups:
+            options["group_add"] = list(groups)
     return options
+
+
+def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
+    """The mounts that show a folder (an absolute path without links) as /data, which nobody can write. Raises EngineError.
+
+    Before Docker 25 a mount that is read-only leaves what is mounted below it writable. So each file system below is mounted by itself.
+    """
+    from docker.types import Mount
+
+    below = sorted({point for point in _mount_points(mountinfo) if data in point.parents and point.exists()})
+    if len(below) > _MOST_DATA_MOUNTS:
+        raise EngineError(
+            f"--data {data}: {len(below)} file systems are mounted below it, and a cell gets at most {_MOST_DATA_MOUNTS}; "
+            "give a folder with fewer"
+        )
+    mounts = []
+    for point in (data, *below):
+        mount = Mount(str(Path("/data") / point.relative_to(data)), str(point), type="bind", read_only=True)
+        mount["BindOptions"] = {"NonRecursive": True}
+        mounts.append(mount)
+    return mounts
+
+
+def _mount_points(mountinfo: Path) -> Iterator[Path]:
+    """Where file systems are mounted (proc(5)): the fifth field, in which a space is \\040."""
+    for line in mountinfo.read_bytes().splitlines():
+        escaped = line.split(b" ")[4]
+        yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped)))
 
 
 def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
@@ -77,7 +121,8 @@ def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
         "HOME": "/tmp",
         "USER": "bench",
         "LOGNAME": "bench",
-        "CUDA_CACHE_PATH": "/cache/cuda",
+        "CUDA_CACHE_PATH": f"/cache/{JIT_CACHE_FOLDER}",
+        "CUDA_CACHE_MAXSIZE": str(JIT_CACHE_BYTES),
         # A crash, and the watchdog's SIGABRT, write the stack.
         "PYTHONFAULTHANDLER": "1",
     }
@@ -91,6 +136,27 @@ def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
     environment["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return environment
+
+
+def maps_users(info: Mapping[str, Any]) -> bool:
+    """Whether the engine gives a container's users other numbers on the host: rootless, or a user namespace."""
+    return any("rootless" in option or "userns" in option for option in info.get("SecurityOptions") or ())
+
+
+def device_groups(info: Mapping[str, Any], devices: Path = Path("/dev")) -> list[int]:
+    """The groups that may use NVIDIA's device nodes where not everybody may, as the driver's NVreg_DeviceFileMode can say.
+
+    A container's user has no group of the host's but those that are added. Root's group is never added: it would open more than GPUs.
+    Where the engine maps users, no group of the host has a number inside.
+    """
+    if maps_users(info):
+        return []
+    groups = set()
+    for node in devices.glob("nvidia*"):
+        status = node.stat()
+        if not stat.S_ISDIR(status.st_mode) and status.st_mode & 0o066 == 0o060:
+            groups.add(status.st_gid)
+    return sorted(groups - {0})
 
 
 def prepare_cache(cache: Path, shared: bool) -> str:

@@ -11,17 +11,18 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner.engines.base import LOG_TAIL_BYTES, Engine, EngineError, Exit, Prepared, Settings, Slot
 from runner.engines.docker import cdi
-from runner.engines.docker.container import container_options, prepare_cache
+from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.images import build, registry
-from runner.images.docker_client import DockerError, NotThereError, asking, connect
+from runner.images.docker_client import DockerError, Listing, NotThereError, asking, connect, list_images
+from runner.images.recipe import layer_bytes
 from runner.images.recipe import recipe as make_recipe
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class DockerEngine(Engine):
         self._base_image = settings.base_image if settings else None
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
+        self._images: Listing | None = None
         # containers, by id or name, that could not be removed, since the engine did not answer
         self._left: list[str] = []
 
@@ -60,13 +62,24 @@ class DockerEngine(Engine):
         return dict(self._client.info())
 
     def unavailable(self) -> str | None:
-        """Why no engine can be used here; None when one can."""
+        """Why no engine can run cells here; None when one can."""
+        if reason := self.why_no_build():
+            return reason
+        url = self._client.api.base_url
+        if not url.startswith("http+"):
+            return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
+        return None
+
+    def answer(self) -> None:
+        """Return when the engine has answered. Raises EngineError."""
+        with asking():
+            self._client.ping()
+
+    def why_no_build(self) -> str | None:
+        """Why no engine can build images; None when one can. It may be on another machine: a build needs none of this one's folders."""
         try:
             with asking():
                 self._client.ping()  # each time: the other answers are cached, and an engine may go away
-                url = self._client.api.base_url
-                if not url.startswith("http+"):
-                    return f"the engine at {url} is on another machine and cannot see this one's folders; unset DOCKER_HOST"
                 if self._info.get("OSType") != "linux":
                     return f"the engine runs {self._info.get('OSType')} containers; the images are Linux images"
         except EngineError as error:
@@ -79,7 +92,7 @@ class DockerEngine(Engine):
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
         recipe = make_recipe(image, self._base_image)
-        if build.built(self._client, recipe):
+        if build.built(self._listed(), recipe):
             return None
         if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
             self._missing_bases[recipe.base] = build.missing_base(self._client, recipe)
@@ -95,10 +108,24 @@ class DockerEngine(Engine):
             return None
         return "it cannot give a GPU to a container (no NVIDIA runtime; the NVIDIA Container Toolkit brings it)"
 
+    def _listed(self) -> Listing:
+        """The images that are here, asked for once until the next one is prepared: a plan asks about every image of the catalog."""
+        if self._images is None:
+            self._images = list_images(self._client)
+        return self._images
+
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
+        return sum(self.parts(image).values())
+
+    def parts(self, image: Image) -> Mapping[str, int]:
+        """Bytes of wheels to fetch: of each layer of NVIDIA's wheels that is not here, and of the image's own."""
         recipe = make_recipe(image, self._base_image)
-        return 0 if build.built(self._client, recipe) else image.download_bytes
+        if build.built(self._listed(), recipe):
+            return {}
+        shared = dict(zip(recipe.nvidia_tags, layer_bytes(image).values(), strict=True))
+        own = image.download_bytes - sum(shared.values())
+        return {tag: size for tag, size in shared.items() if self._listed().id_of(tag) is None} | {recipe.tag: own}
 
     def images_folder(self) -> Path | None:
         """Where images lie; None where the engine does not tell."""
@@ -107,6 +134,7 @@ class DockerEngine(Engine):
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Build the image unless it is up to date. Raises EngineError."""
+        self._images = None
         image_id = build.build(image, self._base_image, say, client=self._client)
         digest = registry.identity(self._client, image, image_id)
         return Prepared(image, digest, ("python", "-m", "bench"))
@@ -121,9 +149,9 @@ class DockerEngine(Engine):
         cache: Path,
     ) -> DockerRunning:
         """Start one cell in a container of its own. Raises EngineError, and leaves nothing behind then."""
-        rootless = any("rootless" in option or "userns" in option for option in self._info.get("SecurityOptions") or ())
-        user = prepare_cache(cache, shared=rootless)
-        options = container_options(prepared, arguments, slot, data, cache, user, cdi.devices(self._info))
+        user = prepare_cache(cache, shared=maps_users(self._info))
+        names, groups = cdi.devices(self._info), device_groups(self._info)
+        options = container_options(prepared, arguments, slot, data, cache, user, names, groups)
         labels = {OWNER_LABEL: self._owner, RUN_LABEL: label}
         # A client of its own: stop() comes from another thread. A name of our own: an engine may make a container and answer too late.
         client = connect(self._client.api.api_version)
@@ -221,6 +249,9 @@ class DockerRunning:
         except OSError:
             return None
         return self._init if mine else None
+
+    def scratch(self) -> None:
+        """Its /tmp is memory, which has a limit of its own."""
 
     def wait(self) -> Exit:
         """Wait for the container's end, remove it, and say how it ended."""

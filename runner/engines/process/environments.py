@@ -12,15 +12,19 @@ from filelock import FileLock, Timeout
 
 from runner.catalog.images import Image
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.venv import COMPLETE, environment_folder
+from runner.engines.process.venv import COMPLETE, COMPLETE_TRIAL, environment_folder, trial_folder
+from runner.paths import cache_folder
 
 
 def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
-    """(folder, what it is) of these images' environments that the engine `venv` would not take today.
+    """(folder, what it is) of these images' environments that the engine `venv` would not take today, and of those that a try left.
 
     An image whose Python is not on this machine is left out: nobody can say which of its environments is today's.
     """
     for image in images:
+        # To find an interpreter takes longer than all the rest.
+        if not list(cache_folder().glob(f"*/{image.name}-*")):
+            continue
         interpreter = find_interpreter(image.python)
         if not isinstance(interpreter, Interpreter):
             continue
@@ -30,6 +34,9 @@ def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
         for folder in sorted(current.parent.glob(f"{image.name}-*")):
             if folder != current and folder.is_dir() and own.fullmatch(folder.name):
                 yield folder, f"{image.name} of another lock or Python, {_size(folder) / 1e9:.1f} GB"
+        for folder in sorted(trial_folder(current).parent.glob(f"{image.name}-*")):
+            if folder.is_dir() and own.fullmatch(folder.name):
+                yield folder, f"{image.name} as `runner images try` left it, {_size(folder) / 1e9:.1f} GB"
 
 
 def remove(folder: Path) -> str | None:
@@ -39,7 +46,8 @@ def remove(folder: Path) -> str | None:
             if number := _user(folder):
                 return f"process {number} runs in it"
             # First: half an environment must not pass for a whole one.
-            (folder / COMPLETE).unlink(missing_ok=True)
+            for marker in (COMPLETE, COMPLETE_TRIAL):
+                (folder / marker).unlink(missing_ok=True)
             shutil.rmtree(folder)
     except Timeout:
         return "a runner is making it"

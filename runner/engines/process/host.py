@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
-import re
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from runner.catalog.images import Image
+from packaging.version import InvalidVersion, Version
+
+from runner.catalog.images import Image, Precision, load_catalog
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
-from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.paths import PROJECT, cache_folder
-
-# The user's own installation may need these, and they are part of what is measured.
-_KEPT = ("HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME")
-
-_LISTING_SECONDS = 300  # importing every framework, on a cold disk
-
-# What is installed, as name==version: it stands in for the lock that this interpreter does not have.
-_INSTALLED = """
-import json, platform, sys
-from importlib import metadata
-names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
-print(json.dumps({"python": platform.python_version(), "path": sys.executable, "installed": names}))
-"""
+from runner.engines.process import installed
+from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
+from runner.paths import PROJECT
 
 
 class HostImage(Image):
@@ -41,6 +27,26 @@ class HostImage(Image):
     def lock_sha256(self) -> str:
         """sha256 (hex) of the list of installed packages: there is no lock."""
         return self.installed_sha256
+
+
+def precisions_of(framework: str, version: str, accelerator: str, catalog: Iterable[Image]) -> tuple[Precision, ...]:
+    """What an installed framework computes: what the catalog's image of that framework does, on the same kind of device.
+
+    It is the oldest image that is as new as the installed framework, else the newest. Where the catalog has none: fp32.
+    """
+    images = [image for image in catalog if framework in image.frameworks and image.accelerator == accelerator]
+    images.sort(key=lambda image: Version(image.framework_version))
+    try:
+        as_new = [image for image in images if Version(image.framework_version) >= Version(version)]
+    except InvalidVersion:
+        as_new = []
+    return (*as_new[:1], *images[-1:])[0].precisions if images else ("fp32",)
+
+
+def _accelerator(entry: Mapping[str, Any], gpus: bool) -> Literal["cpu", "cuda"]:
+    """What a listed framework is planned for: a build with CUDA for GPUs where there are some, any other for the CPU."""
+    kinds = entry.get("device_kinds")
+    return "cuda" if gpus and isinstance(kinds, list) and "cuda" in kinds else "cpu"
 
 
 class HostEngine(Engine):
@@ -65,28 +71,38 @@ class HostEngine(Engine):
 
     def images(self, gpus: bool) -> dict[str, Image]:
         """An image for each framework of the interpreter, by name. `gpus`: use GPUs where a framework can."""
-        installed = self._installed
-        digest = _sha256("\n".join([installed["python"], installed["path"], *installed["installed"]]))
+        packages = self._packages
+        digest = installed.lock_sha256(packages)
+        catalog = load_catalog().values()
         images: dict[str, Image] = {}
         for entry in self._frameworks:
             version = str(entry["version"])
-            kinds = entry.get("device_kinds")
-            cuda = gpus and (kinds is None or "cuda" in kinds)
-            name = re.sub(r"[^a-z0-9.]+", "-", f"host-{entry['framework']}-{version.split('+')[0]}".lower())
+            framework, accelerator = str(entry["framework"]), _accelerator(entry, gpus)
+            name = installed.image_name(framework, version)
             images[name] = HostImage.model_construct(
                 name=name,
                 folder=PROJECT,
-                frameworks=(str(entry["framework"]),),
+                frameworks=(framework,),
                 framework_version=version,
-                python=".".join(installed["python"].split(".")[:2]),
-                accelerator="cuda" if cuda else "cpu",
+                python=".".join(packages["python"].split(".")[:2]),
+                accelerator=accelerator,
                 base="host",
-                precisions=("fp32", "tf32") if cuda else ("fp32",),
+                precisions=precisions_of(framework, version, accelerator, catalog),
                 locked=date.today(),
                 download_gb=0.0,
                 installed_sha256=digest,
             )
         return images
+
+    def notes(self, gpus: bool) -> tuple[str, ...]:
+        """That nothing shuts a cell off, and which frameworks are planned for the CPU though there is a GPU."""
+        without = [str(entry["framework"]) for entry in self._frameworks if _accelerator(entry, gpus) == "cpu"]
+        if not gpus or not without:
+            return (NOT_WALLED_IN,)
+        return (
+            NOT_WALLED_IN,
+            f"{', '.join(without)}: on the CPU, since {self._python} has no build with CUDA",
+        )
 
     def unfit(self, image: Image) -> str | None:
         """Only this interpreter's own images can run in it."""
@@ -94,8 +110,8 @@ class HostEngine(Engine):
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Nothing is made."""
-        digest = f"sha256:{_sha256(image.lock_sha256 + self._python)}"
-        return Prepared(image, digest, (self._installed["path"], "-m", "bench"))
+        digest = installed.image_digest(image.lock_sha256, self._python)
+        return Prepared(image, digest, (self._packages["path"], "-m", "bench"))
 
     def start(
         self,
@@ -107,41 +123,16 @@ class HostEngine(Engine):
         cache: Path,
     ) -> LocalRunning:
         """Start a cell as a process, with the user's own home: its settings belong to the installation."""
-        return start_process(prepared, arguments, slot, label, data, cache, keep=_KEPT)
+        return start_process(prepared, arguments, slot, label, data, cache, keep=installed.KEPT)
 
     def sweep(self) -> int:
         """Remove the scratch folders of runners that died."""
         return sweep_scratch()
 
     @functools.cached_property
-    def _installed(self) -> dict[str, Any]:
-        installed: dict[str, Any] = self._json(["-c", _INSTALLED], dict)
-        return installed
+    def _packages(self) -> dict[str, Any]:
+        return installed.packages(self._python)
 
     @functools.cached_property
     def _frameworks(self) -> list[dict[str, Any]]:
-        frameworks = self._json(["-m", "bench", "frameworks"], list)
-        return [entry for entry in frameworks if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
-
-    def _json(self, arguments: Sequence[str], kind: type) -> Any:
-        """What the interpreter prints, as JSON. Raises EngineError."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        environment |= {"PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(cache_folder() / "data")}
-        command = [self._python, *arguments]
-        try:
-            ended = subprocess.run(
-                command, capture_output=True, text=True, timeout=_LISTING_SECONDS, env=environment, check=False
-            )
-            answer = json.loads(ended.stdout) if ended.returncode == 0 else None
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise EngineError(f"{self._python} did not say what it has: {error}") from error
-        if not isinstance(answer, kind):
-            last = ended.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-            raise EngineError(f"{self._python} did not say what it has (exit {ended.returncode}): {last[0][:300]}")
-        return answer
-
-
-def _sha256(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()
+        return installed.frameworks(self._python)

@@ -16,15 +16,34 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from bench import rules
-from runner.engines.base import LOG_TAIL_BYTES, EngineError, Exit, Prepared, Slot
 from runner.engines.ownership import is_dead, owner_of
+from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
+from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
 
 KEEPER = Path(__file__).with_name("keeper.py")
 
 CHUNK_BYTES = 64 * 1024
+
+# Where frameworks keep code that they compiled and load again, by default below HOME or a folder that all users share. A cell gets a new
+# folder, as in a container: no other cell finds there what it left.
+CACHE_VARIABLES = (
+    "XDG_CACHE_HOME",  # tinygrad, JAX, Numba and others
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TRITON_CACHE_DIR",
+    "CUPY_CACHE_DIR",
+    "NUMBA_CACHE_DIR",
+    "MS_COMPILER_CACHE_PATH",
+)
+
+# What a user must know of a cell of these engines.
+NOT_WALLED_IN = (
+    "cells are not walled in: they can read and write what you can (containers, --engine docker, shut them off)"
+)
 
 # The user's variables that a cell sees. Any other could change the result unnoticed.
 _KEPT = ("PATH", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LANGUAGE")
@@ -42,8 +61,10 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
         "PYTHONFAULTHANDLER": "1",  # a crash, and the watchdog's SIGABRT, write the stack
         "PYTHONUNBUFFERED": "1",  # the log's last lines are the ones that matter when a cell is killed
         "DLBENCH_CACHE": str(cache),
+        **{name: str(scratch / "caches" / name.lower()) for name in CACHE_VARIABLES},
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_CACHE_PATH": str(cache / "cuda"),
+        "CUDA_CACHE_PATH": str(cache / JIT_CACHE_FOLDER),
+        "CUDA_CACHE_MAXSIZE": str(JIT_CACHE_BYTES),
         # a CPU cell sees no GPU, so a CPU result cannot come from one
         "CUDA_VISIBLE_DEVICES": ",".join(slot.device_uuids) if slot.device_kind == "cuda" else "",
     }
@@ -53,8 +74,17 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
     return environment
 
 
+class Startable(Protocol):
+    """What starts a cell: an image that is ready, or the kit's interpreter."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """argv up to and with `-m bench`"""
+        ...
+
+
 def start_process(
-    prepared: Prepared,
+    prepared: Startable,
     arguments: Sequence[str],
     slot: Slot,
     label: str,
@@ -86,7 +116,7 @@ def start_process(
     except OSError as error:
         os.close(write_end)
         shutil.rmtree(scratch, ignore_errors=True)
-        raise EngineError(f"{prepared.image.name}: its process could not be started: {error}") from error
+        raise EngineError(f"a cell of {prepared.command[0]} could not be started: {error}") from error
     finally:
         os.close(read_end)
     return LocalRunning(process, write_end, scratch)
@@ -131,6 +161,10 @@ class LocalRunning:
     def pid(self) -> int | None:
         """The keeper: the cell is below it."""
         return self._process.pid if self._process.returncode is None else None
+
+    def scratch(self) -> Path:
+        """Its temporary folder."""
+        return self._scratch
 
     def _cut(self) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from filelock import FileLock, Timeout
 
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
-from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
 from runner.paths import cache_folder
+from runner.text import plural
 
 if TYPE_CHECKING:
     from runner.catalog.images import Image
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
 OLD_PIP = "pip==21.3.1 --hash=sha256:deaf32dcd9ab821e359cd8330786bcd077604b5c5730c0b096eda46f95c24a2d"
 OLD_PIP_BELOW = (3, 8)
 
+# A pinned package of a lock; its hashes stand in indented lines.
+_PIN = re.compile(r"^[A-Za-z0-9][^\s=]*==", re.MULTILINE)
+
 COMPLETE = ".complete"
+# The same of an environment that `runner images try` made: it holds the pins that were left out.
+COMPLETE_TRIAL = "left-out"
 _SHOWN_LINES = 15
 
 # What pip prints when no index has a requirement. A wheel that it refuses for its hash gives another message.
@@ -54,7 +61,7 @@ class VenvEngine(Engine):
         if image.cuda_from == "base":
             return f"the image's CUDA {image.cuda} is in its base image, and an environment has no base image; use --engine docker"
         interpreter = find_interpreter(image.python)
-        return interpreter if isinstance(interpreter, str) else _missing(image)
+        return interpreter if isinstance(interpreter, str) else missing_programs(image)
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the environment is there."""
@@ -91,15 +98,22 @@ class VenvEngine(Engine):
         cache: Path,
     ) -> LocalRunning:
         """Start a cell as a process. Its home is a scratch folder: settings of the user's frameworks do not reach it."""
-        extra = {"PYTHONNOUSERSITE": "1"}
-        return start_process(prepared, arguments, slot, label, data, cache, extra=extra)
+        return start_process(prepared, arguments, slot, label, data, cache, extra=self.variables())
+
+    def notes(self, gpus: bool) -> tuple[str, ...]:
+        """That nothing shuts a cell off."""
+        return (NOT_WALLED_IN,)
+
+    def variables(self) -> dict[str, str]:
+        """Variables of the environment that a cell gets beside everybody's."""
+        return {"PYTHONNOUSERSITE": "1"}
 
     def sweep(self) -> int:
         """Remove the scratch folders of runners that died."""
         return sweep_scratch()
 
 
-def _missing(image: Image) -> str | None:
+def missing_programs(image: Image) -> str | None:
     """Which Debian programs and libraries of the image this machine lacks; None when it has all of them."""
     missing = [package for package, probe in image.debian.items() if probe and not _is_there(probe)]
     if not missing:
@@ -133,6 +147,11 @@ def environment_folder(image: Image, interpreter: Interpreter) -> Path:
     return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 
+def trial_folder(environment: Path) -> Path:
+    """Where `runner images try` makes its own environment of the image that `environment` is of."""
+    return environment.parent.parent / "tried" / environment.name
+
+
 @contextlib.contextmanager
 def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder's lock: of two runners that need the same environment, one makes it and the other waits."""
@@ -151,38 +170,73 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    steps = _Steps(image.name, log, say)
-    say(f"{image.name}: making its environment, {image.download_gb:g} GB to fetch where pip has nothing cached")
-    steps.must_succeed([str(interpreter.path), "-I", "-m", "venv", str(folder)], "the environment could not be made")
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "--no-input", "--disable-pip-version-check"]
-    if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
-        lock = folder / "pip.lock"
-        lock.write_text(f"{OLD_PIP}\n")
-        steps.must_succeed([*pip, "install", "--require-hashes", "-r", str(lock)], f"{OLD_PIP} could not be installed")
-    install = [*pip, "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(image.lock_path)]
-    if not steps.succeeds(install):
-        if image.extra_index is None or not steps.said(_NOT_FOUND):
-            raise steps.failure("its lock could not be installed")
-        say(f"{image.name}: once more with {image.extra_index}")
-        steps.must_succeed([*install, "--extra-index-url", image.extra_index], "its lock could not be installed")
-    if image.source_builds:
-        build = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
-        steps.must_succeed([*pip, "install", *build, "-r", str(image.sources_path)], "its sources could not be built")
-    if image.finish_path.is_file():
-        steps.must_succeed(["sh", str(image.finish_path)], f"{image.finish_path} failed", folder / "bin")
+    packages = plural(len(_PIN.findall(image.lock_path.read_text())), "package")
+    say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
+    environment = NewEnvironment(image, interpreter, folder, say)
+    environment.install(image.lock_path)
+    environment.build_sources()
+    environment.finish()
     (folder / COMPLETE).write_text(f"{_key(image, interpreter)}\n")
 
 
-class _Steps:
-    """Commands whose output goes to a log, in part to the user, and at its end into an error."""
+class NewEnvironment:
+    """An environment in the making, a step a method. Every step raises EngineError where it fails."""
 
-    def __init__(self, name: str, log: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
+        """Make an environment that holds nothing but pip. What the folder held is removed."""
+        log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        self.folder = folder
+        self._image, self._say, self._steps = image, say, _Steps(image.name, log)
+        python = [str(interpreter.path), "-I", "-m", "venv", str(folder)]
+        self._steps.must_succeed(python, "the environment could not be made")
+        self._pip = [
+            str(folder / "bin" / "python"),
+            "-m",
+            "pip",
+            "--no-input",
+            "--disable-pip-version-check",
+            "install",
+        ]
+        if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLD_PIP_BELOW:
+            lock = folder / "pip.lock"
+            lock.write_text(f"{OLD_PIP}\n")
+            old = [*self._pip, "--require-hashes", "-r", str(lock)]
+            self._steps.must_succeed(old, f"{OLD_PIP} could not be installed")
+
+    def install(self, lock: Path) -> None:
+        """Install what a lock names, wheels only."""
+        wheels = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(lock)]
+        if self._steps.succeeds([*self._pip, *wheels]):
+            return
+        extra_index = self._image.extra_index
+        if extra_index is None or not self._steps.said(_NOT_FOUND):
+            raise self._steps.failure("its lock could not be installed")
+        self._say(f"{self._image.name}: once more with {extra_index}")
+        again = [*self._pip, *wheels, "--extra-index-url", extra_index]
+        self._steps.must_succeed(again, "its lock could not be installed")
+
+    def build_sources(self) -> None:
+        """Build and install what the image has as source archives only."""
+        if self._image.source_builds:
+            build = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
+            sources = [*self._pip, *build, "-r", str(self._image.sources_path)]
+            self._steps.must_succeed(sources, "its sources could not be built")
+
+    def finish(self) -> None:
+        """Run the image's finish.sh, where it has one."""
+        path = self._image.finish_path
+        if path.is_file():
+            self._steps.must_succeed(["sh", str(path)], f"{path} failed", self.folder / "bin")
+
+
+class _Steps:
+    """Commands whose output goes to a log, and its last lines into an error."""
+
+    def __init__(self, name: str, log: Path) -> None:
         self._name = name
         self._log = log
-        self._say = say
         self._last: deque[str] = deque(maxlen=_SHOWN_LINES)
         log.write_bytes(b"")
 
@@ -225,8 +279,6 @@ class _Steps:
                 for line in process.stdout:
                     log.write(line)
                     self._last.append(line.rstrip()[:500])
-                    if line.startswith(("Collecting ", "Installing ", "Successfully ")):
-                        self._say(f"{self._name}: {line.strip()[:100]}")
             return process.wait() == 0
         except BaseException:
             with contextlib.suppress(ProcessLookupError):

@@ -13,8 +13,12 @@ from runner.machine.devices import bare_uuid
 from runner.results.cells import StoredCell
 
 Text = Annotated[str, Field(max_length=300)]
+# In the range of a column of whole numbers: JSON's own have no limit, and a larger one is no double.
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Scalars = Annotated[dict[Text, bool | int | Finite | Text | None], Field(max_length=200)]
+Scalars = Annotated[
+    dict[Text, bool | Annotated[int, Field(gt=-(2**63), lt=2**64)] | Finite | Text | None], Field(max_length=200)
+]
 
 
 class Facts(BaseModel):
@@ -28,18 +32,18 @@ class Facts(BaseModel):
     mode: Text
     precision: Text
     preset: Text
-    batch: int
-    devices: int
+    batch: Whole
+    devices: Whole
     device_kind: Text
     scaling: Text = ""  # of several devices: weak, where the batch is that of each, or strong
     variant: Text
     # the machine
     device_model: Text
     compute_capability: Text | None
-    device_memory_bytes: int | None
+    device_memory_bytes: Whole | None
     cpu_model: Text | None
-    cpu_count: int | None  # those that the cell may use
-    machine_cpus: int | None  # those of the whole machine, where the probe ran
+    cpu_count: Whole | None  # those that the cell may use
+    machine_cpus: Whole | None  # those of the whole machine, where the probe ran
     device: Scalars  # the GPU as the runner's host saw it: power limit, PCIe, ECC, MIG, clocks
     # the software
     framework_version: Text | None

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.results import cells, store
+from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
+from runner.results.rows import by_repeat, parts, rows_of
 from runner.results.statistics import Array
+from runner.text import in_a_line, plural
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
-from runner.verify.references.facts import Facts, facts_of
-from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, make
+from runner.verify.references.facts import DifferentFact, Facts, facts_of
+from runner.verify.references.rules import IDENTITY, excuses, same_device
+from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, SavedError, make
 from runner.verify.references.telemetry import Telemetry, summarise
+
+# Of a list of cells that a note names.
+MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,18 @@ class Measured:
     ceilings: Ceilings | None
     telemetry: Telemetry | None
     machine_gpus: int  # that the run was to use
+    proved: tuple[str, ...] = ()  # the quantities that were checked on the adapter that was measured
+
+    @property
+    def by_number(self) -> dict[int, Array]:
+        """Seconds a step of each steady window, by the repeat's number, of the repeats that ended well and have enough windows."""
+        fine = {repeat.number: repeat.steady_step_seconds for repeat in self.cell.repeats if repeat.status == "ok"}
+        return {number: seconds for number, seconds in fine.items() if len(seconds) >= FEWEST_WINDOWS}
 
     @property
     def repeats(self) -> list[Array]:
-        """Seconds a step of each steady window of the repeats that ended well and have enough of them."""
-        fine = [repeat.steady_step_seconds for repeat in self.cell.repeats if repeat.status == "ok"]
-        return [seconds for seconds in fine if len(seconds) >= FEWEST_WINDOWS]
+        """The same, without the numbers."""
+        return list(self.by_number.values())
 
 
 def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) -> Path:
@@ -44,12 +57,25 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     for folder in folders:
         manifest = store.RunStore(folder).manifest()
         gpus = len(manifest.get("devices") or ())
-        rows, samples = cells.rows_of(store.read([folder], "cells")), cells.by_repeat(store.read([folder], "samples"))
-        for cell, _ in cells.stored_cells([manifest], rows, samples):
+        stored, samples = rows_of(store.read([folder], "cells")), by_repeat(store.read([folder], "samples"))
+        proved = _proved(folder)
+        for cell, _ in cells.stored_cells([manifest], stored, samples):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
-            measured.append(Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus))
+            measured.append(
+                Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus, proved.get(cell.cell_id, ()))
+            )
     return measured
+
+
+def _proved(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Cell id -> the quantities that were checked on the adapter that it measured, each once, in the order of the checks."""
+    proved = parts(store.read([folder], "parity"), ("cell_id", "phase"))
+    return {
+        cell: tuple(dict.fromkeys(part["quantity"].to_pylist()))
+        for (cell, phase), part in proved
+        if phase == parity.PROOF
+    }
 
 
 def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
@@ -81,31 +107,154 @@ def _telemetry(folder: Path, cell: StoredCell) -> Telemetry | None:
 def _rows(path: Path) -> list[dict[str, Any]]:
     """The rows of one repeat's telemetry, with the columns that a summary needs. Raises StoreError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    columns = ["device", "seconds", "sm_megahertz", "throttle_reasons"]
     try:
-        rows: list[dict[str, Any]] = pq.read_table(
-            path, columns=["device", "seconds", "sm_megahertz", "throttle_reasons"]
-        ).to_pylist()
+        rows: list[dict[str, Any]] = store.read_columns(path, columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise store.StoreError(f"{path} cannot be read as telemetry ({error}); remove or restore it") from None
     return rows
 
 
-def reference_of(folder: Path, name: str, runner_version: str) -> Reference:
-    """A reference from one stored run: every cell that ended well and passed parity. Raises StoreError and SavedError."""
-    manifest = store.RunStore(folder).manifest()
-    return make(name, str(manifest["created"]), str(manifest["run_id"]), runner_version, _fit(read_runs([folder])))
+@dataclass(frozen=True)
+class Kept:
+    """A reference, with what somebody who saves it should know: what was left out, and what is assumed."""
+
+    reference: Reference
+    notes: tuple[str, ...]
 
 
-def _fit(measured: Iterable[Measured]) -> list[SavedCell]:
-    return [
-        SavedCell(
-            facts=one.facts,
-            repeats=tuple(tuple(map(float, repeat)) for repeat in one.repeats),
-            ceilings=one.ceilings,
-            telemetry=one.telemetry,
+def reference_of(folders: Sequence[Path], name: str, runner_version: str) -> Kept:
+    """A reference from stored runs of one machine: every cell that ended well and passed parity. Raises StoreError and SavedError."""
+    manifests = {folder: store.RunStore(folder).manifest() for folder in folders}
+    folders = sorted(folders, key=lambda folder: (str(manifests[folder]["created"]), str(manifests[folder]["run_id"])))
+    run_ids = [str(manifests[folder]["run_id"]) for folder in folders]
+    if len(set(run_ids)) < len(run_ids):
+        raise SavedError(f"two folders hold the same run: {', '.join(map(str, folders))}; name each run once")
+    groups: dict[tuple[object, ...], list[tuple[int, Measured]]] = {}
+    left_out: list[str] = []
+    waiting: list[str] = []
+    for run, folder in enumerate(folders):
+        every = read_runs([folder])
+        waiting += cells.not_yet_run(measured.cell for measured in every)
+        for measured in (measured for measured in every if measured.cell.status != cells.MISSING):
+            if why := _why_not(measured):
+                left_out.append(f"{_name(measured)}: {why}")
+            else:
+                groups.setdefault(_computation(measured.facts), []).append((run, measured))
+    if not groups:
+        reasons = _first([*_counted(left_out), *waiting])
+        raise SavedError(f"no cell can be kept: {reasons or 'the runs hold none'}; measure it again")
+    saved = [_saved_cell(group, run_ids) for group in groups.values()]
+    created = str(manifests[folders[-1]]["created"])
+    notes = [*_notes(list(groups.values()), left_out, run_ids), *waiting]
+    return Kept(make(name, created, run_ids, runner_version, saved), tuple(notes))
+
+
+def _why_not(measured: Measured) -> str:
+    """Why a cell is in no reference; empty where it is in one."""
+    cell = measured.cell
+    if cell.parity_passed is False:
+        return "parity failed"
+    if cell.status != "ok":
+        return cell.reason or f"it is {cell.status}"
+    if cell.parity_passed is None:
+        return "parity was not checked"
+    most = max((len(repeat.steady_step_seconds) for repeat in cell.repeats), default=0)
+    return (
+        "" if measured.repeats else f"{plural(most, 'window')} a repeat at most, and a reference needs {FEWEST_WINDOWS}"
+    )
+
+
+def _name(measured: Measured) -> str:
+    return f"{measured.facts.name} [{measured.facts.image}]"
+
+
+def _computation(facts: Facts) -> tuple[object, ...]:
+    """What the sessions of one cell share: the computation, the device model and the environment."""
+    return (*(getattr(facts, name) for name in IDENTITY), facts.device_model, facts.image, facts.engine)
+
+
+def _refuse_several_gpus(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -> None:
+    """Raise SavedError where several GPUs measured one cell in one run: how GPUs differ would count as how repeats do."""
+    gpus: dict[int, set[tuple[str, ...]]] = {}
+    for run, measured in group:
+        for repeat in measured.cell.repeats:
+            uuids = repeat.row.get("device_uuids")
+            if uuids is not None and len(uuids):
+                gpus.setdefault(run, set()).add(tuple(sorted(map(str, uuids))))
+    for run, several in gpus.items():
+        if len(several) > 1:
+            raise SavedError(
+                f"{in_a_line(_name(group[0][1]))}: {len(several)} different GPUs measured it in run {run_ids[run]}, and how GPUs differ is "
+                "not how repeats of one GPU do; measure on one GPU (`--gpus 0`) and save that run"
+            )
+
+
+def _saved_cell(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -> SavedCell:
+    """One cell from its sessions. Its facts are those of the newest. Raises SavedError where the sessions differ in a choice."""
+    _refuse_several_gpus(group, run_ids)
+    newest, last = group[-1]
+    for run, measured in group[:-1]:
+        differences = list(excuses(last.facts, measured.facts))
+        if not same_device(last.facts, measured.facts):
+            differences.append(DifferentFact("machine", last.facts.machine_cpus, measured.facts.machine_cpus))
+        if differences:
+            fact = differences[0]
+            what = f"{_name(last)}: {fact.name} is {fact.measured} in run {run_ids[newest]} and {fact.reference} in run {run_ids[run]}"
+            raise SavedError(
+                f"{in_a_line(what)}; a reference is of one machine and one installation, so save these runs apart"
+            )
+    repeats = [(run, tuple(map(float, repeat))) for run, measured in group for repeat in measured.repeats]
+    return SavedCell(
+        facts=last.facts,
+        repeats=tuple(repeat for _, repeat in repeats),
+        session_of=tuple(run for run, _ in repeats) if len(run_ids) > 1 else (),
+        ceilings=last.ceilings,
+        telemetry=last.telemetry,
+    )
+
+
+def _notes(
+    groups: Sequence[Sequence[tuple[int, Measured]]], left_out: Sequence[str], run_ids: Sequence[str]
+) -> Iterator[str]:
+    """What to tell about a reference."""
+    if left_out:
+        many = sum(map(len, groups))
+        yield f"kept {many} of {plural(many + len(left_out), 'measured cell')}; not kept: {_first(_counted(left_out))}"
+    measured = [measured for group in groups for _, measured in group]
+    short = [one for one in measured if len(one.repeats) < len(one.cell.repeats)]
+    if short:
+        names = _first([f"{_name(one)}: {len(one.cell.repeats) - len(one.repeats)}" for one in short])
+        yield f"repeats with fewer than {FEWEST_WINDOWS} windows are not kept: {names}"
+    if noisy := [_name(one) for one in measured if one.cell.too_noisy]:
+        yield (
+            f"too noisy to be ranked, and kept: {_first(_counted(noisy))}; end what else runs on the machine, measure again, and save that "
+            "run instead"
         )
-        for one in measured
-        if one.cell.status == "ok" and one.cell.parity_passed is True and one.repeats
-    ]
+    if unsteady := [_name(one) for one in measured if one.cell.shifts]:
+        yield (
+            f"unsteady, and kept with both levels: {_first(_counted(unsteady))}; end what else runs on the machine, measure again, and "
+            "save that run instead"
+        )
+    if single := [_name(group[0][1]) for group in groups if max(len(one.repeats) for _, one in group) == 1]:
+        yield f"one repeat each, so how far repeats differ is assumed: {_first(single)}"
+    if once := [_name(group[0][1]) for group in groups if len(group) < len(run_ids)]:
+        yield f"not in all of the {plural(len(run_ids), 'run')}: {_first(once)}"
+    if len(run_ids) == 1:
+        yield (
+            "one run: how far this machine differs from day to day is assumed; `runner reference save RUN RUN ...` with runs of "
+            "several days measures it"
+        )
+
+
+def _counted(sentences: Sequence[str]) -> list[str]:
+    """Each sentence once, with the number of runs that it is true of."""
+    counts = Counter(sentences)
+    return [sentence + (f" (in {count} runs)" if count > 1 else "") for sentence, count in counts.items()]
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few of some names, each safe to print."""
+    more = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return "; ".join(in_a_line(name, 300) for name in names[:MOST_NAMED]) + more

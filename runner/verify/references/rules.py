@@ -58,7 +58,7 @@ def reference_for(facts: Facts, references: Iterable[Reference]) -> ChosenRefere
     """
     pairs = [(reference, cell) for reference in references for cell in reference.cells]
     same_work = [(reference, cell) for reference, cell in pairs if not _different(facts, cell.facts, IDENTITY)]
-    candidates = [(reference, cell) for reference, cell in same_work if _same_device(facts, cell.facts)]
+    candidates = [(reference, cell) for reference, cell in same_work if same_device(facts, cell.facts)]
     if not candidates:
         return _none(facts, pairs, same_work)
     # ISO dates sort as text. Of equals the newest is taken, then the last by name, so that the answer is always the same.
@@ -102,7 +102,7 @@ def _different_entries(measured: Mapping[str, object], reference: Mapping[str, o
     ]
 
 
-def _same_device(measured: Facts, reference: Facts) -> bool:
+def same_device(measured: Facts, reference: Facts) -> bool:
     """The same model, and as much of it. A MIG instance has the GPU's name and less memory; a virtual machine has its host's
     CPU and fewer of them."""
     if measured.device_model != reference.device_model:
@@ -119,14 +119,16 @@ def _none(
     facts: Facts, pairs: Sequence[tuple[Reference, SavedCell]], same_work: Sequence[tuple[Reference, SavedCell]]
 ) -> ChosenReference:
     """Why there is no reference, with the nearest device of the same computation."""
+    if not pairs:
+        return ChosenReference(why="there is no reference yet")
     if same_work:
         reference, cell = min(
             same_work, key=lambda pair: (_far(facts, pair[1].facts), pair[1].facts.device_model, pair[0].name)
         )
         nearest = f"{cell.facts.device_model} (reference {reference.name})"
         return ChosenReference(why=f"no reference of {facts.name} is of {facts.device_model}", nearest=nearest)
-    same_device = [cell.facts for _, cell in pairs if _same_device(facts, cell.facts)]
-    different = [_different(facts, other, IDENTITY) for other in same_device]
+    here = [cell.facts for _, cell in pairs if same_device(facts, cell.facts)]
+    different = [_different(facts, other, IDENTITY) for other in here]
     only = [first for first, *others in filter(None, different) if not others and first.name != "workload"]
     if only:
         first = min(only, key=lambda fact: (fact.name != "preset", fact.name, str(fact.reference)))

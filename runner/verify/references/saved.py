@@ -3,6 +3,9 @@
 The file's rows are the steady windows of its cells, by repeat; its metadata holds the manifest as JSON: name, origin, and for
 each cell its facts, its ceilings and the sha256 of its samples. The sha256 of the manifest is the reference's own: it stands for all
 that is inside. A reference holds only cells that passed parity.
+
+A reference of several runs of one machine has a session for each run, and each repeat says which. It is of format 2. A reference of one
+run is of format 1, as releases before there were sessions wrote it.
 A file often comes from somebody else. So all that is read is bounded and checked, and a file that was changed is refused.
 """
 
@@ -16,21 +19,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UserError
-from runner.results.store import write_bytes
+from runner.results.parquet import pages
+from runner.results.statistics import Array, fewest_windows
+from runner.results.store import read_bytes, write_bytes
 from runner.verify.ceilings import Ceilings
 from runner.verify.references.facts import Facts
 from runner.verify.references.telemetry import Telemetry
 
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 256 * 2**20
-MAX_MANIFEST_BYTES = 16 * 2**20
+MAX_MANIFEST_BYTES = 8 * 2**20
 MAX_ROWS = 5_000_000
-FEWEST_WINDOWS = 6  # of a repeat: fewer carry no interval
+MAX_ROW_BYTES = 20  # three whole numbers of four bytes, and a double
+MAX_RUNS = 1000
+FEWEST_WINDOWS = fewest_windows()  # of a repeat: six. The 95 % interval of one repeat needs as many
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+PUBLISHED = "published"  # the numbers of the founding documents, in the list of references
 SUFFIX = ".reference.parquet"
 _MANIFEST, _DIGEST = b"dlbench_reference", b"dlbench_reference_sha256"
 
@@ -42,12 +51,16 @@ class SavedError(UserError):
 
 
 class SavedCell(BaseModel):
-    """One measured cell: its facts, and the seconds a step of each steady window, by repeat."""
+    """One measured cell: its facts, and the seconds a step of each steady window, by repeat.
+
+    `session_of` has each repeat's run, by its place in the reference's `run_ids`. It is empty in a reference of one run.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     facts: Facts
     repeats: Annotated[tuple[tuple[Seconds, ...], ...], Field(min_length=1, max_length=10_000)]
+    session_of: tuple[Annotated[int, Field(ge=0, lt=MAX_RUNS)], ...] = ()
     ceilings: Ceilings | None = None
     telemetry: Telemetry | None = None
 
@@ -55,7 +68,16 @@ class SavedCell(BaseModel):
     def _has_windows(self) -> SavedCell:
         if min(map(len, self.repeats)) < FEWEST_WINDOWS:
             raise ValueError(f"a repeat has fewer than {FEWEST_WINDOWS} windows; measure longer")
+        if len(self.session_of) not in (0, len(self.repeats)):
+            raise ValueError(f"{len(self.repeats)} repeats have {len(self.session_of)} sessions")
         return self
+
+    def sessions(self) -> dict[int, list[Array]]:
+        """The repeats' windows, seconds a step, by their run."""
+        sessions: dict[int, list[Array]] = {}
+        for run, repeat in zip(self.session_of or (0,) * len(self.repeats), self.repeats, strict=True):
+            sessions.setdefault(run, []).append(np.array(repeat))
+        return sessions
 
     @property
     def samples_sha256(self) -> str:
@@ -78,9 +100,25 @@ class Reference(BaseModel):
 
     name: Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
     created: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\+00:00|Z)$")]
-    run_id: Annotated[str, Field(max_length=200)]
+    run_ids: Annotated[
+        tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, max_length=MAX_RUNS)
+    ]  # oldest first
     runner_version: Annotated[str, Field(max_length=100)]
     cells: Annotated[tuple[SavedCell, ...], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _has_its_runs(self) -> Reference:
+        several = len(self.run_ids) > 1
+        for cell in self.cells:
+            if several != bool(cell.session_of) or max(cell.session_of, default=0) >= len(self.run_ids):
+                raise ValueError("a repeat's session is none of the runs; save the reference again")
+        return self
+
+    @property
+    def runs(self) -> str:
+        """The runs for a person."""
+        first, *others = self.run_ids
+        return f"runs {first} to {others[-1]} ({len(self.run_ids)} sessions)" if others else f"run {first}"
 
     @property
     def manifest(self) -> bytes:
@@ -92,10 +130,13 @@ class Reference(BaseModel):
                 "telemetry": cell.telemetry.model_dump() if cell.telemetry else None,
                 "windows": [len(repeat) for repeat in cell.repeats],
                 "samples_sha256": cell.samples_sha256,
+                **({"sessions": cell.session_of} if cell.session_of else {}),
             }
             for cell in self.cells
         ]
-        fixed = self.model_dump(exclude={"cells"}) | {"format": FORMAT, "cells": cells}
+        several = len(self.run_ids) > 1
+        runs = {"format": 2, "run_ids": self.run_ids} if several else {"format": 1, "run_id": self.run_ids[0]}
+        fixed = self.model_dump(exclude={"cells", "run_ids"}) | runs | {"cells": cells}
         return json.dumps(fixed, sort_keys=True, separators=(",", ":")).encode()
 
     @property
@@ -139,11 +180,11 @@ def read(path: Path) -> Reference:
     import pyarrow.parquet as pq
 
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SavedError(f"{path}: it is larger than {MAX_BYTES} bytes, so it is no reference; get the file again")
-        with pq.ParquetFile(path) as file:
+        data = read_bytes(path, MAX_BYTES)
+        pages.check_footer(data)
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
             metadata = file.schema_arrow.metadata or {}
-            if file.metadata.num_rows > MAX_ROWS or len(metadata.get(_MANIFEST, b"")) > MAX_MANIFEST_BYTES:
+            if not _is_small(file.metadata) or len(metadata.get(_MANIFEST, b"")) > MAX_MANIFEST_BYTES:
                 raise SavedError(
                     f"{path}: it holds more rows or a longer manifest than any reference; get the file again"
                 )
@@ -152,31 +193,47 @@ def read(path: Path) -> Reference:
                     f"{path}: it has no manifest, so it is no reference; `runner reference save` makes one"
                 )
             if not file.schema_arrow.remove_metadata().equals(_schema()):
-                raise SavedError(f"{path}: its columns are not those of format {FORMAT}; export it again")
-            columns = file.read().to_pydict()
-    except (OSError, pa.ArrowException) as error:
+                raise SavedError(f"{path}: its columns are not those of a reference; export it again")
+            found = pages.columns(data, file, _schema().names)
+            if max(column.unpacked_bytes for column in found) > MAX_ROWS * MAX_ROW_BYTES:
+                raise SavedError(f"{path}: its pages hold more than any reference; get the file again")
+            table = file.read(use_threads=False)
+    # Where a name in the file is no UTF-8, pyarrow raises a ValueError of Python's.
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise SavedError(f"{path} cannot be read as Parquet ({error}); get the file again") from None
-    return _checked(path, metadata, columns)
+    return _checked(path, metadata, {name: table[name].to_numpy() for name in table.column_names})
 
 
-def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, list[Any]]) -> Reference:
+def _is_small(metadata: Any) -> bool:
+    """Whether the rows of a Parquet file are no more than a reference has, by every count that the file holds of them."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    unpacked: int = sum(group.total_byte_size for group in groups)
+    rows: int = max(metadata.num_rows, sum(group.num_rows for group in groups))
+    return 0 <= rows <= MAX_ROWS and unpacked <= MAX_ROWS * MAX_ROW_BYTES
+
+
+def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, Array]) -> Reference:
     """The reference from the manifest and the samples, when they belong together."""
     try:
         manifest = json.loads(metadata[_MANIFEST])
-        if manifest.get("format") != FORMAT:
-            raise SavedError(f"{path}: format {manifest.get('format')!r} is not {FORMAT}; export it with this release")
+        if manifest.get("format") not in (1, FORMAT):
+            raise SavedError(
+                f"{path}: format {repr(manifest.get('format'))[:80]} is not 1 or {FORMAT}; use a newer runner"
+            )
         samples = _by_cell(columns, [entry["windows"] for entry in manifest["cells"]])
         cells = [
-            {name: entry[name] for name in ("facts", "ceilings", "telemetry")} | {"repeats": repeats}
+            {name: entry[name] for name in ("facts", "ceilings", "telemetry")}
+            | {"repeats": repeats, "session_of": entry.get("sessions", ())}
             for entry, repeats in zip(manifest["cells"], samples, strict=True)
         ]
-        fields = {name: manifest[name] for name in ("name", "created", "run_id", "runner_version")}
+        fields = {name: manifest[name] for name in ("name", "created", "runner_version")}
+        fields["run_ids"] = manifest["run_ids"] if manifest["format"] == FORMAT else [manifest["run_id"]]
         reference = Reference.model_validate(fields | {"cells": cells})
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise SavedError(f"{path}: {field}: {first['msg']}; get the file again") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise SavedError(f"{path}: its manifest is broken ({error}); get the file again") from None
     if (
         metadata[_MANIFEST] != reference.manifest
@@ -186,22 +243,24 @@ def _checked(path: Path, metadata: Mapping[bytes, bytes], columns: Mapping[str, 
     return reference
 
 
-def _by_cell(columns: Mapping[str, list[Any]], windows: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+def _by_cell(columns: Mapping[str, Array], windows: Sequence[Sequence[int]]) -> list[list[list[float]]]:
     """The samples cut up as the manifest says. Raises ValueError where the rows say otherwise."""
     seconds = columns["step_seconds"]
+    # The counts are compared with the rows before anything is made of them: they come from the same stranger.
+    every = [count for counts in windows for count in counts]
+    if not all(0 < count <= len(seconds) for count in every) or sum(every) != len(seconds):
+        raise ValueError(f"its counts of windows are not those of its {len(seconds)} rows")
     place, cells = 0, []
     for at, counts in enumerate(windows):
         repeats = []
         for number, count in enumerate(counts, start=1):
             rows = slice(place, place + count)
-            said = zip(columns["cell"][rows], columns["repeat"][rows], columns["window"][rows], strict=True)
-            if list(said) != [(at, number, window) for window in range(count)]:
+            expected = {"cell": at, "repeat": number, "window": np.arange(count)}
+            if not all(bool(np.all(columns[name][rows] == value)) for name, value in expected.items()):
                 raise ValueError(f"the rows of cell {at} repeat {number} are not in their place")
-            repeats.append(seconds[rows])
+            repeats.append(seconds[rows].tolist())
             place += count
         cells.append(repeats)
-    if place != len(seconds):
-        raise ValueError("there are rows of no cell")
     return cells
 
 
@@ -228,6 +287,10 @@ class Shelf:
         paths = self.paths()
         if name in paths:
             return read(paths[name])
+        if name == PUBLISHED:
+            raise SavedError(
+                "'published' is no saved reference: its numbers have no samples. `runner reference show published` prints them"
+            )
         if name.endswith(".parquet") and Path(name).is_file():
             return read(Path(name))
         names = ", ".join(paths) or "none yet; `runner reference save RUN --name NAME` makes one"
@@ -242,15 +305,13 @@ class Shelf:
         return path
 
 
-def make(name: str, created: str, run_id: str, runner_version: str, cells: Iterable[SavedCell]) -> Reference:
-    """A reference, its cells in an order of their content. Raises SavedError."""
+def make(name: str, created: str, run_ids: Sequence[str], runner_version: str, cells: Iterable[SavedCell]) -> Reference:
+    """A reference of some runs, oldest first; its cells in an order of their content. Raises SavedError."""
     if not NAME.fullmatch(name):
         raise SavedError(f"--name: {name!r} cannot be a name; use lower-case letters, digits, and . _ - inside")
-    if name == "published":
+    if name == PUBLISHED:
         raise SavedError("--name: 'published' names the numbers that the founding documents published; choose another")
+    if len(run_ids) > MAX_RUNS:
+        raise SavedError(f"{len(run_ids)} runs: a reference holds at most {MAX_RUNS}; name fewer")
     ordered = tuple(sorted(cells, key=lambda cell: (cell.key, cell.samples_sha256)))
-    if not ordered:
-        raise SavedError(
-            f"run {run_id} has no cell that ended well, passed parity and has {FEWEST_WINDOWS} windows a repeat; a reference needs one"
-        )
-    return Reference(name=name, created=created, run_id=run_id, runner_version=runner_version, cells=ordered)
+    return Reference(name=name, created=created, run_ids=tuple(run_ids), runner_version=runner_version, cells=ordered)

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from runner.results.statistics import median_estimate
-from runner.text import visible
+from runner.results.statistics import median_estimate, of_kind
+from runner.results.steadiness import level_shift, widened
+from runner.terminal import print_table
+from runner.text import in_a_line, number
 from runner.verify.references.measured import Measured, read_runs
 from runner.verify.references.published import (
     PUBLISHED,
@@ -25,7 +24,7 @@ from runner.verify.references.published import (
     training_times,
 )
 from runner.verify.references.rules import reference_for
-from runner.verify.references.saved import Reference, Shelf
+from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf
 from runner.verify.verdict import MARGINS, excused, ratio_to_reference, verdict_of
 
 GPUS = ("K80", "P100", "V100")
@@ -38,16 +37,17 @@ def _print(rows: Sequence[dict[str, object]], as_json: bool, title: str = "") ->
     if as_json:
         print(json.dumps(list(rows), indent=2, allow_nan=False))
         return
-    table = Table(*(rows[0] if rows else ("nothing",)), title=escape(title), title_justify="left")
-    for row in rows:
-        table.add_row(*(escape(visible(_text(value))) for value in row.values()))
-    Console().print(table)
+    if title:
+        print(in_a_line(title, 900))
+    heads = tuple(rows[0]) if rows else ("nothing",)
+    print_table(heads, [[_text(value, "ratio" in row) for value in row.values()] for row in rows])
 
 
-def _text(value: object) -> str:
+def _text(value: object, ratios: bool) -> str:
+    """A value of a table. Ratios have as many decimals each, so that 1.000 stands beside 0.986."""
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return (f"{value:.3f}" if ratios else number(value, 4)) if isinstance(value, float) else str(value)
 
 
 def print_list(shelf: Shelf, as_json: bool) -> None:
@@ -55,7 +55,8 @@ def print_list(shelf: Shelf, as_json: bool) -> None:
     published = load_published()
     dates = sorted(row.date for row in published)
     first: dict[str, object] = {
-        "name": "published", "cells": len(published), "devices": f"{len({row.gpu for row in published})} kinds of GPU and CPU",
+        "name": "published", "cells": len(published), "sessions": None,
+        "devices": f"{len({row.gpu for row in published})} kinds of GPU and CPU",
         "created": f"{dates[0]} to {dates[-1]}", "sha256": "", "file": PUBLISHED.name,
     }  # fmt: skip
     rows = [first]
@@ -63,32 +64,54 @@ def print_list(shelf: Shelf, as_json: bool) -> None:
         reference = shelf.find(name)
         devices = ", ".join(sorted({cell.facts.device_model for cell in reference.cells}))
         rows.append(
-            {"name": name, "cells": len(reference.cells), "devices": devices, "created": reference.created,
+            {"name": name, "cells": len(reference.cells), "sessions": len(reference.run_ids), "devices": devices,
+             "created": reference.created,
              "sha256": reference.sha256 if as_json else reference.sha256[:12], "file": str(path)}
         )  # fmt: skip
     _print(rows, as_json)
 
 
+def _place(cell: SavedCell) -> tuple[str, str, float]:
+    """What orders the cells of a reference for a person."""
+    return (
+        cell.facts.workload,
+        cell.facts.device_model,
+        float(np.median(np.concatenate([*map(np.array, cell.repeats)]))),
+    )
+
+
 def print_reference(reference: Reference, workload: str | None, as_json: bool) -> None:
-    """Print a reference's cells with their intervals."""
+    """Print a reference's cells with their intervals. Raises SavedError for a workload that it does not have."""
+    workloads = sorted({cell.facts.workload for cell in reference.cells})
+    if workload not in (None, *workloads):
+        raise SavedError(f"--workload: {reference.name} has no {workload!r}; it has {in_a_line(', '.join(workloads))}")
     rows: list[dict[str, object]] = []
-    for cell in reference.cells:
-        facts, step = cell.facts, median_estimate(list(map(np.array, cell.repeats)))
+    # As the table of a run: by workload, the fastest first.
+    for cell in sorted(reference.cells, key=_place):
+        # Repeats of one session are not independent where there are several: the session is the unit.
+        sessions = list(cell.sessions().values())
+        units = sessions[0] if len(sessions) == 1 else [np.concatenate(session) for session in sessions]
+        facts, step = cell.facts, median_estimate(units)
         if step is None or workload not in (None, facts.workload):
             continue
+        shifts = [shift for session in sessions for shift in map(level_shift, session) if shift]
+        # As the report has it: an unsteady cell of one repeat has an interval over both levels.
+        step = widened(step, shifts)
         ends = [None if end is None else 1e3 * end for end in (step.low, step.high)]
         row: dict[str, object] = {
             "cell": f"{facts.name} {facts.preset}",
             "image": facts.image,
             "device": facts.device_model,
         }
-        row |= {"ms a step": 1e3 * step.value, "low": ends[0], "high": ends[1], "repeats": step.repeats}
+        row |= {"ms a step": 1e3 * step.value, "low": ends[0], "high": ends[1], "repeats": len(cell.repeats)}
+        row |= {"sessions": len(sessions), "note": "unsteady" if shifts else ""}
         more = {"windows": step.windows, "samples_sha256": cell.samples_sha256, "facts": facts.model_dump()}
         rows.append(row | more if as_json else row)
     _print(
         rows,
         as_json,
-        f"{reference.name} of run {reference.run_id}, {reference.created}, sha256 {reference.sha256}; 95 % intervals",
+        f"{reference.name} of {reference.runs}, {reference.created}, sha256 {reference.sha256}; 95 % intervals "
+        f"{'over the sessions' if len(reference.run_ids) > 1 else 'over the repeats of one session'}",
     )
 
 
@@ -100,17 +123,15 @@ def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
         row: dict[str, object] = {
             "cell": facts.name,
             "device": facts.device_model,
-            "ratio": None,
-            "low": None,
-            "high": None,
+            **dict.fromkeys(("ratio", "low", "high")),
         }
         if chosen.cell is None:
             verdict, differs = "no-reference", chosen.why + (f"; nearest: {chosen.nearest}" if chosen.nearest else "")
         else:
-            sides = [[np.array(repeat) for repeat in side.repeats] for side in (cell, chosen.cell)]
+            sides = [list(side.sessions().values()) for side in (cell, chosen.cell)]
             ratio = ratio_to_reference(sides[0], sides[1], facts.device_kind)
             row |= {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-            margin = MARGINS.get(facts.device_kind, max(MARGINS.values()))
+            margin = of_kind(MARGINS, facts.device_kind)
             verdict = excused(verdict_of(ratio, margin), bool(chosen.excuses))
             differs = "; ".join(map(str, chosen.excuses + chosen.conditions))
         rows.append(row | {"verdict": verdict, "differs": differs})
@@ -139,7 +160,7 @@ def print_published(workload: str | None, gpus: Sequence[str], folders: Sequence
         _print(_beside(name, gpus if set(gpus) & set(devices) else devices, cells), False, _TITLE.format(name=name))
 
 
-_TITLE = "{name}: items a second. Published: the whole training over its seconds; yours: the steady median, first step left out"
+_TITLE = "{name}: items a second. Published: the whole training over its seconds; yours: the steady median, without the first step"
 
 
 def _rate_of(measured: Measured) -> dict[str, object]:

@@ -1,0 +1,116 @@
+"""The folder that an image's cells may write and that outlives them: one for each image and engine.
+
+Later cells read what is there: stand-ins of data sets, and code that a framework or NVIDIA's driver compiled. A framework executes
+such code when it finds it. So no cell of another image sees it, and none of another engine: what a walled-in cell leaves there must
+not be executed by a cell without walls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+
+from runner.errors import EngineError
+from runner.paths import cache_folder
+
+# Below these the disk of a machine is nearly full: a run's tables take some megabytes.
+_LEAST_BYTES = 512 << 20
+_LEAST_FILES = 2000
+_BLOCK_BYTES = 4096
+
+# What the cells of an image may keep, with what one of them has beside it while it runs. Stand-ins take some gigabytes, NVIDIA's driver
+# keeps 4 GiB at most.
+MOST_BYTES = 32 << 30
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+
+# A folder that no cell has used for so long is removed when another one of its image and engine is made.
+_UNUSED_SECONDS = 7 * 24 * 3600.0
+
+
+def caches_folder() -> Path:
+    """The folder of all of them. Nobody else may enter it, so a program that a cell makes setuid there serves nobody.
+
+    Raises EngineError where it is another user's, or a link.
+    """
+    folder = cache_folder() / "cells"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.is_symlink():
+            folder.mkdir(exist_ok=True, mode=0o700)
+        status = folder.lstat()
+    except OSError as error:
+        raise EngineError(f"{folder} cannot be made: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise EngineError(f"{folder} is not a folder of yours: remove it, and the runner makes it again")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def folder_of(engine: str, image: str, digest: str) -> Path:
+    """The folder of one image on one engine; `digest` says which build of the image. Raises EngineError."""
+    parent = caches_folder() / engine
+    folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
+    try:
+        if not folder.is_dir():
+            _remove_unused(parent, image)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+    except OSError as error:
+        raise EngineError(f"{folder} cannot be made: {error.strerror}") from error
+    return folder
+
+
+def is_disk_short(folder: Path) -> bool:
+    """Whether the disk of a folder has less room, or fewer files, than a runner needs to store what was measured."""
+    disk = os.statvfs(folder)
+    # Some file systems do not count files.
+    return free_bytes(folder) < _LEAST_BYTES or (disk.f_files > 0 and disk.f_favail < _LEAST_FILES)
+
+
+def free_bytes(folder: Path) -> int:
+    """How much room the disk of a folder has."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+def disarm(folder: Path) -> None:
+    """Take from all that lies below a folder the right to run as its owner or group, which a cell may have given it.
+
+    A cell may still run, and exchange a file for a link: each is opened first, and only what was opened is changed.
+    """
+    for _, names, files, at in os.fwalk(folder):
+        for name in (*names, *files):
+            with contextlib.suppress(OSError):
+                opened = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)
+                try:
+                    mode = os.fstat(opened).st_mode
+                    if mode & _SET_ID and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                        Path(f"/proc/self/fd/{opened}").chmod(stat.S_IMODE(mode) & ~_SET_ID)
+                finally:
+                    os.close(opened)
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files below a folder, as they lie on the disk; each file counts for a block at least."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += max(_BLOCK_BYTES, 512 * (Path(at) / name).lstat().st_blocks)
+    return total
+
+
+def _remove_unused(parent: Path, image: str) -> None:
+    """Remove what other builds of an image left, unless a cell used it a short time ago."""
+    oldest = time.time() - _UNUSED_SECONDS
+    for folder in parent.glob(f"{image}-*"):
+        # The name of one image may begin with another's.
+        if len(folder.name) == len(image) + 13 and folder.lstat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)

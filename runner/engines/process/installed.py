@@ -1,0 +1,80 @@
+"""An interpreter that is there already: what is installed in it, and what its frameworks are called as images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.errors import EngineError
+from runner.paths import PROJECT, cache_folder
+
+# The user's own installation may need these variables, and they are part of what is measured.
+KEPT = ("HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+_LISTING_SECONDS = 300  # importing every framework, on a cold disk
+
+# What is installed, as name==version: it stands in for the lock that this interpreter does not have.
+_INSTALLED = """
+import json, platform, sys
+from importlib import metadata
+names = sorted({"%s==%s" % (d.metadata["Name"], d.version) for d in metadata.distributions()})
+print(json.dumps({"python": platform.python_version(), "path": sys.executable, "installed": names}))
+"""
+
+
+def packages(python: str) -> dict[str, Any]:
+    """{"python": version, "path": of the interpreter, "installed": [name==version]}. Raises EngineError."""
+    answer: dict[str, Any] = _ask(python, ["-c", _INSTALLED], dict)
+    return answer
+
+
+def frameworks(python: str) -> list[dict[str, Any]]:
+    """The frameworks that it can import, as `python -m bench frameworks` prints them. Raises EngineError."""
+    entries = _ask(python, ["-m", "bench", "frameworks"], list)
+    return [entry for entry in entries if isinstance(entry, dict) and {"framework", "version"} <= set(entry)]
+
+
+def image_name(framework: str, version: str) -> str:
+    """What one of its frameworks is called as an image."""
+    return re.sub(r"[^a-z0-9.]+", "-", f"host-{framework}-{version.split('+')[0]}".lower())
+
+
+def lock_sha256(there: Mapping[str, Any]) -> str:
+    """sha256 (hex) of what `packages` returned."""
+    return _sha256("\n".join([there["python"], there["path"], *there["installed"]]))
+
+
+def image_digest(lock: str, python: str) -> str:
+    """The digest that stands for an image; `lock` is that of `lock_sha256`."""
+    return f"sha256:{_sha256(lock + python)}"
+
+
+def _ask(python: str, arguments: Sequence[str], kind: type) -> Any:
+    """What the interpreter prints, as JSON. Raises EngineError."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON") or name == "PYTHONDONTWRITEBYTECODE"
+    }
+    environment |= {"PYTHONPATH": str(PROJECT), "DLBENCH_CACHE": str(cache_folder() / "data")}
+    command = [python, *arguments]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LISTING_SECONDS, env=environment, check=False
+        )
+        answer = json.loads(ended.stdout) if ended.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise EngineError(f"{python} did not say what it has: {error}") from error
+    if not isinstance(answer, kind):
+        last = ended.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+        raise EngineError(f"{python} did not say what it has (exit {ended.returncode}): {last[0][:300]}")
+    return answer
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

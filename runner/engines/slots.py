@@ -1,0 +1,34 @@
+"""The part of a machine that a cell gets, and how its process ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What a cell prints on standard error is kept from its end, at most this many bytes.
+LOG_TAIL_BYTES = 16 * 1024
+
+# The driver keeps what it compiled from PTX up to this size: the most that it takes (CUDA's programming guide). At its own limit of
+# 256 MiB or 1 GiB it would throw out one framework's kernels of an image for another's, and compile them again.
+JIT_CACHE_BYTES = 4 << 30
+# Where, below a cell's cache folder.
+JIT_CACHE_FOLDER = "cuda"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The part of the machine that one running cell has for itself."""
+
+    device_kind: str  # cpu | cuda
+    device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
+    cpus: tuple[int, ...]  # numbers of the logical CPUs
+    memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+    memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a cell's process ended."""
+
+    code: int  # as a shell tells it: 128 + signal for a killed process
+    out_of_memory: bool  # the kernel or the engine ended it for its memory
+    log_tail: str  # the end of its standard error, at most LOG_TAIL_BYTES

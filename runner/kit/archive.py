@@ -1,0 +1,375 @@
+"""Reads the archive of a kit. It comes from another machine, so nothing of it is believed: names, sizes, digests and fields are checked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import math
+import re
+import tarfile
+import zlib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from runner.engines.slots import LOG_TAIL_BYTES
+from runner.errors import UserError, first_problem
+from runner.kit.pack import FILES, MANIFEST, VERSION
+from runner.machine.devices import Cpu, Gpu, Process, Refused
+from runner.results.store import TABLES
+
+# Of the whole archive when it is unpacked, of one file of it, and of the number of its files.
+MOST_BYTES = 512 * 2**20
+MOST_FILE_BYTES = 66 * 2**20
+MOST_FILES = 20_000
+_MOST_FACTS_BYTES = 16 * 2**20
+# Of the telemetry of all steps: two days of a GPU and its CPU.
+_MOST_ROWS = 2_000_000
+# Of a sentence about a step, in characters.
+_MOST_REASON = 400
+
+_FILE = "|".join(map(re.escape, FILES))
+_NAME = re.compile(rf"facts\.json|manifest\.json|steps/[a-z][a-z0-9_.-]{{0,150}}/(?:{_FILE})")
+
+Text = Annotated[str, Field(max_length=300)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+
+
+def _is_a_moment(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+class ArchiveError(UserError):
+    """An archive that cannot be imported; the message names it and says why."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlannedStep(_Frozen):
+    """A step as facts.json has it."""
+
+    kind: Literal["check", "cell", "events"]
+    framework: Name
+    workload: Name
+    precision: Name
+    repeat: Annotated[int, Field(ge=1, le=100)]
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        return self.kind, self.framework, self.workload, self.precision, self.repeat
+
+
+class Users(_Frozen):
+    """Who computed on the GPU, as NVML showed it."""
+
+    proved: Annotated[tuple[Text, ...], Field(max_length=64)]
+    reasons: Annotated[dict[Text, Text], Field(max_length=64)]
+    foreign: Annotated[tuple[Process, ...], Field(max_length=16)]
+
+
+class StepRecord(PlannedStep):
+    """How a step ended."""
+
+    code: Annotated[int, Field(ge=0, le=255)]
+    out_of_memory: bool
+    ended_by: tuple[Literal["time-limit"], Text] | None
+    started_unix: Seconds
+    wall_seconds: Seconds
+    uuids: Annotated[tuple[Text, ...], Field(max_length=64)]
+    xids: Annotated[tuple[tuple[Text, Annotated[int, Field(ge=0, lt=2**31)]], ...], Field(max_length=1000)]
+    lost: Text | None
+    fault: Text | None
+    row_seconds: Annotated[float, Field(gt=0, le=1e6)]
+    users: Users
+    jit_cache_grew_bytes: Annotated[int, Field(ge=0, lt=2**63)] | None
+
+
+class LeftOutStep(_Frozen):
+    """A combination that the device or the framework cannot do."""
+
+    framework: Name
+    workload: Name
+    precision: Name
+    reason: Annotated[str, Field(max_length=1000)]
+
+
+class InstalledFramework(_Frozen):
+    framework: Name
+    version: Annotated[str, Field(min_length=1, max_length=100)]
+    device_kinds: Annotated[tuple[Name, ...], Field(max_length=10)] | None
+
+
+class Packages(_Frozen):
+    """What is installed in the interpreter that was measured."""
+
+    python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
+    path: Annotated[str, Field(max_length=4096)]
+    installed: Annotated[tuple[Text, ...], Field(max_length=20_000)]
+
+
+class KitFacts(_Frozen):
+    """facts.json: the machine, the interpreter, and what was to be done."""
+
+    kit: Literal[1]
+    bench_sha256: Hash
+    device_kind: Literal["cpu", "cuda"]
+    device_uuid: Text
+    packages: Packages
+    created: Annotated[
+        str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"), AfterValidator(_is_a_moment)
+    ]
+    python: Annotated[str, Field(max_length=4096)]
+    frameworks: Annotated[tuple[InstalledFramework, ...], Field(min_length=1, max_length=200)]
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)]
+    refused: Annotated[tuple[Refused, ...], Field(max_length=64)]
+    cpu: Cpu
+    kernel: Text
+    planned: Annotated[tuple[PlannedStep, ...], Field(min_length=1, max_length=MOST_FILES)]
+    left_out: Annotated[tuple[LeftOutStep, ...], Field(max_length=MOST_FILES)]
+
+
+class CheckVerdict(BaseModel):
+    """What `python -m bench check` prints, as far as it is shown."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    failed: Annotated[tuple[Text, ...], Field(max_length=10_000)]
+    worst: Annotated[float, Field(ge=0)]
+    compared: Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class EventWindow(_Frozen):
+    """One window by the clock and by CUDA's events."""
+
+    steps: Annotated[int, Field(ge=1, lt=2**31)]
+    clock_seconds: Seconds
+    event_seconds: Seconds
+
+
+class EventWindows(_Frozen):
+    windows: Annotated[tuple[EventWindow, ...], Field(min_length=1, max_length=1000)]
+
+
+@dataclass(frozen=True)
+class ReadStep:
+    """A step with the bytes that it left."""
+
+    record: StepRecord
+    output: bytes
+    telemetry: tuple[dict[str, Any], ...]
+    log: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive whose every field was checked."""
+
+    path: Path
+    sha256: str
+    # A sentence for each step that was left out, because a field of it is wrong.
+    dropped: tuple[str, ...]
+    # Of facts.json, which the first start writes: all archives of one measurement have the same.
+    facts_sha256: str
+    facts: KitFacts
+    steps: tuple[ReadStep, ...]
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error after so many bytes: tar headers may claim any size."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream, self._left = stream, most
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        chunk: bytes = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise ArchiveError(f"it unpacks to more than {MOST_BYTES} bytes")
+        return chunk
+
+
+def read(path: Path) -> Archive:
+    """The archive of a kit, without the steps that cannot be read. Raises ArchiveError where nothing of it can be."""
+    try:
+        content = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read ({error.strerror}); name the archive of a kit") from None
+    if content is None:
+        raise ArchiveError(f"{path} has more than {MOST_BYTES} bytes, so it is not the archive of a kit")
+    try:
+        files = _files(content)
+        facts = _facts(files)
+        steps, dropped = _steps(files, facts)
+        if len({step.record.key for step in steps}) < len(steps):
+            raise ArchiveError("it holds a step twice")
+        if dropped and not steps:
+            raise ArchiveError(dropped[0])
+    except ArchiveError as error:
+        raise ArchiveError(f"{path}: {error}; copy it again from the machine that it was made on") from None
+    facts_sha256 = hashlib.sha256(files["facts.json"]).hexdigest()
+    return Archive(path, hashlib.sha256(content).hexdigest(), tuple(dropped), facts_sha256, facts, steps)
+
+
+def _steps(files: dict[str, bytes], facts: KitFacts) -> tuple[tuple[ReadStep, ...], list[str]]:
+    """The steps, and a sentence for each that is not as a kit writes it."""
+    steps, dropped, rows = [], [], 0
+    for name in sorted({name.split("/")[1] for name in files if "/" in name}):
+        step = _step_or_reason(files, name, facts)
+        if isinstance(step, ReadStep):
+            rows += len(step.telemetry)
+            step = step if rows <= _MOST_ROWS else f"the telemetry of all steps has more than {_MOST_ROWS} rows"
+        if isinstance(step, ReadStep):
+            steps.append(step)
+        else:
+            dropped.append(f"steps/{name}: {step[:_MOST_REASON]}")
+    return tuple(steps), dropped
+
+
+def _step_or_reason(files: dict[str, bytes], name: str, facts: KitFacts) -> ReadStep | str:
+    try:
+        step = _step(files, name)
+        _check_step(step, facts)
+    except ArchiveError as error:
+        return str(error)
+    return step
+
+
+def _check_step(step: ReadStep, facts: KitFacts) -> None:
+    """Raises ArchiveError where a step does not belong to the facts."""
+    record = step.record
+    if record.key not in {planned.key for planned in facts.planned}:
+        raise ArchiveError(f"it holds a step that was not planned ({record.kind} {record.workload})")
+    if record.uuids != ((facts.device_uuid,) if facts.device_kind == "cuda" else ()):
+        raise ArchiveError("a step was given another device than facts.json names")
+    devices = {"cpu", *(gpu.board for gpu in facts.gpus)}
+    for device in {row["device"] for row in step.telemetry} - devices:
+        raise ArchiveError(f"its telemetry is of {device[:100]!r}, which facts.json does not name")
+
+
+def _files(content: bytes) -> dict[str, bytes]:
+    """Name -> content of every file, each with the digest that the manifest says. Raises ArchiveError."""
+    try:
+        files = _unpacked(content)
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, RecursionError) as error:
+        raise ArchiveError(f"it is damaged, or no .tar.gz ({str(error)[:200]})") from None
+    manifest = document(files.pop(MANIFEST, b"null"), MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise ArchiveError(f"it has no {MANIFEST}, so it is not the archive of a kit")
+    if manifest.get("kit") != VERSION:
+        raise ArchiveError(f"{MANIFEST}: kit is not {VERSION}; import it with the release that the kit was made with")
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    for name in sorted({*digests, *map(str, manifest["files"])}):
+        if digests.get(name) != manifest["files"].get(name):
+            raise ArchiveError(f"{name[:200]!r} is not what {MANIFEST} says")
+    return files
+
+
+def _unpacked(content: bytes) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), MOST_BYTES)
+    with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
+        for member in archive:
+            if not _NAME.fullmatch(member.name):
+                raise ArchiveError(f"{member.name[:200]!r} is not a file of a kit's archive")
+            # A sparse file claims bytes that are not in the archive.
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
+                raise ArchiveError(f"{member.name!r} is not a plain file")
+            if member.name in files or len(files) >= MOST_FILES or member.size > MOST_FILE_BYTES:
+                raise ArchiveError(f"{member.name!r} is there twice, too large, or one too many")
+            file = archive.extractfile(member)
+            files[member.name] = file.read() if file else b""
+    return files
+
+
+def document(content: bytes, name: str) -> Any:
+    """A document whose numbers a table holds and whose texts a file holds. Raises ArchiveError."""
+    try:
+        value = json.loads(content.decode("utf-8"), parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
+        if b"\\ud" in content.lower():
+            # An escape may stand for half of a character.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise ArchiveError(f"{name} is not JSON ({str(error)[:200]})") from None
+    return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"the number {digits[:20]}… is too large")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _facts(files: dict[str, bytes]) -> KitFacts:
+    if len(files.get("facts.json", b"")) > _MOST_FACTS_BYTES:
+        raise ArchiveError("facts.json is too large")
+    try:
+        return KitFacts.model_validate(document(files.get("facts.json", b""), "facts.json"))
+    except ValidationError as error:
+        raise ArchiveError(f"facts.json: {first_problem(error)[:_MOST_REASON]}") from None
+
+
+def _step(files: dict[str, bytes], name: str) -> ReadStep:
+    missing = [file for file in FILES if f"steps/{name}/{file}" not in files]
+    if missing:
+        raise ArchiveError(f"it has no {missing[0]}")
+    record, output, telemetry, log = (files[f"steps/{name}/{file}"] for file in FILES)
+    try:
+        read_record = StepRecord.model_validate(document(record, "step.json"))
+    except ValidationError as error:
+        raise ArchiveError(f"step.json: {first_problem(error)}") from None
+    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl"), _text(log))
+
+
+def _text(log: bytes) -> str:
+    return log[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+
+
+_Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False, strict=True)]
+_Whole = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+_KINDS: dict[str, Any] = {"double": _Number, "int64": _Whole, "string": Text}
+_COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("run_id", "cell_id", "repeat", "seconds")}
+MOST_ROWS_OF_A_STEP = 200_000
+
+
+def telemetry_rows(content: bytes, name: str) -> tuple[dict[str, Any], ...]:
+    """The rows of a recording: columns of the table, with `unix` for the time. Raises ArchiveError."""
+    lines = content.splitlines()
+    if len(lines) > MOST_ROWS_OF_A_STEP:
+        raise ArchiveError(f"{name} has more than {MOST_ROWS_OF_A_STEP} rows")
+    adapters: dict[str, TypeAdapter[Any]] = {
+        column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
+    }
+    adapters |= {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
+    rows = []
+    for line in lines:
+        row = document(line, name)
+        if not isinstance(row, dict) or not {"unix", "device"} <= set(row) <= set(adapters):
+            raise ArchiveError(f"{name} has a row that is no sample of a device")
+        try:
+            rows.append({column: adapters[column].validate_python(value) for column, value in row.items()})
+        except ValidationError as error:
+            raise ArchiveError(f"{name}: {first_problem(error)}") from None
+    return tuple(rows)

@@ -1,0 +1,126 @@
+"""Runs the steps on a GPU machine. It needs Python 3.10 and what lies in the kit's folder; the frameworks may be in another interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.engines.process.process import sweep_scratch
+from runner.engines.slots import Slot
+from runner.errors import UserError
+from runner.kit import pack
+from runner.kit.agreement import energies, share
+from runner.kit.command_line import parser, say
+from runner.kit.doing import Site, do_steps, outcome
+from runner.kit.facts import facts_of, planned, stored
+from runner.kit.steps import Step
+from runner.machine import lease, telemetry
+from runner.machine.detect import HardwareError, detect, detect_gpus
+from runner.machine.devices import Gpu, Machine
+from runner.paths import cache_folder
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit code 0: every step was done and ended well; 1: some failed or were not done; 2: nothing could be done."""
+    try:
+        return run(parser().parse_args(words))
+    except UserError as error:
+        print(f"kit.py: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"kit.py: {where}{error.strerror or error}; what had ended is kept, run it again", file=sys.stderr)
+        return 2
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the steps that are left, and pack all that was done."""
+    deadline = time.monotonic() + 60 * options.minutes
+    if options.device == "cpu" and options.gpu != "all":
+        raise UserError(
+            f"--device cpu and --gpu {options.gpu}: the CPU is measured without a GPU; leave one of them out"
+        )
+    out: Path = options.out.absolute()
+    (out / "steps").mkdir(parents=True, exist_ok=True)
+    # The kit's own files go into the folder of the results, too.
+    os.environ["XDG_CACHE_HOME"] = str(out / "cache")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with lease.alone(out), contextlib.ExitStack() as stack:
+        machine = _machine(options.device, _begun_on(out) if options.gpu == "all" else options.gpu)
+        gpu = machine.gpus[0] if machine.gpus else None
+        say(f"{gpu.model}, driver {gpu.driver}" if gpu else machine.cpu.model)
+        facts = facts_of(options, machine, gpu)
+        stack.enter_context(lease.hold([gpu.board if gpu else lease.CPUS], "gpu-kit", say, until=deadline))
+        site = _site(options.python, machine, gpu, out, stack.enter_context(telemetry.Monitor()), deadline)
+        steps = planned(options.out / "facts.json", facts)
+        interrupted = do_steps(site, [step for step in steps if not pack.is_done(out, step.name)], gpu)
+        sweep_scratch()
+    return _conclude(out, steps, interrupted)
+
+
+def _begun_on(out: Path) -> str:
+    """The GPU that an earlier start measured, whichever is free now; `all` at the first start."""
+    path = out / "facts.json"
+    return str(stored(path).get("device_uuid") or "all") if path.exists() else "all"
+
+
+def _machine(device: str, names: str) -> Machine:
+    """This machine with the one GPU to measure. Raises UserError."""
+    if device == "cuda" and names != "all":
+        gpus, refused, why = detect_gpus(())
+        if not gpus:
+            why = why or "; ".join(refusal.reason for refusal in refused)
+            raise UserError(f"--gpu {names}: there is no GPU to measure: {why}; --device cpu measures the CPU")
+    try:
+        machine = detect("none" if device == "cpu" else names)
+    except HardwareError as error:
+        raise UserError(str(error).replace("--gpus", "--gpu")) from None
+    if device == "cuda" and not machine.gpus:
+        raise UserError(f"there is no GPU to measure: {machine.why_no_gpu}; --device cpu measures the CPU")
+    return machine
+
+
+def _site(
+    python: str, machine: Machine, gpu: Gpu | None, out: Path, monitor: telemetry.Monitor, deadline: float
+) -> Site:
+    slot = Slot("cuda", (gpu.uuid,), gpu.cpus, None) if gpu else Slot("cpu", (), machine.cpu.cpus, None)
+    boards = (gpu.board,) if gpu else ()
+    return Site(python, slot, boards, out, cache_folder() / "kit", monitor, deadline)
+
+
+def _conclude(out: Path, steps: Sequence[Step], interrupted: bool) -> int:
+    """Pack the results and say what was done and what was not: the exit code."""
+    done = [step for step in steps if pack.is_done(out, step.name)]
+    words = [outcome(out / "steps" / step.name).partition(" ")[0].strip(":,") for step in done]
+    archive, digest = pack.pack(out)
+    counts = {word: words.count(word) for word in ("ok", "refused", "FAILED")}
+    left = [step for step in steps if step not in done]
+    say(
+        "{ok} steps ended well, {refused} were refused, {FAILED} failed, ".format(**counts)
+        + f"{len(left)} were not done"
+    )
+    for device, (counter, integral) in energies(_telemetry(out, done)).items():
+        say(
+            f"{device}: its energy counter says {counter:.0f} J, its power over time {integral:.0f} J ({share(counter, integral)})"
+        )
+    if left:
+        why = "it was interrupted" if interrupted else "the time was over"
+        say(f"not done, because {why}: {'; '.join(map(str, left[:5]))}{' and more' if len(left) > 5 else ''}")
+        say("run the same command again: it goes on")
+    say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
+    say("on another machine: runner import " + archive.name)
+    return 1 if counts["FAILED"] or left else 0
+
+
+def _telemetry(out: Path, steps: Sequence[Step]) -> Iterator[list[dict[str, Any]]]:
+    for step in steps:
+        lines = (out / "steps" / step.name / "telemetry.jsonl").read_bytes().splitlines()
+        yield [json.loads(line) for line in lines]

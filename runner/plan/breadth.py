@@ -1,0 +1,68 @@
+"""The order in which cells are measured where time is short: a broad view first, the depth later. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from packaging.version import InvalidVersion, Version
+
+from runner.catalog.images import Image
+from runner.catalog.names import FIRST_FRAMEWORKS, ROSETTA
+from runner.plan.plan import Cell
+
+
+def tiers(cells: Sequence[Cell], images: Mapping[str, Image]) -> list[list[Cell]]:
+    """The cells in groups, the most telling group first. Each cell is in one group.
+
+    GPU cells come before CPU cells. Of each kind of device: the newest image of the frameworks that most people use, with the workloads of
+    the Rosetta stone; the same of the other frameworks; the other cells of these images; the cells of older images.
+    In a group the frameworks that most people use come first.
+    """
+    newest = _newest(cells, images)
+    # In the order in which the request gave them.
+    usual = {name: getattr(cells[0], name) for name in ("precision", "mode", "devices")} if cells else {}
+    groups: dict[tuple[int, int], list[Cell]] = {}
+    for cell in cells:
+        is_newest = newest[_family(cell)] == cell.image
+        is_usual = all(getattr(cell, name) == value for name, value in usual.items())
+        if is_newest and is_usual and cell.workload in ROSETTA:
+            tier = 0 if cell.framework in FIRST_FRAMEWORKS else 1
+        else:
+            tier = 2 if is_newest else 3
+        groups.setdefault((int(cell.device_kind != "cuda"), tier), []).append(cell)
+    return [sorted(groups[key], key=_place) for key in sorted(groups)]
+
+
+def _place(cell: Cell) -> int:
+    """The place of a cell's framework among those that most people use; sorting keeps the plan's order of the others."""
+    known = cell.framework in FIRST_FRAMEWORKS
+    return FIRST_FRAMEWORKS.index(cell.framework) if known else len(FIRST_FRAMEWORKS)
+
+
+def _family(cell: Cell) -> tuple[str, str, str]:
+    return cell.framework, cell.device_kind, cell.device_model
+
+
+def _newest(cells: Iterable[Cell], images: Mapping[str, Image]) -> dict[tuple[str, str, str], str]:
+    """(framework, kind of device, device) -> the planned image with its newest version, and of these the newest CUDA.
+
+    An image that the machine cannot run has no cell, so it is not among them.
+    """
+    newest: dict[tuple[str, str, str], str] = {}
+    for cell in cells:
+        best = newest.setdefault(_family(cell), cell.image)
+        if _age(images[cell.image]) > _age(images[best]):
+            newest[_family(cell)] = cell.image
+    return newest
+
+
+def _age(image: Image) -> tuple[Version, Version]:
+    return _version(image.framework_version), _version(image.cuda or "0")
+
+
+def _version(text: str) -> Version:
+    """An interpreter that is there already may tell a version that is none: it counts as the oldest."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")

@@ -1,0 +1,256 @@
+"""Cells that were measured in the same blocks: how far their levels lie apart, and how sure that is. Pure functions of numbers.
+
+The runner measures every cell once a block, in a shuffled order (runner.run.dispatch.blocks). What the machine does meanwhile, as
+warming up, moves all cells of a block. So a repeat's log median is modelled as the level of its cell, plus the effect of its block,
+plus noise (two-way analysis of variance by least squares; a cell may lack blocks). On several devices of one model a block's cells
+run on any of them, at about the same time: the block then holds what time does, and the noise holds how the devices differ.
+
+A machine that warms up does so within a block too, and in the first block most. So the fit has two terms more for each session, which is
+all that one run measured: exp(-t / 0.1) and exp(-t / 0.5), with t the part of the session's time that has passed. Together they follow
+a warm-up of any speed, and nearly a straight line. Whether they are in the fit depends on the design alone (the numbers of cells and
+blocks, and when each repeat began), never on the times of the steps. A wrong clock makes them useless, and the claims no less sure.
+
+With fewer than five cells in three blocks the terms would cost more without a warm-up than they bring with one, and are left out.
+docs/statistics.md has the simulated figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runner.results.statistics import Array, Difference
+
+# Two cells in three blocks leave two degrees of freedom: of true differences of 5 % at a noise of 1 %, 85 of 100 are then told. Beside
+# one another, without their blocks, 99 are, unless the machine drifts. The choice depends on the design alone, never on the times.
+FEWEST_FREEDOM = 3
+
+# The time constants of the two terms of a warm-up, as parts of the session's time.
+WARMING = (0.1, 0.5)
+# With two blocks, or with less freedom left, the two terms cost more than they bring (simulated).
+FEWEST_WARMING_BLOCKS = 3
+FEWEST_WARMING_FREEDOM = 6
+
+# Which part of a scatter as that of alike cells' variances still counts for them: CAUTION from CAUTION_CELLS on, less of fewer, whose
+# scatter is known worse. With more, some more false claims are made where the noise of the cells is unlike; with less, true differences
+# are missed (docs/statistics.md has the simulated figures).
+CAUTION = 0.5
+CAUTION_CELLS = 12
+
+# Up to so many cells, what one noisy cell leaves in the residuals of the others is taken out. With more it costs more than it brings.
+FEW_CELLS = 5
+
+Places = npt.NDArray[np.int64]
+
+
+class InBlock(NamedTuple):
+    """One repeat: the logarithm of its median step time, where and when it was measured."""
+
+    block: Hashable
+    log: float
+    session: Hashable = None  # which holds the block
+    began: float = math.nan  # seconds on the session's clock; not trusted
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The repeats of some cells, by cell. Each cell has two or more."""
+
+    logs: Mapping[Hashable, Sequence[InBlock]]
+
+    def difference(self, above: Hashable, below: Hashable) -> Difference | None:
+        """The log level of one cell less that of another, within blocks; None where no blocks join them, or too few show the noise."""
+        joined = self._joined.get(above)
+        if joined is None or above == below or below not in joined.logs:
+            return None
+        return joined.difference(above, below)
+
+    @cached_property
+    def _joined(self) -> Mapping[Hashable, Joined]:
+        """Cell -> the cells that blocks join it with, as mostly all cells of one run on one model of device."""
+        sets: list[tuple[set[Hashable], set[Hashable]]] = []  # cells and blocks
+        for cell, logs in self.logs.items():
+            cells, blocks = {cell}, {one.block for one in logs}
+            for one in [one for one in sets if one[1] & blocks]:
+                sets.remove(one)
+                cells, blocks = cells | one[0], blocks | one[1]
+            sets.append((cells, blocks))
+        fits = [Joined({cell: logs for cell, logs in self.logs.items() if cell in cells}) for cells, _ in sets]
+        return {cell: fit for fit in fits for cell in fit.logs}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Cells that blocks join, also through other cells: their levels and the noise, by least squares."""
+
+    logs: Mapping[Hashable, Sequence[InBlock]]
+
+    def difference(self, above: Hashable, below: Hashable) -> Difference | None:
+        """As that of Blocks."""
+        if self._freedom < FEWEST_FREEDOM:
+            return None
+        first, second = self._place[above], self._place[below]
+        apart = self._shares[first] - self._shares[second]
+        of_terms = max(0.0, float(apart @ self._inverse @ apart))
+        error, freedom = self._noise.error({first: 1 / self._counts[first], second: 1 / self._counts[second]}, of_terms)
+        return Difference(float(self._levels[first] - self._levels[second]), error, freedom)
+
+    @cached_property
+    def _place(self) -> Mapping[Hashable, int]:
+        return {cell: at for at, cell in enumerate(self.logs)}
+
+    @cached_property
+    def _repeats(self) -> Sequence[InBlock]:
+        return [repeat for repeats in self.logs.values() for repeat in repeats]
+
+    @cached_property
+    def _cells(self) -> Places:
+        """The place of every repeat's cell."""
+        return np.repeat(np.arange(len(self.logs)), [len(repeats) for repeats in self.logs.values()])
+
+    @cached_property
+    def _logs(self) -> Array:
+        return np.array([repeat.log for repeat in self._repeats])
+
+    @cached_property
+    def _counts(self) -> Array:
+        return np.bincount(self._cells).astype(float)
+
+    @cached_property
+    def _terms(self) -> Array:
+        """repeats × terms: what moves a repeat beside its cell. A term for each block, and those of the warm-ups."""
+        place: dict[Hashable, int] = {}
+        blocks = np.array([place.setdefault(repeat.block, len(place)) for repeat in self._repeats])
+        warming = [
+            term for session in dict.fromkeys(one.session for one in self._repeats) for term in self._warming(session)
+        ]
+        freedom = len(blocks) - len(self.logs) - len(place) + 1 - len(warming)
+        of_blocks = np.eye(len(place))[blocks]
+        return np.column_stack([of_blocks, *warming]) if freedom >= FEWEST_WARMING_FREEDOM else of_blocks
+
+    def _warming(self, session: Hashable) -> Sequence[Array]:
+        """The terms of a session's warm-up, 0 for the repeats of others. None where the session has too few blocks or no usable clock."""
+        own = [at for at, repeat in enumerate(self._repeats) if repeat.session == session]
+        began = [self._repeats[at].began for at in own]
+        span = max(began) - min(began) if all(map(math.isfinite, began)) else 0.0
+        blocks = {self._repeats[at].block for at in own}
+        if len(blocks) < FEWEST_WARMING_BLOCKS or not 0 < span < math.inf:
+            return ()
+        passed = (np.array(began) - min(began)) / span
+        terms = np.zeros((len(WARMING), len(self._repeats)))
+        terms[:, own] = np.exp(-passed / np.array(WARMING)[:, None])
+        return list(terms)
+
+    @cached_property
+    def _shares(self) -> Array:
+        """cells × terms: the mean of each term over a cell's repeats."""
+        shares = np.zeros((len(self.logs), self._terms.shape[1]))
+        np.add.at(shares, self._cells, self._terms)
+        return np.asarray(shares / self._counts[:, None])
+
+    @cached_property
+    def _distances(self) -> Array:
+        """repeats × terms: the terms once the cells' levels are taken out."""
+        return np.asarray(self._terms - self._shares[self._cells])
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """terms × terms: of the normal equations."""
+        return np.asarray(np.linalg.pinv(self._distances.T @ self._distances, rcond=1e-9, hermitian=True))
+
+    @cached_property
+    def _effects(self) -> Array:
+        """Of the terms."""
+        return np.asarray(self._inverse @ (self._distances.T @ (self._logs - self._means[self._cells])))
+
+    @cached_property
+    def _means(self) -> Array:
+        return np.bincount(self._cells, self._logs) / self._counts
+
+    @cached_property
+    def _levels(self) -> Array:
+        return np.asarray(self._means - self._shares @ self._effects)
+
+    @cached_property
+    def _freedoms(self) -> Array:
+        """Degrees of freedom that each cell's residuals carry: the sum of 1 - leverage over its repeats."""
+        leverage = 1 / self._counts[self._cells] + np.sum(self._distances @ self._inverse * self._distances, axis=1)
+        return np.asarray(np.bincount(self._cells, np.maximum(0.0, 1 - leverage)))
+
+    @property
+    def _freedom(self) -> float:
+        return round(float(self._freedoms.sum()), 6)
+
+    @cached_property
+    def _squares(self) -> Array:
+        """The sum of each cell's squared residuals."""
+        left = self._logs - self._means[self._cells] - self._distances @ self._effects
+        return np.asarray(np.bincount(self._cells, left**2))
+
+    @cached_property
+    def _noise(self) -> Noise:
+        return moderated(self._squares, self._freedoms, _unmixed(len(self.logs)))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The variances of some cells' repeats, each drawn towards that of all cells."""
+
+    own: Array  # variances, with the degrees of freedom of each
+    freedoms: Array
+    common: float  # the variance of all cells
+    weights: Array  # of the common one in that of each cell, 0 to 1
+
+    @property
+    def variances(self) -> Array:
+        return np.asarray(self.weights * self.common + (1 - self.weights) * self.own)
+
+    def error(self, counts: Mapping[int, float], of_common: float = 0.0) -> tuple[float, float]:
+        """Standard error of what holds each cell's variance so many times, and the common one, and its degrees of freedom.
+
+        The degrees of freedom are those of Satterthwaite (Biometrics Bulletin 2, 1946).
+        """
+        parts = [
+            (self.common * (of_common + sum(self.weights[at] * count for at, count in counts.items())), self._total)
+        ]
+        parts += [((1 - self.weights[at]) * self.own[at] * count, self.freedoms[at]) for at, count in counts.items()]
+        variance = sum(float(part) for part, _ in parts)
+        spread = sum(float(part) ** 2 / freedom for part, freedom in parts if part > 0)
+        return math.sqrt(variance), min(self._total, variance**2 / spread) if spread > 0 else self._total
+
+    @property
+    def _total(self) -> float:
+        return float(self.freedoms.sum())
+
+
+def _unmixed(cells: int) -> float:
+    """By how much a cell's variance lies farther from the common one than its residuals show, since each holds a part of all cells."""
+    return (cells - 1) / (cells - 2) if 2 < cells <= FEW_CELLS else 1.0
+
+
+def moderated(squares: Array, freedoms: Array, farther: float = 1.0) -> Noise:
+    """The variance of each cell, from the sum of its squared residuals and their degrees of freedom.
+
+    After Smyth (Stat. Appl. Genet. Mol. Biol. 3, 2004) a variance is (prior × common + squares) / (prior + its own freedom). The part
+    of the prior is at most CAUTION times how much the variances of alike cells would scatter, divided by how much these do: for alike
+    cells the shares of the squares have Dirichlet's distribution. No variance is below the common one: a cell that looks quieter than
+    the others in three repeats mostly is not. `farther`: by how much a variance lies farther from the common one than the squares show.
+    """
+    total = float(freedoms.sum())
+    common = float(squares.sum()) / total
+    own = np.divide(squares, freedoms, out=np.full_like(squares, common), where=freedoms > 0)
+    scatter = float(freedoms @ (own - common) ** 2) / total
+    caution = CAUTION * min(1.0, len(squares) / CAUTION_CELLS)
+    alike = caution * common**2 * (len(squares) - 1) / (total / 2 + 1)
+    part = 1.0 if scatter <= alike else alike / scatter
+    prior = part * total / len(squares)
+    own = common + farther * (own - common)
+    noisy = (own > common) & (part < 1)
+    weights = np.where(noisy, prior / (prior + (1 - part) * freedoms), 1.0)
+    return Noise(own, freedoms, common, weights)

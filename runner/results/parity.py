@@ -1,0 +1,205 @@
+"""What each quantity of the parity check is called, and which errors this host allows, by the references of its own checkout.
+
+What a cell says of its checks is not believed: it could print a bound of its own, or leave out the tensors that fail.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import rules
+
+# The phase that checks the measured adapter. The phase "parity" checks one that was built without dropout.
+PROOF = "proof"
+
+# quantity -> (its name, what is compared)
+QUANTITIES: dict[str, tuple[str, str]] = {
+    "logits": ("logits", "of one batch, dropout off"),
+    "loss": ("loss", "of one batch, dropout off"),
+    "gradient": ("gradients", "of one batch, dropout off"),
+    "parameter": ("movement of the parameters", "in three steps on three batches"),
+    "decay": ("weight decay", "of one step"),
+    "features": ("features", "of one batch"),
+    "operation": ("operations", "each at its smallest size"),
+    "moved": ("training moved every tensor", "the share of its numbers that stayed; at least one must differ"),
+    "updates": ("the optimiser's count of its steps", "its distance from the steps that were measured"),
+    "prediction": ("prediction", "logits of one batch, as the evaluation computes them"),
+    "landing": ("mean movement under dropout", "in three steps, along the reference's mean over masks"),
+    "dropout": ("spread under dropout", "distance from the mean movement, against the reference's over masks"),
+    "learning": ("learning curve", "the losses of training, in deviations from the reference's"),
+}
+
+# A cell's own bound is printed and read again, so it is the reference's to the last digit. A larger one is another reference's.
+_ROUNDING = 1e-9
+
+# Bounds that no reference holds. They are those of bench.proof, bench.parity, bench.learning and bench.dropout; a test compares them.
+# "moved" compares a share of a tensor's numbers, and the largest tensor has some ten millions. The losses' bound follows from the stored
+# losses of a few runs: none is larger.
+_MOVED = 1.0 - 1e-9
+_DECAY = 0.2
+_LEARNING = 25.0
+_DEVIATIONS = 6.0
+# What the first step under dropout does: the end of the tensor's name -> the bound, in float32 and in mixed precision.
+_FIRST_STEP = {", first step": (1e-5, 2.0**-6), ", at rest": (2.0**-24, 2.0**-24), ", digits": (0.5, 0.5)}
+# Of single operations, by precision: that of the operation which adds up the most numbers.
+_OPERATIONS = {"fp64": 1.1e-7, "fp32": 4e-6, "tf32": 2.1e-3, "fp16": 3.2e-2, "bf16": 0.25, "fp8": 1.2e-2}
+
+# What "moved" compares beside each tensor.
+_MOVED_TOGETHER = ("all tensors, by one more step", "the prediction, by three steps")
+
+# Where a specification accepts two values of a tensor, the second one's name ends so.
+_EITHER = ".biased"
+
+Bounds = Mapping[tuple[str, str], float]
+
+
+def name_of(quantity: str) -> str:
+    """The name of a quantity for a person; of one that a newer bench printed, the quantity itself."""
+    return QUANTITIES[quantity][0] if quantity in QUANTITIES else quantity
+
+
+def reference_path(workload: str, variant: str, devices: int) -> Path:
+    """Where the reference of a workload is stored: a variant has its own, and so have several devices of some workloads."""
+    stem = rules.workload_declaration(workload).get("computes") or workload
+    stem = f"{stem}.{variant}" if variant else stem
+    of_devices = Path(rules.WORKLOADS) / f"{stem}.devices.reference.npz"
+    return of_devices if devices > 1 and of_devices.is_file() else Path(rules.WORKLOADS) / f"{stem}.reference.npz"
+
+
+@functools.cache
+def variants(workload: str) -> frozenset[str]:
+    """The variants of a workload that have a reference, and "" for the specification itself."""
+    stem = reference_path(workload, "", 1).name.removesuffix(".reference.npz")
+    names = (path.name for path in Path(rules.WORKLOADS).glob(f"{stem}.*.reference.npz"))
+    named = {name.removeprefix(f"{stem}.").removesuffix(".reference.npz") for name in names}
+    return frozenset(named - {"devices"} | {""})
+
+
+@functools.cache
+def bounds(workload: str, precision: str, variant: str, devices: int) -> Bounds:
+    """(quantity, tensor) -> the largest error that this checkout's reference allows."""
+    # Imported here: commands that judge no cell start faster without NumPy.
+    import numpy as np
+
+    found: dict[tuple[str, str], float] = {}
+    prefix = f"bound/{precision}/"
+    with np.load(reference_path(workload, variant, devices)) as stored:
+        for name in stored.files:
+            if name.startswith(prefix):
+                quantity, tensor = name.removeprefix(prefix).split("/", 1)
+                key = quantity, tensor.removesuffix(_EITHER)
+                found[key] = max(found.get(key, 0.0), float(stored[name]))
+    if rules.has_dropout(workload):
+        with np.load(rules.dropout_path(workload)) as stored:
+            for name in stored.files:
+                quantity, _, tensor = name.partition("/")
+                if quantity in ("landing", "dropout"):
+                    found[quantity, tensor] = _DEVIATIONS * float(stored[name])
+    return found
+
+
+@functools.cache
+def _task(workload: str) -> str:
+    return str(rules.workload_declaration(workload)["task"])
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The cell whose checks are judged: what its reference depends on."""
+
+    workload: str
+    precision: str
+    preset: str
+    devices: int
+
+
+def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
+    """The largest error of a check that this host allows; None where the reference has no such quantity. `steps`: that were measured."""
+    quantity, tensor = row["quantity"], row["tensor"]
+    if _task(cell.workload) == "operators":
+        return _OPERATIONS.get(cell.precision) if quantity == "operation" else None
+    if row["variant"] not in variants(cell.workload):
+        return None
+    own = bounds(cell.workload, cell.precision, row["variant"], cell.devices)
+    fixed = {"moved": _MOVED, "decay": _DECAY, "learning": _LEARNING, "updates": 0.5 / max(1, steps)}
+    if quantity in fixed:
+        return fixed[quantity]
+    if quantity == "prediction":
+        return own.get((quantity, tensor), own.get(("logits", tensor)))
+    if quantity == "landing":
+        for end, in_types in _FIRST_STEP.items():
+            if tensor.endswith(end):
+                return in_types[cell.precision in rules.MIXED]
+    return own.get((quantity, tensor))
+
+
+def passes(row: Mapping[str, Any], cell: Checked, steps: int) -> bool:
+    """Whether a check passed: by its error, the bound that the cell printed, and this host's own. Its own word can only fail it."""
+    if _foreign_bound(row, cell, steps) or row["error"] is None:
+        return False
+    return bool(row["passed"] and row["error"] <= row["bound"])
+
+
+def _foreign_bound(row: Mapping[str, Any], cell: Checked, steps: int) -> str | None:
+    """Where the bound that a cell printed is not this host's: a sentence."""
+    own, what = allowed(row, cell, steps), f"{row['quantity']} {row['tensor']}"
+    if own is None:
+        return f"it checked {what}, which the reference here does not have"
+    if row["bound"] > own * (1.0 + _ROUNDING):
+        return f"it allows {what} an error of {row['bound']:.2g}, and the reference here allows {own:.2g}"
+    return None
+
+
+def incomplete(
+    rows: Sequence[Mapping[str, Any]], cell: Checked, steps: int, measured: Iterable[tuple[str, str]]
+) -> str | None:
+    """What is wrong with the list of a cell's checks, as a sentence: another reference's, a quantity twice, a tensor that is missing.
+
+    A quantity that has no row at all is not named here: some cells are excused from it. `steps` and `measured` are what the cell
+    measured: optimiser steps, and the (operation, direction) of single operations.
+    """
+    if foreign := next((why for row in rows if (why := _foreign_bound(row, cell, steps))), None):
+        return foreign
+    if len({row["variant"] for row in rows}) > 1:
+        return "its checks are of several variants of the reference"
+    keys = Counter((row["phase"], row["quantity"], row["tensor"]) for row in rows)
+    phase, quantity, tensor = max(keys, key=lambda key: keys[key])
+    if keys[phase, quantity, tensor] > 1:
+        return (
+            f"it checked {quantity} {tensor} {keys[phase, quantity, tensor]} times, and each quantity is checked once"
+        )
+    due = (
+        _due_operations(cell, measured)
+        if _task(cell.workload) == "operators"
+        else _due_tensors(rows[0]["variant"], cell)
+    )
+    checked = {(phase, quantity) for phase, quantity, _ in keys}
+    lacking = sorted(key for key in due if key not in keys and key[:2] in checked)
+    if not lacking:
+        return None
+    _, quantity, tensor = lacking[0]
+    return f"it did not check {quantity} {tensor}, which the reference has ({len(lacking)} such checks are missing)"
+
+
+def _due_tensors(variant: str, cell: Checked) -> set[tuple[str, str, str]]:
+    """The (phase, quantity, tensor) of every check that the reference of a network has bounds for."""
+    tensors: dict[str, set[str]] = {"prediction": {"logits"}, "updates": {"optimiser"}, "learning": {"worst", "mean"}}
+    for quantity, tensor in bounds(cell.workload, cell.precision, variant, cell.devices):
+        tensors.setdefault(quantity, set()).add(tensor)
+    tensors["moved"] = {*tensors.get("parameter", ()), *_MOVED_TOGETHER}
+    due = rules.due(cell.workload, cell.preset)
+    return {(phase, quantity, tensor) for phase, quantity in due for tensor in tensors.get(quantity, ())}
+
+
+def _due_operations(cell: Checked, measured: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:
+    """The checks of the operations that were measured. A copy computes nothing."""
+    return {
+        ("parity", "operation", f"{name} of {cell.devices} devices" if direction == "reduce" else f"{name} {direction}")
+        for name, direction in measured
+        if direction != "copy"
+    }

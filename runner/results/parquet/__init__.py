@@ -1,0 +1,1 @@
+"""What a Parquet file from a stranger holds, found before it is read."""

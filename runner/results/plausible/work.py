@@ -1,0 +1,90 @@
+"""The arithmetic of a step: no device computes it faster than its datasheet says."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench import rules
+from runner.results.datasheets import ABOVE_PEAK, FEWER_IN_CONVOLUTION, datasheet
+
+# Multiply-adds of an item on its way forward, by the workload's layers; of the two large networks as their authors count them.
+MULTIPLY_ADDS = {
+    "cnn-cifar10": 62.26e6,
+    "cnn-mnist": 16 * 4 * 27 * 27 + 8 * 16 * 4 * 12 * 12 + 288 * 10,
+    "mlp-mnist": 784 * 32 + 32 * 10,
+    # 3 gates x 100 units x (125 + 100) inputs at each of 150 positions.
+    "gru-imdb": 150 * 3 * 100 * (125 + 100),
+    "resnet50-imagenet": 4.09e9,
+    "resnet50-features": 4.09e9,
+    "densenet121-chestxray": 2.83e9,
+}
+# Of single operations: GeForce multiplies fp8 twice as fast as its figure says where the sums may be rounded.
+_FEWER_IN_OPERATIONS = 2.0
+_WITHOUT_CONVOLUTION = ("mlp-mnist", "gru-imdb")
+
+# Of a CPU, an upper limit that no CPU reaches: operations a cycle of one core (two units of 512 bits; for half types Intel's AMX), and Hz.
+_CPU_OPERATIONS = 64.0
+_CPU_HALF_OPERATIONS = 2048.0
+_CPU_HERTZ = 6.5e9
+
+
+@functools.cache
+def least_operations(workload: str) -> float | None:
+    """The fewest floating-point operations that a step takes for each of its items; None where nobody counted them.
+
+    Of training, forward and the gradients of the parameters: the first layer needs no gradient of its input.
+    """
+    declared = rules.workload_declaration(workload)
+    name = declared.get("computes") or workload
+    if name not in MULTIPLY_ADDS:
+        return None
+    fewer = 1.0 if name in _WITHOUT_CONVOLUTION else FEWER_IN_CONVOLUTION
+    return (4.0 if declared["task"] == "train" else 2.0) * MULTIPLY_ADDS[name] / fewer
+
+
+def most_operations(device_kind: str, model: str, devices: int, cpus: int, precision: str) -> float | None:
+    """The most floating-point operations a second of a cell's devices; None where that is not known.
+
+    `model` is NVML's name of the GPU, `cpus` how many logical CPUs the cell had, 0 where that is not known.
+    """
+    if device_kind == "cpu":
+        return cpus * _CPU_HERTZ * (_CPU_OPERATIONS if precision == "fp32" else _CPU_HALF_OPERATIONS) or None
+    known, single = datasheet(model, precision), datasheet(model, "fp32")
+    if not known or not known.flops:
+        return None
+    # GPUs like the GTX 1080 Ti have few units of half precision: libraries store halves there and compute in fp32.
+    return max(known.flops, single.flops or 0.0 if single else 0.0) * devices * ABOVE_PEAK
+
+
+def too_fast(samples: Sequence[Mapping[str, Any]], workload: str, most: float | None) -> str | None:
+    """Where the steady windows hold more arithmetic than the devices can do in them: a sentence. `most` is of `most_operations`."""
+    each = least_operations(workload)
+    steady = [sample for sample in samples if sample["stage"] == "steady"]
+    if each is None or most is None or not steady:
+        return None
+    work, seconds = sum(sample["items"] for sample in steady) * each, sum(sample["seconds"] for sample in steady)
+    if work <= most * seconds:
+        return None
+    took = f"its windows took {seconds:.3g} s for {work / 1e9:.3g} GFLOP"
+    return f"{took}, and its devices compute {most / 1e9:.3g} GFLOP/s at most"
+
+
+def operations_too_fast(operations: Sequence[Mapping[str, Any]], most: float | None) -> str | None:
+    """Where the windows of a point hold more arithmetic than the devices can do in them: a sentence. `most` is of `most_operations`.
+
+    Only forward: a compiler may find the gradient of a sum with less work than the count says.
+    """
+    points: dict[tuple[str, str], list[float]] = {}
+    for row in operations:
+        if row["direction"] == "forward":
+            fewer = FEWER_IN_CONVOLUTION if "conv" in row["operation"] else _FEWER_IN_OPERATIONS
+            point = points.setdefault((row["operation"], row["size"]), [0.0, 0.0])
+            point[0] += row["mop"] * 1e6 * row["runs"] / fewer
+            point[1] += row["seconds"]
+    for (operation, size), (count, seconds) in points.items():
+        if most is not None and count > most * seconds:
+            took = f"its windows of {operation} {size} took {seconds:.3g} s for {count / 1e9:.3g} GFLOP"
+            return f"{took}, and its devices compute {most / 1e9:.3g} GFLOP/s at most"
+    return None

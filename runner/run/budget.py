@@ -1,0 +1,159 @@
+"""What a run does next: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
+
+The first repeat of all cells comes before the second of any, with one exception: the first group's workloads, as many as the time holds
+with all their repeats, have them before the next group begins, since one repeat ranks nothing. First repeats are taken image by image: an
+image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement. Further repeats are
+shuffled over all images that are ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.catalog.images import Image
+from runner.engines.base import Engine
+from runner.machine.devices import Machine
+from runner.plan.breadth import tiers
+from runner.plan.durations import Durations
+from runner.plan.plan import Cell
+from runner.run.dispatch import Job, Span, places, simulate, turns
+
+# What is kept of a run's time for the report at its end: so many seconds, but not more than this part.
+_REPORT_SECONDS = 10.0
+_REPORT_SHARE = 0.1
+
+
+def measuring_seconds(minutes: float) -> float:
+    """How long preparing and measuring may go on in a run of so many minutes."""
+    return 60 * minutes - min(_REPORT_SECONDS, _REPORT_SHARE * 60 * minutes)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The image that is prepared first, if any, and the jobs that are measured then, in their shuffled order."""
+
+    image: str | None
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """What the steps of a run depend on, and what does not change while it goes on."""
+
+    machine: Machine
+    durations: Durations
+    # The cells in groups, the most telling first. Without a limit of time there is one group: all are measured anyway.
+    groups: Sequence[Sequence[Cell]]
+    # Bytes that must be fetched or built for an image: 0 where it is ready.
+    costs: Mapping[str, int]
+
+    def next_step(self, waiting: Sequence[Job], ready: frozenset[str], left: float) -> Step | None:
+        """The next step of these jobs in the seconds that are left; None where nothing would end in time.
+
+        `waiting` is in the shuffled order, `ready` the images that are prepared by now.
+        """
+        unready = {name for name, cost in self.costs.items() if cost and name not in ready}
+        if math.isinf(left) and not any(job.cell.image in unready for job in waiting):
+            return Step(None, tuple(waiting)) if waiting else None
+        first = {job.cell: job for job in waiting if job.repeat == 1}
+        later = [job for job in waiting if job.cell not in first and job.cell.image not in unready]
+        for at, group in enumerate(self.groups):
+            if at == 1 and (again := self._whole_workloads(later, left)):
+                repeat = min(job.repeat for job in again)
+                return Step(None, tuple(job for job in again if job.repeat == repeat))
+            jobs = [first[cell] for cell in group if cell in first]
+            fits = self._fitting([job for job in jobs if job.cell.image not in unready], left)
+            if fits:
+                return Step(None, _in_order(waiting, fits))
+            for image in dict.fromkeys(job.cell.image for job in jobs if job.cell.image in unready):
+                rest = left - self.durations.preparing(image, self.costs[image])
+                fits = self._fitting([job for job in jobs if job.cell.image == image], rest)
+                if fits:
+                    return Step(image, _in_order(waiting, fits))
+        place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
+        for repeat in sorted({job.repeat for job in later}):
+            block = sorted((job for job in later if job.repeat == repeat), key=lambda job: place[job.cell])
+            if fits := self._fitting(block, left):
+                return Step(None, _in_order(waiting, fits))
+        return None
+
+    def _whole_workloads(self, later: Sequence[Job], left: float) -> list[Job]:
+        """The further repeats of the first group's workloads, in their shuffled order: of as many workloads as all repeats fit of."""
+        of_group = set(self.groups[0])
+        chosen: list[Job] = []
+        for workload in dict.fromkeys(cell.workload for cell in self.groups[0]):
+            more = [job for job in later if job in chosen or (job.cell in of_group and job.cell.workload == workload)]
+            if len(self._fitting(more, left)) == len(more):
+                chosen = more
+        return chosen
+
+    def _fitting(self, jobs: Sequence[Job], left: float) -> frozenset[Job]:
+        """Those of the jobs, in this order, that end in the seconds that are left."""
+        if math.isinf(left):
+            return frozenset(jobs)
+        short = [job for job in jobs if self.durations.seconds(job.cell) <= left]
+        return frozenset(span.job for span in spans_of(short, self.machine, self.durations.seconds) if span.end <= left)
+
+
+def spans_of(jobs: Sequence[Job], machine: Machine, seconds: Callable[[Cell], float]) -> list[Span]:
+    """When each of these jobs would begin and end, in seconds from now: GPU cells side by side, then the CPU's one by one."""
+    spans: list[Span] = []
+    for kind in ("cuda", "cpu"):
+        of_kind = [job for job in jobs if job.cell.device_kind == kind]
+        for turn in turns(of_kind):
+            began = max((span.end for span in spans), default=0.0)
+            spans += _later(simulate(turn, places(machine, kind), seconds), began)
+    return spans
+
+
+def _later(spans: Iterable[Span], seconds: float) -> list[Span]:
+    return [Span(span.job, span.places, seconds + span.begin, seconds + span.end) for span in spans]
+
+
+def agenda(
+    cells: Sequence[Cell],
+    images: Mapping[str, Image],
+    engine: Engine,
+    machine: Machine,
+    durations: Durations,
+    limited: bool,
+) -> Agenda:
+    """The agenda of a run. `limited`: its time is."""
+    groups = tiers(cells, images)
+    names = dict.fromkeys(cell.image for cell in cells)
+    costs = {name: engine.cost(images[name]) for name in names}
+    return Agenda(machine, durations, groups if limited else [[cell for group in groups for cell in group]], costs)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run's time holds by the estimates, and what it leaves."""
+
+    # In the order in which they are done, each with the seconds from the start at which its jobs begin.
+    steps: tuple[tuple[Step, float], ...]
+    spans: tuple[Span, ...]
+    left: tuple[Job, ...]
+
+
+def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
+    """Go through the steps of a run of so many minutes with a clock that only counts the estimates."""
+    now, waiting, ready = 0.0, list(jobs), frozenset[str]()
+    steps: list[tuple[Step, float]] = []
+    spans: list[Span] = []
+    while step := agenda.next_step(waiting, ready, measuring_seconds(minutes) - now):
+        if step.image is not None:
+            now += agenda.durations.preparing(step.image, agenda.costs[step.image])
+            ready |= {step.image}
+        steps.append((step, now))
+        begun = _later(spans_of(step.jobs, agenda.machine, agenda.durations.seconds), now)
+        spans += begun
+        now = max((span.end for span in begun), default=now)
+        taken = set(step.jobs)
+        waiting = [job for job in waiting if job not in taken]
+    return Forecast(tuple(steps), tuple(spans), tuple(waiting))
+
+
+def _in_order(waiting: Sequence[Job], chosen: frozenset[Job]) -> tuple[Job, ...]:
+    return tuple(job for job in waiting if job in chosen)

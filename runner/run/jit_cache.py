@@ -1,0 +1,41 @@
+"""The kernels that NVIDIA's driver compiled from PTX and keeps. What a cell adds there it waited for, most of all in its first step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from runner.engines.slots import JIT_CACHE_FOLDER
+
+# Cells write this folder, so it may hold anything. The driver's 4 GiB are some ten thousands of files.
+_MAX_FILES = 200_000
+
+# A cell can make sparse files of any size. What lies far above the driver's limit of 4 GiB is not the driver's.
+_MAX_BYTES = 2**40
+
+
+def size(cache: Path) -> int | None:
+    """Bytes of the files that the driver keeps below a cell's cache folder; 0 where there are none yet.
+
+    None where that is not known: too many files or bytes, or a folder that cannot be read, as that of a user with another number on
+    the host.
+    """
+    total = files = 0
+    errors: list[OSError] = []
+    for folder, _, names in os.walk(cache / JIT_CACHE_FOLDER, onerror=errors.append):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(folder) / name).lstat().st_size
+            files += 1
+            if files >= _MAX_FILES:
+                return None
+    if total > _MAX_BYTES:
+        return None
+    return None if any(not isinstance(error, FileNotFoundError) for error in errors) else total
+
+
+def grew(cache: Path, before: int | None) -> int | None:
+    """By how many bytes it grew since `size` returned `before`; None where either is not known."""
+    now = None if before is None else size(cache)
+    return None if before is None or now is None else max(0, now - before)

@@ -1,0 +1,238 @@
+"""What `runner matrix --dry-run` shows: a grid of what would run, how long it takes, and why the rest is skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner.paths import typed
+from runner.plan.plan import Cell, Skip
+from runner.run import begin, budget, progress
+from runner.run.begin import Prospect
+from runner.run.budget import Forecast
+from runner.run.dispatch import Job, Span
+from runner.terminal import folded, print_table
+from runner.text import length, plural
+
+# What follows in a reason is the name of an image that runs instead.
+_TWIN = "; its CPU twin "
+
+# Of the things that one reason holds for, so many are named.
+_NAMED = 3
+
+
+# What stands under lengths that are guesses.
+_GUESS = (
+    "a guess until a like cell has ended well here: a slow compiler or an old framework may take many times as long"
+)
+
+
+def print_plan(
+    prospect: Prospect, as_json: bool, minutes: float | None = None, left: Sequence[Job] | None = None
+) -> None:
+    """Print the cells, what must be fetched, how long it will take, and what is skipped and why.
+
+    With `minutes`, also what they hold by the estimates, and what is left for --resume. `left`: the jobs of a run that would go on.
+    """
+    jobs = prospect.jobs if left is None else left
+    held = budget.forecast(prospect.agenda(limited=True), jobs, minutes) if minutes is not None else None
+    if as_json:
+        print(json.dumps(_document(prospect, jobs, minutes, held), indent=2))
+        return
+    if held is None:
+        _print_grids(prospect, jobs)
+    else:
+        _print_held(prospect, held)
+    _print(prospect.why_engine)
+    many = f"{plural(len(prospect.plan.cells), 'cell')} x {plural(prospect.repeats, 'repeat')} to run"
+    if left is not None:
+        many = f"{plural(len({job.cell.id for job in jobs}), 'cell')}, {plural(len(jobs), 'repeat')} left to run"
+    _print(
+        f"{'all of it: ' if held else ''}{many}, {len(prospect.plan.skips)} skipped; "
+        f"to fetch or build: {prospect.fetch_bytes() / 1e9:.2f} GB; about {length(prospect.expected_seconds(jobs))} of measuring"
+    )
+    if prospect.options.repeats is None and prospect.repeats != begin.REPEATS:
+        usual = f"--repeats {begin.REPEATS}"
+        _print(f"{prospect.repeats} repeats, since few cells show little in {begin.REPEATS} ({usual} takes less time)")
+    if held is not None:
+        # A cell of which a repeat other than the first is left has been begun.
+        begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
+        _print(progress.limit(held, minutes or 0.0, begun))
+    for refused in prospect.machine.refused:
+        _print(f"not used: {refused.reason}")
+    for line in (*prospect.machine.notes, *likely_precisions(prospect.plan.skips), *reasons(prospect.plan.skips)):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    print(folded(typed(line)))
+
+
+def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> dict[str, Any]:
+    expected, guessed = prospect.durations.seconds, prospect.durations.guessed
+    return {
+        "engine": prospect.engine.name,
+        "why_engine": prospect.why_engine,
+        "cells": [
+            cell.as_dict() | {"expected_seconds": expected(cell), "guessed": guessed(cell)}
+            for cell in prospect.plan.cells
+        ],
+        "refused_gpus": [asdict(each) for each in prospect.machine.refused],
+        "notes": list(prospect.machine.notes),
+        "skipped": [asdict(skip) for skip in prospect.plan.skips],
+        "repeats": prospect.repeats,
+        "fetch_bytes": prospect.fetch_bytes(),
+        "expected_seconds": prospect.expected_seconds(jobs),
+        "minutes": minutes,
+        "held": [_held(span) for span in held.spans] if held else None,
+    }
+
+
+def _held(span: Span) -> dict[str, Any]:
+    """A repeat that the minutes hold: when it would begin and end, in seconds from the start."""
+    job = span.job
+    return {"id": job.cell.id, "repeat": job.repeat, "begin_seconds": span.begin, "end_seconds": span.end}
+
+
+def _name(cell: Cell) -> str:
+    """The image, as --images takes it, with the framework where the image's name does not say it, and the mode."""
+    said = cell.image.startswith(f"{cell.framework.replace('_', '-')}-")
+    parts = [cell.image] if said else [cell.image, cell.framework]
+    return " ".join([*parts, *([cell.mode] if cell.mode != "default" else [])])
+
+
+def _place(cell: Cell) -> str:
+    """What the cells of one grid share."""
+    several = f"{cell.devices} x " if cell.devices > 1 else ""
+    return f"{cell.precision} on {several}{cell.device_model}" + (f", {cell.scaling}" if cell.scaling else "")
+
+
+def _print_grids(prospect: Prospect, jobs: Sequence[Job]) -> None:
+    """For each precision and device a grid: image x workload, with the minutes that the repeats of a cell take."""
+    grids: dict[str, dict[str, dict[str, float]]] = {}
+    # The places in the grids that hold a guess.
+    guesses: set[tuple[str, str, str]] = set()
+    # With --each-gpu a cell is there once for each GPU.
+    repeats = Counter(job.cell for job in jobs)
+    for cell in (cell for cell in prospect.plan.cells if repeats[cell]):
+        place, name = _place(cell), _name(cell)
+        row = grids.setdefault(place, {}).setdefault(name, {})
+        row[cell.workload] = row.get(cell.workload, 0.0) + repeats[cell] * prospect.durations.seconds(cell) / 60
+        if prospect.durations.guessed(cell):
+            guesses.add((place, name, cell.workload))
+    # Where all are guesses, one line says so.
+    marked = guesses if len(guesses) < sum(len(row) for rows in grids.values() for row in rows.values()) else set()
+    for place, rows in grids.items():
+        print(f"minutes of each cell, {plural(prospect.repeats, 'repeat')}: {place}")
+        workloads = sorted({workload for row in rows.values() for workload in row})
+        words = {
+            name: {
+                workload: f"{'~' if (place, name, workload) in marked else ''}{minutes:.1f}"
+                for workload, minutes in row.items()
+            }
+            for name, row in rows.items()
+        }
+        _print_grid(workloads, words)
+        print()
+    if guesses:
+        _print(f"{'~ is about' if marked else 'all minutes are about'}: {_GUESS}")
+
+
+def _print_grid(workloads: Sequence[str], rows: dict[str, dict[str, str]]) -> None:
+    """A grid under the workloads' names, or where they do not fit, under letters that a line above explains."""
+    names, heads = list(rows), list(workloads)
+    fits = max(map(len, names)) + sum(len(workload) + 3 for workload in workloads) <= shutil.get_terminal_size().columns
+    if not fits and _narrow():
+        names, heads = list(_below_one_another(names)), [chr(ord("A") + at) for at in range(len(workloads))]
+        _print(", ".join(f"{head} {workload}" for head, workload in zip(heads, workloads, strict=True)))
+    lines = [[row.get(workload, "–") for workload in workloads] for row in rows.values()]
+    print_table(("image", *heads), [(name, *line) for name, line in zip(names, lines, strict=True)], right=heads)
+
+
+def _below_one_another(names: Iterable[str]) -> Iterator[str]:
+    """The names of rows; a further framework of the image above stands under that image, without its name."""
+    above = ""
+    for name in names:
+        image, _, rest = name.partition(" ")
+        yield f"  {rest}" if rest and image == above else name
+        above = image
+
+
+def _narrow() -> bool:
+    """Whether lines have a width: those of a pipe have none."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def _print_held(prospect: Prospect, held: Forecast) -> None:
+    """The cells that the minutes hold, in their order, each with the time at which it begins."""
+    begins: dict[Cell, float] = {}
+    which = "first repeats"
+    for span in held.spans:
+        if span.job.cell not in begins and span.job.repeat > 1:
+            which = "next repeats"
+        begins.setdefault(span.job.cell, span.begin)
+    places = {_place(cell) for cell in begins}
+    rows = [
+        (
+            length(begin),
+            _name(cell),
+            cell.workload if len(places) < 2 else f"{cell.workload} {_place(cell)}",
+            ("about " if prospect.durations.guessed(cell) else "") + length(prospect.durations.seconds(cell)),
+        )
+        for cell, begin in begins.items()
+    ]
+    if rows:
+        print(f"{which}: {next(iter(places))}" if len(places) == 1 else which)
+        print_table(("begins", "image", "workload", "takes"), rows, right=("begins", "takes"))
+    if any(prospect.durations.guessed(cell) for cell in begins):
+        _print(f"about: {_GUESS}")
+
+
+def reasons(skips: Iterable[Skip]) -> list[str]:
+    """A line for each reason, with how many combinations it holds for. Reasons that differ in the workload, the image or the CPU twin
+    only are one."""
+    alike: dict[str, list[Skip]] = {}
+    for skip in skips:
+        reason, twin, _ = skip.reason.partition(_TWIN)
+        kind = reason.replace(skip.workload, "{workload}").replace(skip.image, "{image}") + twin
+        alike.setdefault(kind, []).append(skip)
+    lines = []
+    for same in sorted(alike.values(), key=len, reverse=True):
+        words, twin, _ = same[0].reason.partition(_TWIN)
+        others = dict.fromkeys(skip.workload for skip in same if skip.workload != same[0].workload)
+        if others and same[0].workload in words:
+            words += f" (the same for {_listed(list(others))})"
+        else:
+            images = dict.fromkeys(skip.image for skip in same)
+            words = words.replace(same[0].image, "IMAGE") if len(images) > 1 else words
+            words += f" ({_listed(list(images))}{'; their CPU twins stand in' if twin else ''})"
+        lines.append(f"skipped {len(same)}: {words}")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names; of many the first few, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {more} more"
+
+
+def likely_precisions(skips: Iterable[Skip]) -> list[str]:
+    """The mixed precision that a user may have meant, where a precision is one that hardly any workload is specified at."""
+    lines = []
+    missing: dict[str, set[str]] = {}
+    for skip in skips:
+        if skip.reason == f"{skip.workload} is not specified at {skip.precision}":
+            missing.setdefault(skip.precision, set()).add(skip.workload)
+    for precision, workloads in missing.items():
+        if precision in ("bf16", "fp16"):
+            count = plural(len(workloads), "workload")
+            lines.append(
+                f"{count} not specified at {precision}: did you mean --precision amp-{precision}, mixed precision?"
+            )
+    return lines

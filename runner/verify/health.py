@@ -1,0 +1,36 @@
+"""The answer of a report to "is this machine healthy?": whether there is anything to judge by, and if so, what it shows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.answers.health import Health, advice
+from runner.errors import UserError
+from runner.paths import data_folder
+from runner.results.store import RunStore
+from runner.verify.outliers import FEWEST
+from runner.verify.references.saved import Shelf
+
+
+def health_of(folders: Sequence[Path]) -> Health:
+    """The health of what some stored runs measured, beside the user's references. A broken reference is a sentence, and no error."""
+    try:
+        manifests = [RunStore(folder).manifest() for folder in folders]
+        runs = " ".join(str(manifest["run_id"]) for manifest in manifests)
+        devices = [
+            entry for manifest in manifests for entry in manifest.get("devices") or () if isinstance(entry, dict)
+        ]
+        references = Shelf([Path(os.environ.get("DLBENCH_REFERENCES") or data_folder() / "references")]).all()
+        gpus = sum("uuid" in device for device in devices)
+        if not references and gpus < FEWEST:
+            # Nothing can be judged, and reading a large run takes seconds.
+            next_ = advice("not judged", runs, fleets=False, gpus=gpus)
+            return Health("Not judged: no reference", "not judged", "", next=next_)
+        # Most runs are judged by nothing, and this loads all that `runner verify` needs.
+        from runner.verify.judged import judged
+
+        return judged(folders, references, devices, runs)
+    except UserError as error:
+        return Health("Not judged: see why", "not judged", str(error))

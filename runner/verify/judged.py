@@ -1,0 +1,138 @@
+"""A verification in the words of a report's health: the answer, each cell beside its reference, each GPU beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, advice
+from runner.text import plural
+from runner.verify.causes import per_cent
+from runner.verify.outliers import FleetFinding
+from runner.verify.references.saved import Reference
+from runner.verify.verdict import PASS
+from runner.verify.verify import CellFinding, Verification, assess, margin_text, with_fleets
+
+# A GPU's index and the causes of what it measured, by its UUID.
+Boards = Mapping[str, tuple[int | None, str]]
+
+
+def judged(
+    folders: Sequence[Path], references: Sequence[Reference], devices: Sequence[Mapping[str, Any]], runs: str
+) -> Health:
+    """The health of what some stored runs measured on these devices. `runs` are their ids, as a command takes them. Raises UserError."""
+    verification = with_fleets(assess(folders, references), folders)
+    return _judged(verification, references, _boards(devices, verification.findings), runs)
+
+
+def _judged(verification: Verification, references: Sequence[Reference], boards: Boards, runs: str) -> Health:
+    """The same from a verification."""
+    # One GPU of a model is compared with nothing.
+    fleets = [finding for finding in verification.fleets if finding.fleet.devices > 1 and finding.deviations]
+    cells = tuple(
+        CellHealth(one.run_id, one.cell_id, one.device_uuid, one.kind, one.reason) for one in verification.findings
+    )
+    answer, confidence, detail = _answer(verification.findings, fleets, references)
+    shown = tuple(_fleet(finding, verification.findings, boards) for finding in fleets)
+    gpus = len({one.device_uuid for one in verification.findings} - {""})
+    return Health(answer, confidence, detail, cells, shown, advice(confidence, runs, fleets=bool(fleets), gpus=gpus))
+
+
+def _answer(
+    findings: Sequence[CellFinding], fleets: Sequence[FleetFinding], references: Sequence[Reference]
+) -> tuple[str, Confidence, str]:
+    """The answer, how sure it is, and what it rests on."""
+    named = {slow.device for finding in fleets for slow in finding.fleet.slow}
+    if named:
+        gpus = {one.device for finding in fleets for one in finding.deviations}
+        one_repeat = any(one.low is None for finding in fleets for one in finding.deviations if one.device in named)
+        detail = "; ".join(_sentence(finding) for finding in fleets if finding.fleet.slow)
+        are = "is" if len(named) == 1 else "are"
+        return f"{len(named)} of {len(gpus)} GPUs {are} slow", "one run" if one_repeat else "confirmed", detail
+    compared = [finding for finding in findings if finding.ratio]
+    slow = [finding for finding in compared if finding.kind == "slow"]
+    sure: Confidence = "confirmed" if compared and min(map(_sessions, compared)) > 1 else "one run"
+    if slow:
+        names = "; ".join(f"{finding.facts.name}: {finding.reason}" for finding in slow[:3])
+        return f"{len(slow)} of {plural(len(compared), 'cell')} slower than the reference", sure, names
+    passed = sum(finding.kind in PASS for finding in compared)
+    if compared and passed == len(compared):
+        margins = " or ".join(map(margin_text, sorted({finding.margin for finding in compared})))
+        detail = f"no cell takes longer than its reference by more than {margins}"
+        return f"Yes: {passed} of {plural(passed, 'cell')} match the reference", sure, detail
+    if compared:
+        return f"Undecided: {passed} of {plural(len(compared), 'cell')} pass", "not judged", compared[0].reason
+    if fleets and not any(finding.fleet.why_not for finding in fleets):
+        count = len({one.device for finding in fleets for one in finding.deviations})
+        return f"Yes: none of {count} GPUs stands out", "one run", _sentence(fleets[0])
+    if fleets:
+        few = all(finding.fleet.limit is None for finding in fleets)
+        answer = "Not judged: too few GPUs of one model" if few else "Undecided: the GPUs differ too much"
+        return answer, "not judged", next(_sentence(finding) for finding in fleets if finding.fleet.why_not)
+    why = next((finding.reason for finding in findings if finding.kind == "no-reference"), "")
+    return "Not judged: no reference", "not judged", why if references else ""
+
+
+def _sessions(finding: CellFinding) -> int:
+    return finding.ratio.reference_sessions if finding.ratio else 0
+
+
+def _fleet(finding: FleetFinding, findings: Sequence[CellFinding], boards: Boards) -> FleetHealth:
+    facts = next(one.facts for one in findings if (one.run_id, one.cell_id) in finding.cells)
+    slow = {each.device for each in finding.fleet.slow}
+    gpus = []
+    for one in finding.deviations:
+        index, why = boards.get(one.device, (None, ""))
+        named = one.device in slow
+        gpus.append(GpuHealth(index, one.device[-4:], one.value, one.low, one.high, named, why if named else ""))
+    beyond = finding.fleet.named_beyond
+    return FleetHealth(
+        model=finding.device_model,
+        cell=finding.name,
+        workload=facts.workload,
+        image=facts.image,
+        gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index is None, gpu.index or 0, gpu.uuid_end))),
+        low=None if beyond is None else 1 / (1 + beyond) - 1,
+        high=beyond,
+        judged=not finding.fleet.why_not,
+        sentence=_sentence(finding),
+    )
+
+
+def _sentence(finding: FleetFinding) -> str:
+    """What the comparison of one fleet shows."""
+    fleet = finding.fleet
+    head = f"{finding.name} on {fleet.devices} × {finding.device_model}"
+    if fleet.why_not:
+        return f"{head}: {fleet.why_not}"
+    if fleet.slow:
+        each = (
+            f"GPU …{slow.device[-4:]} takes {per_cent(slow.ratio - 1, 3)} longer than the median" for slow in fleet.slow
+        )
+        return f"{head}: {', '.join(each)}"
+    return f"{head}: all within {per_cent(fleet.slowest / fleet.fastest - 1, 3)} of one another"
+
+
+def _boards(devices: Iterable[Mapping[str, Any]], findings: Iterable[CellFinding]) -> Boards:
+    """The index of each GPU that the runs recorded, and the causes that its cells show."""
+    indices: dict[str, int | None] = {}
+    for entry in devices:
+        index = entry.get("index")
+        indices[str(entry.get("uuid"))] = index if isinstance(index, int) and 0 <= index < 10_000 else None
+    causes: dict[str, list[str]] = {}
+    for finding in findings:
+        causes.setdefault(finding.device_uuid, []).extend(_measured_causes(finding))
+    return {uuid: (indices.get(uuid), "; ".join(dict.fromkeys(causes.get(uuid, ())))) for uuid in {**indices, **causes}}
+
+
+def _measured_causes(finding: CellFinding) -> Iterator[str]:
+    """The causes that may be one GPU's alone."""
+    for cause in finding.causes:
+        if cause.name.startswith("throttled") or cause.name in (
+            "a busy GPU",
+            "a lower clock",
+            "a narrow PCIe link",
+            "a lower power limit",
+        ):
+            yield cause.name
