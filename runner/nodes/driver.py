@@ -1,0 +1,476 @@
+"""Runs the cells of a plan on its nodes: the main thread hears what the agents say, and tells each what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner import known_messages
+from runner.machine import lease
+from runner.machine.devices import Machine
+from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
+from runner.nodes.link import Heard
+from runner.nodes.plan import FleetProspect
+from runner.nodes.tracker import Tracker, Verdict
+from runner.nodes.transports import NodesError
+from runner.nodes.wire import messages
+from runner.nodes.wire.frames import Frame, FrameError, encode
+from runner.nodes.wire.repeats import Measured, judged
+from runner.plan.plan import Cell
+from runner.results.store import RunStore, write_bytes
+from runner.run import progress, summary
+from runner.run.dispatch import Job, places
+from runner.run.matrix import clear_up, interruptible, planned_code
+from runner.run.progress import say
+from runner.run.schedule import Observer, Outcome
+from runner.text import plural
+
+# How long the driver waits for a message before it looks at the clock.
+_TICK_SECONDS = 0.5
+
+# A node that could not be reached is tried again, and the transport is asked for further ones, this often.
+_AGAIN_SECONDS = 30.0
+
+# So many nodes fetch or build images at once: a registry serves them all.
+_MOST_PREPARING = 32
+
+
+def execute(
+    prospect: FleetProspect,
+    run: RunStore,
+    write_report: Callable[[Path], Path],
+    resumed: bool = False,
+    show_answer: Callable[[Path], None] | None = None,
+) -> int:
+    """Run the jobs that have not ended on the nodes, store them, write the report; the exit code. As run.matrix.execute."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(interruptible())
+        stack.enter_context(lease.alone(run.folder))
+        if resumed:
+            clear_up(run)
+        jobs = prospect.jobs_left(run)
+        if prospect.fleet.nodes.shares_machine:
+            # The agents of one machine cannot each hold its CPUs.
+            leased = prospect.leased(jobs)
+            stack.enter_context(lease.hold(leased, run.run_id, say, prospect.options.wait))
+        observer = stack.enter_context(progress.observer(prospect, jobs, math.inf))
+        driver = Driver(prospect, run, jobs, observer)
+        interrupted = driver.run_all()
+    driver.write_facts()
+    for line in driver.last_words():
+        say(line)
+    return summary.conclude(prospect, run, interrupted, write_report, None, len(driver.outcomes), show_answer)
+
+
+# The states of a node that may take work later.
+_NOT_READY = ("wait", "prepare", "prepared", "opening")
+
+
+@dataclass
+class _Site:
+    """A node in this run: which images it prepares, and which are ready."""
+
+    member: Member
+    cells: list[Cell]
+    # Still to be prepared, the next one first.
+    images: list[str]
+    digests: dict[str, str] = field(default_factory=dict)
+    # wait: for its turn to prepare | prepare | prepared | opening: its agent is started again | ready: it measures, or has measured | gone
+    state: str = "wait"
+    # When its agent was started again.
+    since: float = 0.0
+    begun: bool = False
+    # Given up after a silence; its agent may come back.
+    hung: bool = False
+    reopened: bool = False
+    why: str = ""
+    # It gets no more work in this run.
+    drained: bool = False
+    # It refused, or sent what no agent sends: nothing that it still says is heard.
+    cut: bool = False
+    # The boards that fell off the bus while this agent ran.
+    lost: set[str] = field(default_factory=set)
+
+    def machine(self) -> Machine:
+        """Its devices, as its agent found them."""
+        hello = self.member.hello
+        assert hello is not None
+        return Machine(hello.cpu, hello.gpus, hello.why_no_gpu)
+
+
+class Driver:
+    """One run over its nodes."""
+
+    def __init__(self, prospect: FleetProspect, run: RunStore, jobs: list[Job], observer: Observer) -> None:
+        self._prospect = prospect
+        self._fleet: Fleet = prospect.fleet
+        self._run = run
+        self._jobs = jobs
+        self._observer = observer
+        self._code = planned_code(run)
+        lengths = {job.cell: prospect.durations.seconds(job.cell) for job in jobs}
+        self._tracker = Tracker(jobs, lengths.__getitem__, secrets.token_hex(4))
+        self._sites: dict[str, _Site] = {}
+        # Image -> why it could not be prepared, by node.
+        self._unready: dict[str, dict[str, str]] = {}
+        self._again_at = time.monotonic() + _AGAIN_SECONDS
+        self.outcomes: list[Outcome] = []
+        self._late = 0
+        self._lost_gpus: list[str] = []
+
+    def run_all(self) -> bool:
+        """Run everything that a node can take; True when the user interrupted it. At the end no agent runs."""
+        try:
+            for member in self._fleet.taken():
+                self._begin(member)
+            self._loop()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self._fleet.close()
+        return False
+
+    def _loop(self) -> None:
+        while self._is_open():
+            now = time.monotonic()
+            self._start_all(now)
+            with contextlib.suppress(queue.Empty):
+                self._hear(self._fleet.heard.get(timeout=_TICK_SECONDS))
+                # What has come meanwhile is taken before the clock is looked at: it may be a beat. What comes still later waits: an
+                # agent that never stops talking must not hold up the others.
+                for _ in range(self._fleet.heard.qsize()):
+                    self._hear(self._fleet.heard.get_nowait())
+            self._look_at_the_clock(time.monotonic())
+
+    def _is_open(self) -> bool:
+        """Whether something runs or waits on a node, or a node that will take something is not ready yet."""
+        if self._tracker.is_open():
+            return True
+        return self._is_awaited() and bool(self._tracker.homeless())
+
+    def _is_awaited(self) -> bool:
+        """Whether a node is not ready yet."""
+        return any(site.state in _NOT_READY for site in self._sites.values())
+
+    # --- nodes
+
+    def _begin(self, member: Member) -> None:
+        """A node takes part from now on."""
+        assert member.hello is not None
+        assert member.link is not None
+        planned, jobs = {job.cell for job in self._jobs}, member.hello.cells
+        cells = [cell for cell in jobs if cell in planned]
+        before = self._sites.get(member.name)
+        site = _Site(member, cells, list(dict.fromkeys(cell.image for cell in cells)))
+        if before is not None:
+            site.reopened, site.why = before.reopened, before.why
+        self._sites[member.name] = site
+        self._tracker.watch(member.name, time.monotonic())
+        member.link.send(messages.Begin(run=self._run.run_id, leased=self._fleet.nodes.shares_machine))
+
+    def _prepare_some(self) -> None:
+        """Let the next nodes prepare their images: one at a time on one machine, else so many as a registry can serve."""
+        most = 1 if self._fleet.nodes.shares_machine else _MOST_PREPARING
+        busy = sum(site.state == "prepare" for site in self._sites.values())
+        for site in self._sites.values():
+            if busy < most and site.state == "wait" and site.begun:
+                site.state, busy = "prepare", busy + 1
+                self._prepare_next(site)
+        if self._fleet.nodes.shares_machine and any(site.state in _NOT_READY[:2] for site in self._sites.values()):
+            # Nothing is prepared beside a measurement.
+            return
+        for name, site in self._sites.items():
+            if site.state == "prepared":
+                site.state = "ready"
+                self._join(name, site)
+
+    def _prepare_next(self, site: _Site) -> None:
+        if not site.images:
+            site.state = "prepared"
+            return
+        assert site.member.link is not None
+        site.member.link.send(messages.Prepare(image=site.images[0]))
+
+    def _join(self, name: str, site: _Site) -> None:
+        cells = frozenset(cell for cell in site.cells if cell.image in site.digests)
+        machine = site.machine()
+        every = [place for kind in ("cuda", "cpu") for place in places(machine, kind) if place.board not in site.lost]
+        self._tracker.join(name, every, cells, time.monotonic())
+
+    def _look_at_the_clock(self, now: float) -> None:
+        silent, lost = self._tracker.check(now)
+        for name in silent:
+            say(f"node {name} is silent: nothing was heard of it for half a minute; it gets no more cells meanwhile")
+        for name in lost:
+            self._sites[name].hung = True
+            self._lose(name, "nothing was heard of it for a minute and a half", ended=False)
+        for name, site in self._sites.items():
+            if site.state == "opening" and now - site.since > LOOK_SECONDS:
+                site.state = "gone"
+                self._fleet.refuse(self._fleet.members[name], f"it did not answer in {LOOK_SECONDS:.0f} s")
+        self._prepare_some()
+        if now >= self._again_at:
+            self._again_at = now + _AGAIN_SECONDS
+            self._call_again()
+        self._fail_what_no_image_serves()
+
+    def _call_again(self) -> None:
+        """Try the nodes that could not be reached, and those that have come since."""
+        with contextlib.suppress(NodesError):
+            for node in self._fleet.nodes.there():
+                member = self._fleet.members.get(node.name)
+                if member is None or (member.hello is None and member.unreached):
+                    self._fleet.open(node)
+
+    def _lose(self, name: str, why: str, ended: bool, believed: bool = True) -> None:
+        """A node is lost, or its agent has ended: its jobs go to others. An agent that ended is started once more."""
+        site = self._sites[name]
+        incident = self._tracker.incident(name, ended)
+        site.state, site.why, site.drained = "gone", why, incident.drained or not believed
+        many = len(incident.again) + len(incident.failed)
+        say(f"node {name} is lost: {why}" + (f"; {plural(many, 'cell')} ran there" if many else ""))
+        for job in incident.failed:
+            nodes = " and ".join(self._tracker.lost_with(job))
+            self._fail(
+                job,
+                "node-lost",
+                f"the nodes {nodes} were lost while it ran there, so it may be the cell that ends them",
+            )
+        if incident.drained:
+            say(f"node {name} is drained: cells were lost with it twice, so it gets no more")
+        elif ended and believed and not site.reopened:
+            self._fleet.open(site.member.node)
+            site.reopened, site.state, site.since = True, "opening", time.monotonic()
+
+    # --- what is heard
+
+    def _hear(self, heard: Heard) -> None:
+        name = heard.link.node.name
+        member = self._fleet.members[name]
+        if member.link is not heard.link:
+            # Of an agent that was replaced.
+            return
+        if name not in self._sites or self._sites[name].member is not member:
+            if (ready := self._fleet.greet(heard)) is not None:
+                say(f"node {name} has come")
+                self._begin(ready)
+            elif heard.message is None and name in self._sites:
+                self._sites[name].state = "gone"
+                say(f"node {name} could not be reached again: {member.why}")
+            return
+        site = self._sites[name]
+        if site.cut:
+            return
+        if heard.message is None:
+            if site.state != "gone" or site.hung:
+                site.hung = False
+                self._lose(name, heard.why, ended=True, believed=not heard.broken)
+            return
+        may_return = self._tracker.heard(name, time.monotonic())
+        if site.hung:
+            self._come_back(name, site, may_return)
+        try:
+            self._take(name, site, heard.message, heard.body)
+        except FrameError as error:
+            heard.link.hang_up()
+            site.cut = True
+            self._lose(name, f"it sent what no agent sends ({error})", ended=False, believed=False)
+
+    def _come_back(self, name: str, site: _Site, may_return: bool) -> None:
+        """A node that had been given up says something again: what it still runs does not count."""
+        site.hung = False
+        assert site.member.link is not None
+        for attempt in self._tracker.given_up(name):
+            site.member.link.send(messages.Stop(attempt=attempt))
+        if not may_return:
+            return
+        say(f"node {name} is back; what it ran meanwhile does not count")
+        self._tracker.watch(name, time.monotonic())
+        if site.images or not site.begun:
+            site.state = "prepare" if site.begun else "wait"
+        else:
+            site.state = "ready"
+            self._join(name, site)
+
+    def _take(self, name: str, site: _Site, message: messages.FromAgent, body: bytes) -> None:
+        if isinstance(message, messages.Begun):
+            if site.begun:
+                raise FrameError("it began twice")
+            site.begun = True
+            self._tracker.offered(name, message.spooled, time.monotonic())
+        elif isinstance(message, messages.Prepared):
+            self._prepared(name, site, message)
+        elif isinstance(message, messages.Preparing):
+            self._observer.preparing(message.image, f"{name}: {message.line}")
+        elif isinstance(message, messages.Said):
+            say(f"node {name}: {message.line}")
+        elif isinstance(message, messages.Refusal):
+            site.cut = True
+            self._lose(name, message.why, ended=False)
+        elif isinstance(message, messages.Progress):
+            if (assignment := self._tracker.assignment(message.attempt)) and self._is_live(message.attempt):
+                event = {"event": "phase", "state": "begin", "name": message.phase}
+                self._observer.printed(assignment.job, event)
+        elif isinstance(message, messages.Ended):
+            self._ended(name, site, message, body)
+        elif isinstance(message, messages.Failed) and self._is_live(message.attempt):
+            job = self._own(name, message.attempt)
+            self._tracker.came(message.attempt)
+            self._tracker.ended(message.attempt)
+            self._fail(job, "engine", f"on {name}: {message.reason}")
+        elif isinstance(message, messages.Returned) and self._is_live(message.attempt):
+            job = self._own(name, message.attempt)
+            if not self._tracker.returned(message.attempt):
+                self._fail(job, "gpu-lost", f"on {name}: {message.why}; it had been tried as often as a cell is")
+        elif isinstance(message, messages.Lost):
+            self._gpu_lost(name, site, message.board)
+
+    def _prepared(self, name: str, site: _Site, message: messages.Prepared) -> None:
+        if site.state != "prepare" or site.images[:1] != [message.image]:
+            raise FrameError(f"it prepared {message.image}, which was not its turn")
+        del site.images[0]
+        if message.digest is not None:
+            site.digests[message.image] = message.digest
+        else:
+            self._unready.setdefault(message.image, {})[name] = message.why or "it did not say why"
+        self._prepare_next(site)
+
+    def _is_live(self, attempt: str) -> bool:
+        return self._tracker.verdict(attempt) is Verdict.ROW
+
+    def _own(self, name: str, attempt: str) -> Job:
+        """The job of an attempt on this node. Raises FrameError where it is another node's."""
+        assignment = self._tracker.assignment(attempt)
+        if assignment is None or assignment.node != name:
+            raise FrameError("it speaks of another node's cell")
+        return assignment.job
+
+    def _gpu_lost(self, name: str, site: _Site, board: str) -> None:
+        uuids = [gpu.uuid for gpu in site.machine().gpus if gpu.board == board]
+        if uuids and board not in site.lost:
+            say(f"node {name}: GPU {board} fell off the bus")
+            site.lost.add(board)
+            self._lost_gpus.append(board)
+            self._tracker.gpu_lost(name, board)
+
+    # --- jobs
+
+    def _start_all(self, now: float) -> None:
+        while assignment := self._tracker.next(now):
+            link = self._sites[assignment.node].member.link
+            assert link is not None
+            uuids = tuple(place.uuid for place in assignment.places if place.uuid)
+            job = assignment.job
+            link.send(messages.Run(attempt=assignment.attempt, cell=job.cell, repeat=job.repeat, uuids=uuids))
+            self._observer.started(job)
+
+    def _ended(self, name: str, site: _Site, message: messages.Ended, body: bytes) -> None:
+        """A result: a row, or one that is kept aside. The agent need not keep it."""
+        verdict = self._tracker.verdict(message.attempt)
+        if verdict in (Verdict.ROW, Verdict.LATE):
+            job = self._own(name, message.attempt)
+            if verdict is Verdict.ROW:
+                status, reason = self._judge(name, site, job, message, body)
+                self._tracker.came(message.attempt)
+                self._tracker.ended(message.attempt)
+                self._report(Outcome(job, status, reason, message.wall_seconds))
+            else:
+                self._tracker.came(message.attempt)
+                self._late += 1
+                path = self._run.folder / "late" / f"{message.attempt}.frame"
+                write_bytes(path, encode(Frame(message.model_dump(mode="json"), body)))
+                say(
+                    f"node {name}: a result of {job.cell.label} came too late; it is kept in {path.parent} and does not count"
+                )
+        if site.member.link is not None:
+            site.member.link.send(messages.Ack(attempt=message.attempt))
+
+    def _judge(self, name: str, site: _Site, job: Job, message: messages.Ended, body: bytes) -> tuple[str, str | None]:
+        assignment = self._tracker.assignment(message.attempt)
+        assert assignment is not None
+        given = assignment.places
+        if not given:
+            # It was measured before this driver began: on devices of the node, as many as the cell takes.
+            every = {place.uuid: place for place in places(site.machine(), job.cell.device_kind)}
+            given = tuple(every[uuid] for uuid in message.uuids or ("",) if uuid in every)
+            if len(given) != job.cell.takes:
+                raise FrameError("a repeat ran on devices that the node does not have")
+        assert site.member.hello is not None
+        measured = Measured(
+            job=job,
+            attempt=message.attempt,
+            node=name,
+            engine=site.member.hello.engine,
+            image_digest=site.digests.get(job.cell.image, message.image_digest),
+            uuids=tuple(place.uuid for place in given if place.uuid),
+            boards=tuple(place.board for place in given if place.kind == "cuda"),
+        )
+        data_given = self._prospect.options.data is not None
+        if not assignment.places:
+            self._observer.started(job)
+
+        def observe(event: Any) -> None:
+            self._observer.printed(job, event)
+
+        return judged(self._run, measured, message, body, self._code, data_given, observe)
+
+    def _fail(self, job: Job, kind: str, reason: str) -> None:
+        """Store a job that no node could run."""
+        row = asdict(job.cell) | {
+            "status": "failed",
+            "error_kind": kind,
+            "reason": reason,
+            "hint": known_messages.hint(kind, reason),
+            "engine": self._prospect.engine.name,
+        }
+        self._run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
+        self._report(Outcome(job, "failed", reason, 0.0))
+
+    def _report(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        if outcome.status == "ok":
+            self._prospect.durations.learn(outcome.job.cell, outcome.wall_seconds)
+        self._observer.ended(outcome)
+
+    def _fail_what_no_image_serves(self) -> None:
+        """Jobs whose image no node could prepare have failed. What only lacks a node waits for --resume."""
+        if not self._unready or self._is_awaited():
+            return
+        for job in self._tracker.homeless():
+            reasons = self._unready.get(job.cell.image, {})
+            able = [name for name, site in self._sites.items() if job.cell in site.cells]
+            if reasons and set(able) <= set(reasons):
+                each = set(reasons.values())
+                words = each.pop() if len(each) == 1 else "; ".join(f"{name}: {why}" for name, why in reasons.items())
+                self._tracker.drop(job)
+                self._fail(job, "engine", words)
+
+    # --- the end
+
+    def write_facts(self) -> None:
+        """Note in run.json how each node fared."""
+        manifest = self._run.manifest()
+        manifest |= self._prospect.facts()
+        for entry in manifest["nodes"]:
+            site = self._sites.get(entry["node"])
+            if site is not None:
+                entry |= {"lost": site.why or None, "drained": site.drained}
+        if self._lost_gpus:
+            manifest["devices_lost"] = sorted({*manifest.get("devices_lost", []), *self._lost_gpus})
+        self._run.write_manifest(manifest)
+
+    def last_words(self) -> list[str]:
+        """What the user must know of the nodes at the end, the worst first."""
+        drained = [name for name, site in self._sites.items() if site.drained]
+        lost = [f"{name} ({site.why})" for name, site in self._sites.items() if site.why and not site.drained]
+        lines = [f"drained: {', '.join(drained)}; look at these nodes before you use them again"] if drained else []
+        lines += [f"lost: {', '.join(lost)}"] if lost else []
+        lines += [f"{plural(self._late, 'result')} came too late and did not count"] if self._late else []
+        return lines

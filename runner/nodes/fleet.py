@@ -1,0 +1,205 @@
+"""The nodes of a run as they answer: each is looked at, compared with this installation and with the others, and refused with a reason
+or taken."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.workloads import Workload, load_workloads
+from runner.nodes.link import Heard, Link, opened
+from runner.nodes.transports import Node, Nodes, NodesError
+from runner.nodes.wire import messages, versions
+from runner.plan.plan import Cell
+from runner.run.options import Options
+from runner.text import in_a_line
+
+# A node must say what it is within this time: its agent asks Docker, NVML and the catalog. One that answers later comes late.
+LOOK_SECONDS = 120.0
+
+_MOST_UNHEARD = 1000
+
+# Agents end their cells and remove what these left, before their pipes are cut.
+_BYE_SECONDS = 20.0
+
+
+@dataclass
+class Member:
+    """A node, as far as it has answered."""
+
+    node: Node
+    link: Link | None = None
+    hello: messages.Hello | None = None
+    # Why it does not take part.
+    why: str = ""
+    # Whether its installation is this one.
+    alike: bool = False
+    # Whether it never said what it is: it may do so later.
+    unreached: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def answered(self) -> bool:
+        return self.hello is not None or bool(self.why)
+
+
+@dataclass
+class Fleet:
+    """The nodes of a run, and what they say in the order in which it comes."""
+
+    nodes: Nodes
+    options: Options
+    members: dict[str, Member] = field(default_factory=dict)
+    # Bounded: an agent that says more than is heard waits.
+    heard: queue.Queue[Heard] = field(default_factory=lambda: queue.Queue(_MOST_UNHEARD))
+    _closing: bool = False
+    # The installation here, and what a plan may name.
+    own: messages.Versions = field(default_factory=versions.versions)
+    frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
+    workloads: Mapping[str, Workload] = field(default_factory=load_workloads)
+
+    def taken(self) -> list[Member]:
+        """The nodes that take part."""
+        return [member for member in self.members.values() if member.hello is not None and not member.why]
+
+    def look(self, patience: float = LOOK_SECONDS) -> None:
+        """Look at every node. Raises NodesError where none can take part."""
+        for node in self.nodes.there():
+            self.open(node)
+        end = time.monotonic() + patience
+        while not all(member.answered for member in self.members.values()) and (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                self.greet(self.heard.get(timeout=min(left, 0.5)))
+        for member in self.members.values():
+            if not member.answered:
+                member.unreached = True
+                self.refuse(member, f"it did not answer in {patience:.0f} s")
+        if not self.taken():
+            reasons = "\n".join(f"  {member.name}: {member.why}" for member in self.members.values())
+            raise NodesError(f"--nodes: no node can take part:\n{reasons}")
+
+    def open(self, node: Node) -> Member:
+        """Start a node's agent, also of one that was here before."""
+        member = self.members[node.name] = Member(node)
+        link = opened(node, self._note)
+        if isinstance(link, NodesError):
+            member.why = str(link)
+        else:
+            member.link = link
+        return member
+
+    def _note(self, heard: Heard) -> None:
+        """Called by the threads of the links."""
+        while not self._closing:
+            with contextlib.suppress(queue.Full):
+                return self.heard.put(heard, timeout=0.5)
+        return None
+
+    def greet(self, heard: Heard) -> Member | None:
+        """Take what a node says before it takes part. The member, where it has now said what it is."""
+        member = self.members[heard.link.node.name]
+        message = heard.message
+        if member.link is not heard.link or member.answered:
+            return None
+        if message is None:
+            member.unreached = not heard.broken
+            self.refuse(member, heard.why)
+        elif isinstance(message, messages.Versions):
+            if why := versions.difference(self.own, message):
+                self.refuse(member, why)
+            else:
+                member.alike = True
+                options = self.options.model_dump(mode="json") | (
+                    {"gpus": member.node.gpus} if member.node.gpus else {}
+                )
+                heard.link.send(
+                    messages.Look(node=member.name, options=options, cpus=member.node.cpus, sharing=member.node.sharing)
+                )
+        elif isinstance(message, messages.Refusal):
+            self.refuse(member, message.why)
+        elif isinstance(message, messages.Hello):
+            why = (
+                None
+                if member.alike
+                else "it said what it is before it named its release; install the same checkout there"
+            )
+            if why := why or self._why_not(message):
+                self.refuse(member, why)
+            else:
+                member.hello = message
+                return member
+        return None
+
+    def refuse(self, member: Member, why: str) -> None:
+        """A node takes no part, or no more."""
+        member.why = in_a_line(why, messages.MOST_LINE)
+        if member.link is not None:
+            member.link.send(messages.Bye())
+            member.link.hang_up()
+
+    def close(self) -> None:
+        """End every agent: each ends its cells and sweeps; one that does not end in time is cut off."""
+        self._closing = True
+        links = [member.link for member in self.members.values() if member.link is not None]
+        for link in links:
+            link.send(messages.Bye())
+            link.hang_up()
+        end = time.monotonic() + _BYE_SECONDS
+        for link in links:
+            link.end(max(0.1, end - time.monotonic()))
+
+    def _why_not(self, hello: messages.Hello) -> str | None:
+        """Why a node cannot take part beside the others, or says what no agent says."""
+        for cell in hello.cells:
+            if why := self._wrong(cell, hello):
+                return f"it plans a cell that no agent plans ({why})"
+        others = [member.hello for member in self.taken() if member.hello is not None]
+        for other in self.taken():
+            assert other.hello is not None
+            if other.hello.boot_id == hello.boot_id and not self.nodes.shares_machine:
+                return f"it is the same machine as {other.name}"
+            if shared := {gpu.uuid for gpu in other.hello.gpus} & {gpu.uuid for gpu in hello.gpus}:
+                return f"it says that {sorted(shared)[0]} is its own, and so says {other.name}"
+        if others and hello.engine != others[0].engine:
+            return f"its engine is {hello.engine} ({hello.why_engine}), and that of the others {others[0].engine}; choose with --engine"
+        return None
+
+    def _wrong(self, cell: Cell, hello: messages.Hello) -> str | None:
+        """What of a planned cell does not follow from the options, this catalog and the node's devices."""
+        options, workload = self.options, self.workloads.get(cell.workload)
+        if not messages.is_image_name(cell.image):
+            return f"image {in_a_line(cell.image, 60)!r}"
+        if workload is None or cell.framework not in self.frameworks or cell.precision not in workload.precisions:
+            return f"{cell.framework} {cell.workload} {cell.precision}"
+        if (cell.preset, cell.seed, cell.batch) != (options.preset, options.seed, workload.batch_of(options.preset)):
+            return "another preset, seed or batch"
+        boards: dict[str, set[str]] = {}
+        for gpu in hello.gpus:
+            boards.setdefault(gpu.model, set()).add(gpu.board)
+        if cell.device_kind == "cpu":
+            return None if cell.device_model == hello.cpu.model else "another CPU than its own"
+        return None if 0 < cell.devices <= len(boards.get(cell.device_model, ())) else "GPUs that it does not have"
+
+
+@contextlib.contextmanager
+def opened_fleet(nodes: Nodes, options: Options) -> Iterator[Fleet]:
+    """The nodes, looked at; within the block their agents run. Raises NodesError where none can take part."""
+    fleet = Fleet(nodes, options)
+    try:
+        fleet.look()
+        yield fleet
+    finally:
+        fleet.close()
+
+
+def hellos(members: Sequence[Member]) -> dict[str, messages.Hello]:
+    """Node -> what it said that it is."""
+    return {member.name: member.hello for member in members if member.hello is not None}

@@ -1,0 +1,95 @@
+"""The driver's connection to the agent of one node: what it sends and hears, in threads of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.nodes.transports import Node, NodesError, Started
+from runner.nodes.wire import messages
+from runner.nodes.wire.frames import Decoder, FrameError, encode
+from runner.text import in_a_line
+
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message of an agent, with its bytes; or the end of the pipe, with what is known of the reason."""
+
+    link: Link
+    message: messages.FromAgent | None
+    body: bytes = b""
+    why: str = ""
+    # Whether the agent sent what no agent sends: it is not believed any more.
+    broken: bool = False
+
+
+class Link:
+    """A started agent. `heard` is called with each message, and last with the end, from a thread of the link."""
+
+    def __init__(self, node: Node, heard: Callable[[Heard], None]) -> None:
+        """Start it. Raises NodesError."""
+        self.node = node
+        self._heard = heard
+        self._started = Started.of(node)
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.closed = False
+        for work in (self._read, self._write):
+            threading.Thread(target=work, daemon=True).start()
+
+    def send(self, message: messages.FromDriver) -> None:
+        """Send without waiting: an agent that stands still holds nobody up."""
+        self._outgoing.put(encode(message.frame()))
+
+    def hang_up(self) -> None:
+        """Say that there is no more to do, once all that was sent before has gone."""
+        self.closed = True
+        self._outgoing.put(None)
+
+    def end(self, patience: float) -> None:
+        """Wait for the agent's end, and end what is left of it here."""
+        self._started.end(patience)
+
+    def _write(self) -> None:
+        stdin = self._started.process.stdin
+        assert stdin is not None
+        # If it is gone, the reading thread says so.
+        with contextlib.suppress(OSError, ValueError):
+            while (content := self._outgoing.get()) is not None:
+                stdin.write(content)
+                stdin.flush()
+        self._started.hang_up()
+
+    def _read(self) -> None:
+        stdout = self._started.process.stdout
+        assert stdout is not None
+        decoder = Decoder()
+        why, broken = "", False
+        try:
+            while chunk := os.read(stdout.fileno(), _READ_BYTES):
+                for frame in decoder.feed(chunk):
+                    self._heard(Heard(self, messages.from_agent(frame), frame.body))
+        except FrameError as error:
+            why, broken = str(error), True
+            self._started.process.kill()
+        except OSError as error:
+            why = str(error)
+        self.closed = True
+        code = self._started.process.wait()
+        stdout.close()
+        printed = (self._started.last_words() or bytes(decoder.noise)).decode("utf-8", "replace").strip()
+        last = in_a_line(printed.splitlines()[-1], 300) if printed else "it printed nothing"
+        self._heard(Heard(self, None, why=why or f"its agent ended with exit code {code}: {last}", broken=broken))
+
+
+def opened(node: Node, heard: Callable[[Heard], None]) -> Link | NodesError:
+    """A link to a node's agent, or why there is none."""
+    try:
+        return Link(node, heard)
+    except NodesError as error:
+        return error

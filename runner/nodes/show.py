@@ -1,0 +1,118 @@
+"""What `runner nodes` shows: every node with its devices, what differs between them, and what would not run where. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner.machine.devices import Gpu
+from runner.nodes.fleet import Member, hellos
+from runner.nodes.wire.messages import Hello
+from runner.plan.plan import Combination
+from runner.results import clocks
+from runner.text import plural
+
+
+def gpus_of(hello: Hello) -> str:
+    """The GPUs of a node by model: `8 x NVIDIA H200`."""
+    counts = Counter(gpu.model for gpu in hello.gpus)
+    return ", ".join(f"{count} x {model}" for model, count in counts.items()) or "none"
+
+
+# Facts of a node, and of each of its GPUs, in which nodes of one fleet should be alike.
+_OF_NODE: dict[str, Callable[[Hello], str]] = {
+    "engine": lambda hello: hello.engine,
+    "CPU": lambda hello: hello.cpu.model,
+    "CPUs": lambda hello: str(len(hello.cpu.cpus)),
+    "memory": lambda hello: f"{hello.cpu.memory_bytes / 2**30:.0f} GiB",
+    "kernel": lambda hello: hello.kernel,
+    "GPUs": gpus_of,
+}
+_OF_GPU: dict[str, Callable[[Gpu], str]] = {
+    "driver": lambda gpu: gpu.driver,
+    "GPU memory": lambda gpu: gpu.memory,
+    "power limit": lambda gpu: "unknown" if gpu.power_limit_watts is None else f"{gpu.power_limit_watts:.0f} W",
+    "ECC": lambda gpu: {None: "unknown", True: "on", False: "off"}[gpu.ecc],
+    "PCIe": lambda gpu: f"{gpu.pcie_generation or '?'} x{gpu.pcie_width or '?'}",
+    "PCIe lanes in use": lambda gpu: str(gpu.pcie_width_now or "?"),
+    "persistence": lambda gpu: {None: "unknown", True: "on", False: "off"}[gpu.persistence],
+    "compute mode": lambda gpu: gpu.compute_mode or "unknown",
+    "VBIOS": lambda gpu: gpu.vbios or "unknown",
+    "clocks": lambda gpu: clocks.state(asdict(gpu)),
+}
+# So many nodes of a fact are named.
+_NAMED = 4
+
+HEADS = ("node", "GPUs", "driver", "engine", "CPUs", "cells", "to fetch", "takes part")
+
+
+def rows(members: Iterable[Member]) -> list[tuple[str, ...]]:
+    """A row a node, with the columns HEADS."""
+    made = []
+    for member in members:
+        hello = member.hello
+        if hello is None:
+            made.append((member.name, *["–"] * 6, f"no: {member.why}"))
+            continue
+        drivers = ", ".join(dict.fromkeys(gpu.driver for gpu in hello.gpus)) or "–"
+        fetch = f"{hello.fetch_bytes / 1e9:.1f} GB"
+        cells = str(len(hello.cells))
+        takes_part = f"no: {member.why}" if member.why else "yes"
+        made.append(
+            (member.name, gpus_of(hello), drivers, hello.engine, str(len(hello.cpu.cpus)), cells, fetch, takes_part)
+        )
+    return made
+
+
+def differences(members: Sequence[Member]) -> list[str]:
+    """A sentence for each fact in which the nodes differ. GPUs are compared with those of their own model."""
+    said = hellos(members)
+    lines = []
+    for what, fact in _OF_NODE.items():
+        lines += _difference(what, {name: [fact(hello)] for name, hello in said.items()})
+    for model in dict.fromkeys(gpu.model for hello in said.values() for gpu in hello.gpus):
+        for what, of_gpu in _OF_GPU.items():
+            values = {
+                name: sorted({of_gpu(gpu) for gpu in hello.gpus if gpu.model == model}) for name, hello in said.items()
+            }
+            lines += _difference(f"{what} of {model}", {name: each for name, each in values.items() if each})
+    return lines
+
+
+def _difference(what: str, values: Mapping[str, Sequence[str]]) -> list[str]:
+    """`what` differs: each value with its nodes, the most common first. Empty where all are alike."""
+    nodes: dict[str, list[str]] = {}
+    for name, each in values.items():
+        nodes.setdefault(" and ".join(each), []).append(name)
+    if len(nodes) < 2 and all(len(each) < 2 for each in values.values()):
+        return []
+    parts = [f"{value} ({listed(names)})" for value, names in sorted(nodes.items(), key=lambda pair: -len(pair[1]))]
+    return [f"{what} differs: {'; '.join(parts)}"]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Nodes by name; of many the first few."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def key_of(combination: Combination) -> tuple[Any, ...]:
+    """What is planned or skipped, without the reason."""
+    one = combination
+    names = (one.image, one.framework, one.workload, one.precision, one.mode)
+    return (*names, one.device_kind, one.device_model, one.devices, one.device_uuid)
+
+
+def not_everywhere(members: Sequence[Member]) -> list[str]:
+    """A sentence for each node and reason for which it cannot run what another node of the same devices runs."""
+    said = hellos(members)
+    somewhere = {key_of(cell) for hello in said.values() for cell in hello.cells}
+    lines = []
+    for name, hello in said.items():
+        reasons = Counter(skip.reason for skip in hello.skips if key_of(skip) in somewhere)
+        lines += [
+            f"{name} leaves {plural(count, 'cell')} to other nodes: {reason}" for reason, count in reasons.items()
+        ]
+    return lines

@@ -1,0 +1,113 @@
+"""The results of a node that the driver has not acknowledged: files of its own disk, which outlive the agent and the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from runner.engines.ownership import is_dead, owner_of
+from runner.errors import UserError
+from runner.nodes.wire.frames import MOST_BODY_BYTES, MOST_HEADER_BYTES, Decoder, Frame, FrameError, encode
+from runner.nodes.wire.messages import AttemptId
+from runner.paths import cache_folder
+from runner.results.store import read_bytes, write_bytes
+
+# What no driver asked for in this time is removed: nobody goes on with that run.
+_KEPT_SECONDS = 30 * 86400.0
+
+_ENDING = ".frame"
+_RUNNING = "running-"
+_IS_ATTEMPT: TypeAdapter[str] = TypeAdapter(AttemptId)
+
+
+class Spool:
+    """The results of one run on one node."""
+
+    def __init__(self, run: str, node: str, top: Path | None = None) -> None:
+        """Raises UserError where it cannot be written to."""
+        top = top or cache_folder() / "spool"
+        self.folder = top / run / node.replace(":", "_")
+        try:
+            self._remove_old(top)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise UserError(
+                f"{self.folder} cannot be written to ({error.strerror}), and this node keeps its results there; "
+                "make it yours, or name another cache with XDG_CACHE_HOME"
+            ) from None
+
+    def keep(self, attempt: str, frame: Frame) -> None:
+        """Keep a result until it is acknowledged."""
+        write_bytes(self.folder / f"{attempt}{_ENDING}", encode(frame))
+
+    def forget(self, attempt: str) -> None:
+        """The driver has it. The folder goes with its last file."""
+        (self.folder / f"{attempt}{_ENDING}").unlink(missing_ok=True)
+
+    def attempts(self) -> list[str]:
+        """The results that are there, oldest first."""
+        paths = sorted(self.folder.glob(f"*{_ENDING}"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.name.removesuffix(_ENDING) for path in paths if _is_attempt(path.name.removesuffix(_ENDING))]
+
+    def frames(self) -> Iterator[Frame]:
+        """The results that are there. One that is damaged is removed: its repeat is measured again."""
+        for attempt in self.attempts():
+            path = self.folder / f"{attempt}{_ENDING}"
+            try:
+                found = list(Decoder().feed(read_bytes(path, MOST_HEADER_BYTES + MOST_BODY_BYTES + 100)))
+            except (FrameError, OSError):
+                found = []
+            if len(found) == 1:
+                yield found[0]
+            else:
+                path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for what is written while cells run. It ends with this agent; that of a killed one ends when the next agent starts."""
+        folder = Path(
+            tempfile.mkdtemp(prefix=_RUNNING + owner_of(os.getpid()).replace("/", "_") + "_", dir=self.folder)
+        )
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the folders that are empty."""
+        for folder in (self.folder, self.folder.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _remove_old(self, top: Path) -> None:
+        # Nodes may share the folder. An agent of another boot is one of another machine, which may run, or of this one before it started
+        # anew. In this node's own folder it can only be the latter.
+        here = owner_of(os.getpid()).split("/")[0]
+        for left in top.glob(f"*/*/{_RUNNING}*"):
+            owner = left.name.removeprefix(_RUNNING).split("_")[:4]
+            if (owner[0] == here or left.parent == self.folder) and is_dead("/".join(owner)):
+                shutil.rmtree(left, ignore_errors=True)
+                for folder in (left.parent, left.parent.parent):
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+        for folder in top.glob("*"):
+            with contextlib.suppress(OSError):
+                if time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) > _KEPT_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_attempt(name: str) -> bool:
+    try:
+        _IS_ATTEMPT.validate_python(name)
+    except ValidationError:
+        return False
+    return True

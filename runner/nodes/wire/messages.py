@@ -1,0 +1,326 @@
+"""What the driver of a run and the agents on its nodes say to each other: every message as a model with bounds.
+
+An agent's words are untrusted as a file from a stranger is. Numbers fit the store's columns, and texts hold no character that acts on a
+terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from bench import rules
+from runner.errors import first_problem
+from runner.kit.archive import Hash, Name, Seconds, Text, Users
+from runner.machine.devices import Cpu, Gpu, Refused
+from runner.nodes.wire.frames import MOST_BODY_BYTES, Frame, FrameError
+from runner.plan.plan import Cell, Skip
+from runner.text import in_a_line
+
+# The version of these messages. Both sides must have the same.
+PROTOCOL = 1
+
+MOST_LINE = 2000
+_MOST_CELLS = 20_000
+# Of the results that an agent could not hand over, in one run.
+_MOST_SPOOLED = 10_000
+# How often an engine stood still in a repeat.
+MOST_STILL = 1000
+
+
+def _in_a_line(text: str) -> str:
+    return in_a_line(text, MOST_LINE)
+
+
+def _shown_as_it_is(value: Any) -> Any:
+    """Raise ValueError where a text would act on a terminal, or is longer than any that a runner writes."""
+    texts = [value]
+    while texts:
+        each = texts.pop()
+        if isinstance(each, str) and in_a_line(each, MOST_LINE) != each:
+            raise ValueError(f"a text that cannot be shown as it is: {in_a_line(each, 60)}")
+        if isinstance(each, Mapping):
+            texts += [*each, *each.values()]
+        elif isinstance(each, list | tuple):
+            texts += each
+    return value
+
+
+Line = Annotated[str, Field(max_length=16 * MOST_LINE), AfterValidator(_in_a_line)]
+NodeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]{0,100}$")]
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+# As an engine names what an image holds. Tables and pages show it.
+Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9:@/+._-]{0,300}$")]
+AttemptId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}\.r[1-9][0-9]{0,4}\.[0-9a-f]{8}-[0-9]{1,9}$")]
+_IMAGE_NAME: TypeAdapter[str] = TypeAdapter(ImageName)
+Size = Annotated[int, Field(ge=0, le=MOST_BODY_BYTES)]
+_Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+# A node's time.monotonic.
+_Clock = Annotated[float, Field(ge=-1e6, le=1e12, allow_inf_nan=False)]
+
+
+def is_image_name(text: str) -> bool:
+    """Whether a message can name an image so."""
+    try:
+        _IMAGE_NAME.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def frame(self, body: bytes = b"") -> Frame:
+        """The message as it goes over the pipe."""
+        return Frame(self.model_dump(mode="json"), body)
+
+
+# --- from the driver
+
+
+class Look(_Message):
+    """The first message: look at this node for these options of a run; change nothing."""
+
+    kind: Literal["look"] = "look"
+    node: NodeName
+    options: dict[str, Any]
+    # The CPUs that this agent and its cells may use. None: those that it finds.
+    cpus: tuple[int, ...] | None = None
+    # So many nodes share the memory of its machine.
+    sharing: Annotated[int, Field(ge=1, le=1000)] = 1
+
+
+class Begin(_Message):
+    """A run begins. `leased`: the driver holds the devices of this machine itself."""
+
+    kind: Literal["begin"] = "begin"
+    run: RunId
+    leased: bool
+
+
+class Prepare(_Message):
+    """Make an image ready."""
+
+    kind: Literal["prepare"] = "prepare"
+    image: ImageName
+
+
+class Run(_Message):
+    """Run one repeat of a cell on these GPUs; on none of them: on the CPUs."""
+
+    kind: Literal["run"] = "run"
+    attempt: AttemptId
+    cell: Cell
+    repeat: Annotated[int, Field(ge=1, le=10_000)]
+    uuids: tuple[Text, ...]
+
+
+class Stop(_Message):
+    """End an attempt. Its repeat does not count."""
+
+    kind: Literal["stop"] = "stop"
+    attempt: AttemptId
+
+
+class Ack(_Message):
+    """A result is stored or set aside: the agent need not keep it."""
+
+    kind: Literal["ack"] = "ack"
+    attempt: AttemptId
+
+
+class Bye(_Message):
+    """End all cells, leave nothing behind, and end."""
+
+    kind: Literal["bye"] = "bye"
+
+
+# --- from an agent
+
+
+class Versions(_Message):
+    """An agent's first message. Only this one is read by another release."""
+
+    kind: Literal["versions"] = "versions"
+    protocol: int
+    runner: Text
+    runner_sha256: Hash
+    bench_sha256: Hash
+    catalog_sha256: Hash
+
+
+class Refusal(_Message):
+    """Why this node cannot take part."""
+
+    kind: Literal["refusal"] = "refusal"
+    why: Line
+
+
+class Hello(_Message):
+    """What the node is, and what it would run of the options."""
+
+    kind: Literal["hello"] = "hello"
+    host: Text
+    boot_id: Text
+    kernel: Text
+    cpu: Cpu
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)]
+    refused: Annotated[tuple[Refused, ...], Field(max_length=64)]
+    why_no_gpu: Line | None
+    notes: Annotated[tuple[Line, ...], Field(max_length=100)]
+    engine: Name
+    why_engine: Line
+    # What must be fetched or built before its first cell.
+    fetch_bytes: _Bytes
+    cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
+    skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_shown(cls, value: Any) -> Any:
+        return _shown_as_it_is(value)
+
+
+class Said(_Message):
+    """A sentence for the user: that the node waits for a GPU, for example."""
+
+    kind: Literal["said"] = "said"
+    line: Line
+
+
+class Begun(_Message):
+    """The node's devices are held. `spooled`: the results of this run that it still has, and hands over now."""
+
+    kind: Literal["begun"] = "begun"
+    spooled: Annotated[tuple[AttemptId, ...], Field(max_length=_MOST_SPOOLED)]
+
+
+class Preparing(_Message):
+    """A line of progress of an image."""
+
+    kind: Literal["preparing"] = "preparing"
+    image: ImageName
+    line: Line
+
+
+class Prepared(_Message):
+    """An image is ready, as this digest; or why it is not."""
+
+    kind: Literal["prepared"] = "prepared"
+    image: ImageName
+    digest: Digest | None
+    why: Line | None
+
+
+class Beat(_Message):
+    """The agent lives."""
+
+    kind: Literal["beat"] = "beat"
+
+
+class Progress(_Message):
+    """The phase that a cell is in, at most once a second."""
+
+    kind: Literal["progress"] = "progress"
+    attempt: AttemptId
+    phase: Literal[rules.PHASES]  # type: ignore[valid-type]
+
+
+class Ended(_Message):
+    """A repeat has ended. In the body: what it printed, when each piece came, the end of its log, and its telemetry."""
+
+    kind: Literal["ended"] = "ended"
+    attempt: AttemptId
+    code: Annotated[int, Field(ge=0, le=255)]
+    out_of_memory: bool
+    ended_by: tuple[Literal["time-limit", "hang", "disk", "wrong-device", "protocol"], Line] | None
+    started_unix: Seconds
+    wall_seconds: Seconds
+    # By the clock of what it printed: when its engine was called, and from when to when the engine or the agent stood still.
+    began: _Clock | None
+    still: Annotated[tuple[tuple[_Clock, _Clock], ...], Field(max_length=MOST_STILL)]
+    uuids: Annotated[tuple[Text, ...], Field(max_length=64)]
+    boards: Annotated[tuple[Text, ...], Field(max_length=64)]
+    cpus: Annotated[int, Field(ge=0, le=100_000)]
+    image_digest: Digest
+    jit_cache_grew_bytes: _Bytes | None
+    xids: Annotated[tuple[tuple[Text, Annotated[int, Field(ge=0, lt=2**31)]], ...], Field(max_length=1000)]
+    fault: Line | None
+    row_seconds: Annotated[float, Field(gt=0, le=1e6)]
+    users: Users
+    sizes: tuple[Size, Size, Size, Size]
+
+
+class Failed(_Message):
+    """The engine could not run a repeat."""
+
+    kind: Literal["failed"] = "failed"
+    attempt: AttemptId
+    reason: Line
+
+
+class Returned(_Message):
+    """An attempt that is not to blame for its end: its GPU fell off the bus, or it was stopped."""
+
+    kind: Literal["returned"] = "returned"
+    attempt: AttemptId
+    why: Line
+
+
+class Lost(_Message):
+    """A GPU fell off the bus."""
+
+    kind: Literal["lost"] = "lost"
+    board: Text
+
+
+FromDriver = Look | Begin | Prepare | Run | Stop | Ack | Bye
+FromAgent = (
+    Versions
+    | Refusal
+    | Hello
+    | Said
+    | Begun
+    | Preparing
+    | Prepared
+    | Beat
+    | Progress
+    | Ended
+    | Failed
+    | Returned
+    | Lost
+)
+
+_FROM_DRIVER: TypeAdapter[FromDriver] = TypeAdapter(Annotated[FromDriver, Field(discriminator="kind")])
+_FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="kind")])
+
+
+def from_driver(frame: Frame) -> FromDriver:
+    """What a driver says. Raises FrameError."""
+    message: FromDriver = _message(_FROM_DRIVER, frame)
+    return message
+
+
+def from_agent(frame: Frame) -> FromAgent:
+    """What an agent says. Raises FrameError, also where a message has a body that none of its kind has."""
+    message: FromAgent = _message(_FROM_AGENT, frame)
+    expected = sum(message.sizes) if isinstance(message, Ended) else 0
+    if len(frame.body) != expected:
+        raise FrameError(
+            f"a frame {message.kind!r} has {len(frame.body)} bytes beside its header, and {expected} belong to it"
+        )
+    return message
+
+
+def _message(adapter: TypeAdapter[Any], frame: Frame) -> Any:
+    try:
+        return adapter.validate_python(frame.header)
+    except ValidationError as error:
+        kind = in_a_line(str(frame.header.get("kind")), 40)
+        raise FrameError(
+            f"a frame {kind!r} is no message of this release: {in_a_line(first_problem(error), 300)}"
+        ) from None
