@@ -46,6 +46,17 @@ def untested(framework: str) -> str:
     return str(_declared().get(framework, {}).get("untested", ""))
 
 
+def caveats(framework: str, workload: str, device: str, mode: str) -> tuple[str, ...]:
+    """What framework.json says that a reader must know beside the figure of such a cell (runner.catalog.frameworks.Caveat)."""
+    stated = _declared().get(framework, {}).get("caveats", [])
+    cell = {"workloads": workload, "devices": device, "modes": mode}
+    return tuple(
+        str(caveat["sentence"])
+        for caveat in stated
+        if all(not caveat.get(name) or value in caveat[name] for name, value in cell.items())
+    )
+
+
 def workloads() -> tuple[str, ...]:
     """The workloads that this checkout has."""
     return tuple(rules.workload_names())

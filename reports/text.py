@@ -3,53 +3,83 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from reports.specifications import titles
 from runner.results.statistics import Estimate
+from runner.text import number as number
+from runner.text import plural as plural
 
 LONGEST_LOG = 6000  # of a log's end
-
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+FARTHEST = 3.0  # times the median: an interval of two repeats that ends farther away only says that they are two
 
 
 def framework_name(framework: str | None) -> str:
     """The framework as people write it."""
-    return titles().get(framework or "", framework or "no framework")
+    return titles().get(framework or "", framework or "no framework").replace(", ", " ")
+
+
+# <family>-<version>-<platform>: cu128 is CUDA 12.8.
+_IMAGE = re.compile(
+    r"(?P<family>[a-z][a-z0-9-]*?)-(?P<version>\d[\w.]{0,30})-(?:cpu|cu(?P<major>\d{2})(?P<minor>\d{1,2}))"
+)
+
+
+def image_name(image: str, framework: str) -> str:
+    """The framework, its version and CUDA, from the image's name: `PyTorch 2.9.1 · CUDA 12.8`; of a CPU image `PyTorch 2.13.0`.
+
+    An image that is named in another way keeps its name, with the framework where that does not say it.
+    """
+    parts = _IMAGE.fullmatch(image)
+    title = framework_name(framework)
+    if parts is None:
+        return image if image.startswith(framework + "-") else f"{image} · {title}"
+    cuda = f" · CUDA {parts['major']}.{parts['minor']}" if parts["major"] else ""
+    return _versioned(title, parts["family"].replace("-", "_"), framework, parts["version"]) + cuda
+
+
+def _versioned(title: str, family: str, framework: str, version: str) -> str:
+    """A framework's title with the version of its image's family: a framework may run on another one, or name its own generation."""
+    words, _, generation = title.rpartition(" ")
+    if generation.isdigit():
+        return f"{words} {version}" if version.startswith(generation + ".") else f"{title} on {version}"
+    said = family == framework or family.replace("_", "") in title.casefold().replace(" ", "")
+    return f"{title} {version}" if said else f"{title} on {family.capitalize()} {version}"
 
 
 def cell_name(image: str, framework: str, mode: str | None) -> str:
-    """A cell's image, with the framework where the image's name does not say it, and the mode where it is not the default."""
-    parts = [image]
-    if not image.startswith(framework + "-"):
-        parts.append(framework_name(framework))
-    if mode and mode != "default":
-        parts.append(mode)
-    return " · ".join(parts)
+    """The image's display name, and the mode where it is not the default."""
+    name = image_name(image, framework)
+    return f"{name} · {mode}" if mode and mode != "default" else name
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits, thousands parted by a thin space."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, places)
-    if abs(rounded) >= 1e-4:
-        return f"{rounded:,.{max(0, places)}f}".replace(",", "\u2009")
-    mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
-    return f"{mantissa}\u2009·\u200910{str(int(exponent)).translate(_RAISED)}"
+def gpu_name(uuid: str, devices: Iterable[Mapping[str, Any]] = ()) -> str:
+    """A GPU by its index in the run's list of devices and the last four characters of its UUID: `GPU 5 (4af1)`."""
+    index = next((device.get("index") for device in devices if device.get("uuid") == uuid), None)
+    return f"GPU {index} ({uuid[-4:]})" if isinstance(index, int) else f"GPU {uuid[-4:]}"
+
+
+def device_name(model: str) -> str:
+    """A device's model without its maker, its memory and its clock: `NVIDIA A100-SXM4-80GB` is `A100-SXM4`."""
+    short = re.sub(r"\((R|TM|C)\)|\s+CPU\b|\s+Processor$|\s*@.*$", "", model)
+    short = re.sub(r"^(NVIDIA|Intel|AMD)\s+", "", short.strip())
+    return re.sub(r"[- ]\d+ ?GB\b.*$", "", short) or model
 
 
 def duration(seconds: float | None) -> str:
     """Seconds in the unit that people would use."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
-        if abs(seconds) < limit:
-            return f"{number(seconds * factor)}\u00a0{unit}"
-    return f"{number(seconds / 3600)}\u00a0h"
+    factor, unit = _unit(seconds)
+    return f"{number(seconds * factor)}\u00a0{unit}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """How many of the unit that people would use are a second, and its name."""
+    units = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (7200.0, 1 / 60, "min"))
+    return next(((factor, unit) for limit, factor, unit in units if abs(seconds) < limit), (1 / 3600, "h"))
 
 
 def size(count: float | None) -> str:
@@ -78,12 +108,43 @@ def between(estimate: Estimate | None, factor: float = 1.0) -> str:
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
+def step_interval(step: Estimate | None, factor: float | None = None, unit: str = "") -> str:
+    """The two ends of a step time's interval in the unit that `duration` gives the step, or of its rate in another one; or why the
+    interval says nothing."""
+    if step is None or step.low is None or step.high is None:
+        return between(step)
+    if step.repeats == 2 and not (0 < step.value / FARTHEST <= step.low and step.high <= FARTHEST * step.value):
+        return "two repeats: too few to tell"
+    if factor is None:
+        factor, own = _unit(step.value)
+        unit = f" {own}"
+    return between(step, factor) + unit
+
+
+def between_ratios(ratio: Estimate | None) -> str:
+    """The two ends of a ratio's interval. Where a side has one repeat, they say how its windows scatter, and no more."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return between(ratio)
+    # The other side of a ratio may have more repeats: then its cell is not one of one run.
+    once = "" if ratio.repeats != 1 else "one run on one side, " if "one side has" in ratio.note else "one run, "
+    # An end that is not 1 is not written as if it were, as far as seven digits show that.
+    for digits in range(3, 8):
+        ends = [number(end, digits) for end in (ratio.low, ratio.high)]
+        shown = [
+            round(end, digits - 1 - math.floor(math.log10(end))) if end > 0 else end for end in (ratio.low, ratio.high)
+        ]
+        apart = ends[0] != ends[1] or ratio.low == ratio.high
+        if apart and all((end == 1) == (at == 1) for end, at in zip(shown, (ratio.low, ratio.high), strict=True)):
+            break
+    return once + " to ".join(ends)
+
+
+def ended(sentence: str) -> str:
+    """A sentence with its full stop."""
+    return sentence if sentence.endswith((".", "!", "?", "…")) else f"{sentence}."
+
+
 def listing(parts: Iterable[str]) -> str:
     """`a`, `a and b`, or `a, b and c`."""
     *most, last = list(parts) or [""]
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def plural(count: int, word: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{count} {word if count == 1 else word + 's'}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from reports.answers.contrast import Contrast, Side, contrasts
+from reports.answers.contrast import Contrast, Side
+from reports.answers.sessions import between_runs
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import framework_name, listing
 from runner.results.cells import Key
@@ -56,21 +57,21 @@ def _gathered(cells: Iterable[MeasuredCell], of: Any) -> Same:
     return alike
 
 
-def versions(group: Group) -> Across | None:
+def versions(group: Group, beside: Iterable[MeasuredCell] = ()) -> Across | None:
     """The effects of versions among a group's cells of one framework. None where only one version ran."""
     pairs: list[tuple[Versions, Versions, Side, Side]] = []
     for cells in _gathered(group.cells, lambda cell: (cell.framework, cell.mode, cell.engine)).values():
         rungs = _gathered(cells, _versions)
         sides = {rung: Side(tuple(same)) for rung, same in rungs.items() if len({cell.image for cell in same}) == 1}
-        pairs += [(old, new, sides[old], sides[new]) for old, new in _rungs(sorted(sides, key=_ordered))]
-    judged = contrasts([(before, after) for _, _, before, after in pairs])
+        pairs += [(old, new, sides[old], sides[new]) for old, new in _rungs(sorted(sides, key=version_key))]
+    judged, _ = between_runs([(before, after) for _, _, before, after in pairs], others=beside)
     effects = (_effect(old, new, row) for (old, new, _, _), row in zip(pairs, judged, strict=True))
     return Across(group.key.device, tuple(effects)) if pairs else None
 
 
 def ladders(tables: Tables) -> dict[str, Across]:
     """Anchor of a group -> the effects of versions in it, for the groups that have any."""
-    effects = ((group.anchor, versions(group)) for group in tables.groups)
+    effects = ((group.anchor, versions(group, tables.cells)) for group in tables.groups)
     return {anchor: across for anchor, across in effects if across is not None}
 
 
@@ -78,9 +79,10 @@ def _versions(cell: MeasuredCell) -> Versions:
     return str(cell.row.get("cuda_version") or ""), str(cell.row.get("cudnn_version") or ""), cell.version
 
 
-def _ordered(rung: Versions) -> list[list[tuple[int, str]]]:
-    """A key that puts 12.10 after 12.9."""
-    return [[(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.+-]", word)] for word in rung]
+def version_key(rung: Sequence[str]) -> list[list[tuple[int, str]]]:
+    """A key that puts 12.10 after 12.9. A cell reports its versions, so a part may be anything."""
+    parts = [re.split(r"[.+-]", word) for word in rung]
+    return [[(int(part), "") if re.fullmatch("[0-9]{1,9}", part) else (-1, part) for part in word] for word in parts]
 
 
 def _rungs(rungs: Sequence[Versions]) -> Iterable[tuple[Versions, Versions]]:
@@ -108,18 +110,21 @@ def _effect(old: Versions, new: Versions, row: Contrast) -> Effect:
     return Effect(change, row, apart=len(differ) == 1)
 
 
-def precisions(workload: MeasuredWorkload) -> tuple[Across, ...]:
+def precisions(workload: MeasuredWorkload, beside: Iterable[MeasuredCell] = ()) -> tuple[Across, ...]:
     """For each device, each other precision against fp32 (or the first precision) in the same image."""
-    return tuple(_across(workload, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
+    return tuple(_across(workload, beside, "precision", lambda keys: "fp32" if "fp32" in keys else keys[0]))
 
 
-def devices(workload: MeasuredWorkload) -> tuple[Across, ...]:
+def devices(workload: MeasuredWorkload, beside: Iterable[MeasuredCell] = ()) -> tuple[Across, ...]:
     """For each precision, each other device against the device that most cells ran on, in the same image."""
-    return tuple(_across(workload, "device_model", lambda keys: max(sorted(set(keys)), key=keys.count)))
+    return tuple(_across(workload, beside, "device_model", lambda keys: max(sorted(set(keys)), key=keys.count)))
 
 
 def _across(
-    workload: MeasuredWorkload, field: Literal["precision", "device_model"], reference: Any
+    workload: MeasuredWorkload,
+    beside: Iterable[MeasuredCell],
+    field: Literal["precision", "device_model"],
+    reference: Any,
 ) -> Iterable[Across]:
     families: dict[Key, list[MeasuredCell]] = {}
     for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
@@ -130,7 +135,7 @@ def _across(
         first = reference(values)
         same = _gathered(cells, lambda cell: (cell.image, cell.framework, cell.mode, cell.engine))
         pairs = [pair for alike in same.values() for pair in _pairs(alike, field, first)]
-        rows = contrasts(pairs)
+        rows, _ = between_runs(pairs, others=beside)
         effects = tuple(Effect(f"{first} → {getattr(row.cell.key, field)}", row) for row in rows)
         if effects:
             yield Across(

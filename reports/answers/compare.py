@@ -1,4 +1,4 @@
-"""`runner compare A B`: two runs, or two images, GPUs or CUDA versions of the same runs, cell against cell."""
+"""`runner compare A B`: two runs, or two images, frameworks, GPUs or CUDA versions of the same runs, cell against cell."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from operator import attrgetter
 from typing import Any
 
 from reports.answers import export
-from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, contrasts
+from reports.answers import left as of_runs
+from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, shown
+from reports.answers.drift import drifts
+from reports.answers.left import Left
+from reports.answers.sessions import CommonShift, between_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.text import listing, plural
+from reports.text import framework_name, listing, percent, plural
 from runner.errors import UserError
+from runner.results.cells import MISSING, not_yet_run
+from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
 # What a cell has in common with its partner: the values of the fields that its kind names.
@@ -57,6 +63,7 @@ KINDS = {
     for kind in (
         Kind("run", lambda cell: (cell.run_id,), attrgetter(*_DEVICE, "image", "framework", "uuid")),
         Kind("image", lambda cell: (cell.image,), attrgetter(*_DEVICE, "framework"), attrgetter(*_DEVICE)),
+        Kind("framework", lambda cell: (cell.framework,), attrgetter(*_DEVICE)),
         Kind("gpu", _gpus, attrgetter(*_ALWAYS, "image", "framework")),
         Kind("cuda", _cuda_versions, attrgetter(*_DEVICE, "framework", "version"), attrgetter(*_DEVICE, "framework")),
     )
@@ -70,6 +77,9 @@ class Unpaired:
     cell: MeasuredCell
     reason: str
     lost: bool  # the first side measured it, and the second tried and failed
+    # The cell of either side that is not yet run, where that is the reason.
+    awaited: MeasuredCell | None = None
+    unfit: bool = False  # a side measured it too noisily or too shortly to say anything
 
 
 @dataclass(frozen=True)
@@ -82,49 +92,118 @@ class Comparison:
     margin: float
     rows: tuple[Contrast, ...]
     unpaired: tuple[Unpaired, ...]
+    shift: CommonShift | None = None  # of two runs
+    left: tuple[Left, ...] = ()  # what the runs of these cells planned and have not yet run
+    # What the report says otherwise of the same cells, and why.
+    report: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0: nothing is slower. 1: something is slower or no longer runs. 2: the data cannot tell for some row."""
+        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 2: the data cannot tell for some row,
+        or the second side has not yet run what the first measured, or a side measured it too noisily or too shortly, or all
+        rows moved together by more than two sessions are assumed to differ by."""
         if any(row.slower for row in self.rows) or any(cell.lost for cell in self.unpaired):
             return 1
-        return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
+        awaited = any(cell.awaited and cell.awaited is not cell.cell for cell in self.unpaired)
+        unfit = any(cell.unfit for cell in self.unpaired)
+        large = self.shift is not None and self.shift.large
+        undecided = any(row.undecided for row in self.rows)
+        return 2 if not self.rows or awaited or unfit or large or undecided else 0
 
     @property
     def summary(self) -> str:
         """One sentence that counts the verdicts."""
-        count = {word: sum(row.verdict == word for row in self.rows) for word in ("noise", "cannot tell")}
-        slower = sum(row.slower for row in self.rows)
-        faster = len(self.rows) - sum(count.values()) - slower
-        lost = sum(cell.lost for cell in self.unpaired)
+        margin = shown(self.margin)
+        decided = [row for row in self.rows if not row.undecided]
+        real = [row for row in decided if row.verdict == "real"]
         parts = [
-            (slower, "slower"),
-            (faster, "faster"),
-            (count["noise"], "noise"),
-            (count["cannot tell"], "undecided"),
-            (lost, "no longer measured"),
+            (sum(row.slower for row in real), "slower"),
+            (sum(not row.longer and row.matters is not False for row in real), "faster"),
+            (sum(row.matters is False for row in real), f"changed by less than {margin}"),
+            (len(decided) - len(real), f"the same within {margin}"),
+            (len(self.rows) - len(decided), "undecided"),
+            (sum(cell.lost for cell in self.unpaired), "no longer measured"),
+            (sum(cell.unfit for cell in self.unpaired), "measured too noisily or too shortly"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
-        return f"{plural(len(self.rows), 'cell')} compared" + (f": {counts}." if counts else ".")
+        beside = " beside what moved all" if self.shift and self.shift.known and self.shift.beside else ""
+        return f"{plural(len(self.rows), 'cell')} compared{beside}" + (f": {counts}." if counts else ".")
 
 
 def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
     """Compare what `b` names with what `a` names. Raises CompareError where one does not exist or no cells match.
 
-    Without `by`, the kind is the first of run, image, gpu and cuda that has both words.
+    Without `by`, the kind is the first of KINDS that has both words.
     """
     if a == b:
         raise CompareError(f"both sides are {a!r}; name two")
     kind = _kind(tables.cells, a, b, by)
     left_cells, right_cells = (_cells(kind, tables.cells, word) for word in (a, b))
-    left, right = _matched(kind, left_cells, right_cells)
+    left, right = _matched(kind, left_cells, right_cells, a, b)
     fit_left, fit_right = _measured(left), _measured(right)
     shared = [match for match in fit_left if match in fit_right]
     pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
-    return Comparison(kind.name, a, b, margin, contrasts(pairs, margin), tuple(_unpaired(left, right, a, b)))
+    rows, shift = between_runs(pairs, margin, tables.cells, common=kind.name == "run")
+    runs = {cell.run_id for cell in (*left_cells, *right_cells)}
+    beside = _beside_the_report(rows, tables)
+    lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
+    return Comparison(kind.name, a, b, margin, rows, tuple(_unpaired(left, right, a, b)), shift, lacking, beside)
+
+
+def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, ...]:
+    """Of the rows whose verdict is not the report's on the same two cells: what the report says, and why.
+
+    Both have the same ratio and the same chance. They ask another number of questions at once.
+    """
+    answers = {
+        frozenset((group.ranked[0].cell.anchor, entry.cell.anchor)): (entry, group)
+        for group in tables.groups
+        for entry in group.ranked[1:]
+        if not group.unsettled
+    }
+    said = []
+    for row in rows:
+        entry, group = answers.get(frozenset((*row.before.anchors, *row.after.anchors)), (None, None))
+        if entry is None or group is None or min(len(row.before.repeats), len(row.after.repeats)) < 2:
+            continue
+        best, where = group.ranked[0].cell.label, f"{entry.cell.label}, {entry.cell.key.workload}"
+        if row.verdict == "real" and not entry.apart:
+            asks = f"it compares all {len(group.ranked)} cells at once"
+            said.append(f"in the report: {where} is tied with {best}, since {asks}")
+        if row.verdict != "real" and entry.apart:
+            said.append(
+                f"in the report: {where} is slower than {best}, since it has not the other {len(rows) - 1} rows beside it"
+            )
+    return tuple(said)
+
+
+def has_both(tables: Tables, a: str, b: str, by: str | None = None) -> bool:
+    """Whether both words name something of one kind in these runs."""
+    try:
+        _kind(tables.cells, a, b, by)
+    except CompareError:
+        return False
+    return True
+
+
+def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:
+    """The images of each of two runs that share none. The first ones compute the same framework, where two do."""
+    left, right = (
+        sorted({(one.cell.framework, one.cell.image) for one in comparison.unpaired if one.cell.run_id == run})
+        for run in (comparison.a, comparison.b)
+    )
+    if comparison.rows or not left or not right or {image for _, image in left} & {image for _, image in right}:
+        return None
+    same = {framework for framework, _ in left} & {framework for framework, _ in right}
+    first, second = (
+        list(dict.fromkeys(visible(image, 80) for _, image in sorted(side, key=lambda pair: pair[0] not in same)))
+        for side in (left, right)
+    )
+    return first, second
 
 
 Matched = dict[Match, list[MeasuredCell]]
+_SIDES = (attrgetter("before"), attrgetter("after"))
 
 
 def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind:
@@ -132,15 +211,25 @@ def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind
     for kind in kinds:
         if all(any(_means(kind, cell, word) for cell in cells) for word in (a, b)):
             return kind
-    names = {kind.name: sorted({word for cell in cells for word in kind.words(cell)}) for kind in kinds}
+    # A cell that is too noisy to be ranked was measured all the same; and a run is named whatever it measured.
+    fit = [cell for cell in cells if cell.step is not None]
+    names = {kind.name: sorted({word for cell in fit for word in kind.words(cell)}) for kind in kinds}
+    names |= {name: sorted({cell.run_id for cell in cells}) for name in names if name == "run"}
     choices = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in names.items())
-    raise CompareError(f"{a!r} and {b!r} do not name two things of one kind; these runs have {choices}")
+    raise CompareError(
+        f"{a!r} and {b!r} do not name two things of one kind; these runs measured {choices}; --runs names other runs, "
+        "and docs/compare-and-history.md says what can be compared"
+    )
 
 
 def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
     """Whether `word` names the cell. A part of the model's name is enough for a device."""
     if word in kind.words(cell):
         return True
+    if kind.name == "image":
+        return word == f"{cell.image}:{cell.framework}"
+    if kind.name == "framework":
+        return word.casefold() in (cell.framework.casefold(), framework_name(cell.framework).casefold())
     return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
 
 
@@ -149,23 +238,51 @@ def _cells(kind: Kind, cells: Iterable[MeasuredCell], word: str) -> list[Measure
     models = sorted({cell.key.device_model for cell in chosen})
     if kind.name == "gpu" and len(models) > 1:
         raise CompareError(f"{word!r} is part of several devices' names: {listing(models)}; give one whole name")
-    return chosen
+    return list(_of_one_image(chosen, word)) if kind.name == "framework" else chosen
 
 
-def _matched(kind: Kind, left: Sequence[MeasuredCell], right: Sequence[MeasuredCell]) -> tuple[Matched, Matched]:
-    of_left, of_right = _by(kind.match, left), _by(kind.match, right)
+def _of_one_image(chosen: Sequence[MeasuredCell], word: str) -> Sequence[MeasuredCell]:
+    """The cells of a framework's one image that was measured. Raises CompareError where several were."""
+    images = sorted({cell.image for cell in chosen if cell.comparable})
+    if len(images) > 1:
+        raise CompareError(f"{word!r} was measured in several images: {listing(images)}; name an image on each side")
+    return [cell for cell in chosen if not images or cell.image == images[0]]
+
+
+def _matched(
+    kind: Kind, left: Sequence[MeasuredCell], right: Sequence[MeasuredCell], a: str, b: str
+) -> tuple[Matched, Matched]:
+    advice = _advice(kind, {a: left, b: right})
+    of_left, of_right = _by(kind.match, left, advice), _by(kind.match, right, advice)
     if kind.loose is None or of_left.keys() & of_right.keys():
         return of_left, of_right
-    return _by(kind.loose, _named_after(left)), _by(kind.loose, _named_after(right))
+    return _by(kind.loose, _named_after(left), advice), _by(kind.loose, _named_after(right), advice)
 
 
-def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell]) -> Matched:
+def _advice(kind: Kind, sides: Mapping[str, Sequence[MeasuredCell]]) -> str:
+    """What to compare where a side has several cells that partner the same cell."""
+    if kind.name != "image":
+        return "compare two images by name instead"
+    frameworks = {
+        word: sorted({cell.framework for cell in _named_after(cells) if not cell.unranked})
+        or sorted({cell.framework for cell in _named_after(cells)})
+        for word, cells in sides.items()
+    }
+    words = [word if len(names) < 2 else f"{word}:{names[0]}" for word, names in frameworks.items()]
+    return f"name the framework behind the image: `runner compare {visible(' '.join(words), 200)}`"
+
+
+def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell], advice: str) -> Matched:
     matched: Matched = {}
     for cell in cells:
         same = matched.setdefault(match(cell), [])
         if any((other.image, other.framework) != (cell.image, cell.framework) for other in same):
-            images = sorted({f"{other.image} ({other.framework})" for other in (*same, cell)})
-            raise CompareError(f"one side has several images: {listing(images)}; compare two images by name instead")
+            pairs = sorted({(other.image, other.framework) for other in (*same, cell)})
+            if len({image for image, _ in pairs}) == 1:
+                both = listing(framework for _, framework in pairs)
+                raise CompareError(f"{pairs[0][0]} has cells of {both} at one workload; {advice}")
+            images = [f"{image} ({framework})" for image, framework in pairs]
+            raise CompareError(f"one side has several images: {listing(images)}; {advice}")
         same.append(cell)
     return matched
 
@@ -177,8 +294,13 @@ def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
 
 
 def _measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
-    fit = {match: [cell for cell in cells if not cell.unranked] for match, cells in side.items()}
+    fit = {match: [cell for cell in cells if cell.comparable] for match, cells in side.items()}
     return {match: cells for match, cells in fit.items() if cells}
+
+
+def _unfit(cell: MeasuredCell) -> bool:
+    """Whether a cell ended well and computed the right thing, and its figure alone is the reason why it is not ranked."""
+    return cell.step is not None and bool(cell.unfit) and cell.unranked == cell.unfit
 
 
 def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:
@@ -187,22 +309,47 @@ def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaire
         if match in fit_left and match not in fit_right:
             tried = right.get(match)
             reason = f"in {b}: {tried[0].unranked}" if tried else f"not in {b}"
-            yield Unpaired(cells[0], reason, lost=bool(tried))
+            awaited = tried[0] if tried and all(cell.status == MISSING for cell in tried) else None
+            unfit = any(_unfit(cell) for cell in tried or ())
+            yield Unpaired(cells[0], reason, lost=bool(tried) and not (awaited or unfit), awaited=awaited, unfit=unfit)
         elif match not in fit_left:
-            yield Unpaired(cells[0], f"in {a}: {cells[0].unranked}", lost=False)
+            awaited = cells[0] if cells[0].status == MISSING else None
+            unfit = any(_unfit(cell) for cell in cells)
+            yield Unpaired(cells[0], f"in {a}: {cells[0].unranked}", lost=False, awaited=awaited, unfit=unfit)
     for match, cells in right.items():
         if match not in left:
             yield Unpaired(cells[0], f"not in {a}", lost=False)
+
+
+# The kinds whose sides are other images: the heads of a table name the sides, and a row what both share.
+_ACROSS_IMAGES = ("image", "framework", "cuda")
+
+
+def _frameworks(row: Contrast) -> str:
+    """The framework of both sides, or those of the two, with the mode where it is not the default."""
+    cells = (row.before.cells[0], row.after.cells[0])
+    names = listing(list(dict.fromkeys(framework_name(cell.framework) for cell in cells)))
+    return names if row.cell.mode in ("", "default") else f"{names} · {row.cell.mode}"
+
+
+def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
+    """The facts that always differ between what the sides are."""
+    if row.before.cells[0].framework != row.after.cells[0].framework:
+        return ("framework", "lock", "code", "image")
+    return ("lock", "image") if kind == "image" else ()
 
 
 def table(comparison: Comparison) -> export.Table:
     """The comparison as people read it."""
 
     def other_differences(row: Contrast) -> str:
-        return "; ".join(str(fact) for fact in row.differences if fact.name != "image" or comparison.kind != "image")
+        return "; ".join(str(fact) for fact in row.differences if fact.name not in _implied(comparison.kind, row))
 
-    sides = export.contrast_columns(comparison.a, comparison.b)
-    columns = (*export.CELL, *sides, export.Column("what else differs", other_differences, narrows=True))
+    cell, *others = export.CELL
+    if comparison.kind in _ACROSS_IMAGES:
+        cell = export.Column("framework", _frameworks, narrows=True)
+    sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None)
+    columns = (cell, *others, *sides, export.Column("what else differs", other_differences, narrows=True))
     return export.table(columns, comparison.rows)
 
 
@@ -220,28 +367,75 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "margin": comparison.margin,
         "level": 1 - ALPHA,
         "correction": "Holm",
+        "common_shift": _shift(comparison.shift),
         "exit_code": comparison.exit_code,
         "summary": comparison.summary,
         "rows": records(comparison),
         "unpaired": [
-            {column.head: column.of(cell) for column in export.CELL} | {"reason": cell.reason, "lost": cell.lost}
+            {column.head: column.of(cell) for column in export.CELL}
+            | {"cell": cell.cell.image, "framework": cell.cell.framework, "reason": cell.reason, "lost": cell.lost}
             for cell in comparison.unpaired
         ],
     }
 
 
+def _shift(shift: CommonShift | None) -> dict[str, Any] | None:
+    if shift is None:
+        return None
+    ratio = shift.ratio
+    return {
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "cells": shift.rows,
+        "moved": shift.moved,
+        "said": shift.said,
+    }
+
+
+def headline(comparison: Comparison) -> str:
+    """What stands above the table: what moved all cells of two runs; empty where nothing did."""
+    shift = comparison.shift
+    if shift is None or not shift.said or shift.large:
+        return shift.said if shift else ""
+    return f"{shift.said} Each cell is judged {'beside that' if shift.beside else 'by its own ratio'}."
+
+
+def method(comparison: Comparison) -> str:
+    """How the verdicts are made, and what would make them surer."""
+    runs = [{cell.run_id for row in comparison.rows for cell in side(row).cells} for side in _SIDES]
+    if runs[0] & runs[1]:
+        return METHOD
+    device = comparison.rows[0].cell.key.device_kind if comparison.rows else ""
+    assumed = of_kind(SESSION_DEVIATION, device)
+    return (
+        f"{METHOD} Two runs differ by themselves: the ratio's interval assumes {percent(assumed, 1)} of each run. To compare "
+        "without that, measure both in one run: `runner matrix --images A,B`."
+    )
+
+
 def remarks(comparison: Comparison) -> list[str]:
-    """The lines under the table: the count of verdicts, and each cell that has no partner, with the reason."""
+    """The lines under the table: the count of verdicts, how a run drifted, and each cell that has no partner, with the reason."""
+    cells = [cell for row in comparison.rows for side in (row.before, row.after) for cell in side.cells]
+    drifted = [visible(str(drift), 300) for drift in drifts(cells)]
     missed = [
         f"not compared: {visible(cell.cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
         for cell in comparison.unpaired
+        if cell.awaited is None
     ]
-    return [f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}", *missed]
+    awaited = not_yet_run(cell.awaited for cell in comparison.unpaired if cell.awaited)
+    missed += [f"not compared: {visible(line, 300)}" for line in awaited]
+    undecided = any(row.undecided for row in comparison.rows)
+    rest = [f"to tell more: `{entry.command}` ({entry.count}{entry.time})" for entry in comparison.left if undecided]
+    said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
+    report = [visible(line, 300) for line in comparison.report]
+    return [said, *report, *(visible(line, 300) for line in rest), *drifted, *missed]
 
 
 def markdown(comparison: Comparison) -> str:
     """The comparison for a pull request."""
     said, *missed = (export.escaped(line, 400) for line in remarks(comparison))
     lines = [f"**{said}**", ""]
-    lines += [export.markdown(table(comparison)), "", METHOD, ""] if comparison.rows else []
+    lines += [export.escaped(headline(comparison), 400), ""] if headline(comparison) else []
+    lines += [export.markdown(table(comparison)), "", method(comparison), ""] if comparison.rows else []
     return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"

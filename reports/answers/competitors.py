@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from reports.answers.contrast import Side, differences
 from reports.answers.history import in_time, states
-from reports.data.groups import group_of
+from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.text import listing
-from runner.results import statistics
+from runner.results import statistics, steadiness
 
 
 def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
@@ -26,7 +26,9 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     if all(len(same) == 1 for same in copies.values()):
         return group, ()
     merged = {name: _newest(name, same) for name, same in copies.items()}
-    return group_of(group.anchor, group.key, [*merged.values(), *group.others]), _sentences(copies)
+    beside = [cell for cell in tables.cells if cell.key != group.key]
+    blocks = blocks_of([*merged.values(), *beside])
+    return group_of(group.anchor, group.key, [*merged.values(), *group.others], blocks), _sentences(copies)
 
 
 def _name(cell: MeasuredCell) -> str:
@@ -40,7 +42,7 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
     step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is not None:
-        step = statistics.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
+        step = steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)
 
 

@@ -6,27 +6,38 @@ none stays below 5 %.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from reports.data.model import MeasuredCell, Repeat
-from reports.text import between, percent
-from runner.results import statistics
+import numpy as np
+
+from reports.data.groups import in_blocks
+from reports.data.model import MeasuredCell, Repeat, unsettled
+from reports.text import between, listing, number, percent, plural
+from runner.results import statistics, steadiness
+from runner.results.blocks import Blocks, moderated
+from runner.results.cells import resume_command
 from runner.results.statistics import Estimate
 
-Verdict = Literal["real", "noise", "cannot tell"]
+Verdict = Literal["real", "same", "cannot tell"]
 
-ALPHA = 1 - statistics.LEVEL
-MARGIN = 0.05  # a smaller change does not matter: an interval inside it is noise
+ALPHA = statistics.ALPHA
+MARGIN = 0.05  # a smaller change does not matter
+NO_BLOCKS = Blocks({})
 
 METHOD = (
-    "Ratio of step times, above 1 is slower. Real: Holm's correction over all rows, so that any false one has a chance "
-    "of at most 5 %. Noise: not real, and the interval excludes a change of the size that matters. "
-    "Compare asks whether two cells differ, so the intervals are 95 %; `runner verify` asks whether a cell is as fast as "
-    "its reference within a margin, by two one-sided tests at 5 %, so its intervals are 90 %."
+    "Ratio of step times: above 1 is slower. Real: Holm's correction over all rows, so that the chance of any false one is "
+    "at most 5 %. Same within the margin: not real, and the 95 % interval lies inside the margin. "
+    "(`runner verify` asks whether a cell is slower than its margin allows: two one-sided tests at 5 %, so its intervals are 90 %.)"
 )
+
+# So many repeats are advised at most.
+MOST_ADVISED = 30
+_NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
 # What may change between two measurements of a cell, as its row and its run recorded it.
 _RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
@@ -57,9 +68,16 @@ class Side:
         repeats = (repeat for cell in self.cells for repeat in cell.repeats)
         return tuple(repeat for repeat in repeats if len(repeat.steady_step_seconds))
 
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        return tuple(cell.anchor for cell in self.cells)
+
     @cached_property
     def step(self) -> Estimate | None:
-        return statistics.median_estimate([repeat.steady_step_seconds for repeat in self.repeats])
+        """With the interval that the report gives the cell."""
+        step = statistics.median_estimate([repeat.steady_step_seconds for repeat in self.repeats])
+        shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
+        return None if step is None else steadiness.widened(step, shifts)
 
     @property
     def levels(self) -> list[float]:
@@ -94,7 +112,8 @@ class Difference:
 class Contrast:
     """`after` compared with `before`: the ratio of their step times (above 1: after is slower), and the verdict on it.
 
-    `p` is adjusted for all contrasts of the table. None where the data give none.
+    `p` is adjusted for all contrasts of the table. None where the data give none. `margin` is the smallest change that
+    matters, as a share: by a factor of 1 + margin in either direction.
     """
 
     before: Side
@@ -104,6 +123,9 @@ class Contrast:
     verdict: Verdict
     reason: str
     differences: tuple[Difference, ...]
+    margin: float = MARGIN
+    # The ratio beside what moved all rows of the table alike, where that is known: the verdict is about it.
+    beside: Estimate | None = None
 
     @property
     def cell(self) -> MeasuredCell:
@@ -115,16 +137,52 @@ class Contrast:
         return "; ".join(map(str, self.differences)) or "nothing recorded changed"
 
     @property
+    def judged(self) -> Estimate | None:
+        """The ratio that the verdict is about."""
+        return self.beside or self.ratio
+
+    @property
+    def matters(self) -> bool | None:
+        """Whether the ratio lies beyond the margin. None: its interval crosses the margin, or there is no interval."""
+        ratio, factor = self.judged, 1 + self.margin
+        if ratio is None or ratio.low is None or ratio.high is None:
+            return None
+        if ratio.low > factor or ratio.high < 1 / factor:
+            return True
+        return False if within(ratio, self.margin) else None
+
+    @property
+    def longer(self) -> bool:
+        """Whether `after` really takes longer, by however little."""
+        return self.verdict == "real" and self.judged is not None and self.judged.value > 1
+
+    @property
     def slower(self) -> bool:
-        return self.verdict == "real" and self.ratio is not None and self.ratio.value > 1
+        """Whether `after` really takes longer by more than the margin."""
+        return self.longer and self.matters is True
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more repeats are needed: for a verdict, or for whether what takes longer does so by more than the margin."""
+        return self.verdict == "cannot tell" or (self.longer and self.matters is None)
+
+    @property
+    def change(self) -> str:
+        """What the ratio says, in words."""
+        ratio = self.judged.value if self.judged else 1.0
+        words = f"takes {percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'}"
+        return words + (" beside what moved all cells" if self.beside else "")
 
     @property
     def words(self) -> str:
         """The verdict in words."""
-        if self.verdict != "real" or self.ratio is None:
+        margin = shown(self.margin)
+        if self.verdict == "same":
+            return f"same within {margin}"
+        if self.verdict != "real":
             return self.verdict
-        change = self.ratio.value - 1
-        return f"real: takes {percent(abs(change))} {'longer' if change > 0 else 'less time'}"
+        size = {True: "real", False: f"real, below {margin}", None: f"real, above or below {margin}"}[self.matters]
+        return f"{size}: {self.change}"
 
 
 def differences(before: Side, after: Side) -> tuple[Difference, ...]:
@@ -135,28 +193,94 @@ def differences(before: Side, after: Side) -> tuple[Difference, ...]:
     )
 
 
-def contrasts(pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN) -> tuple[Contrast, ...]:
-    """The pairs (before, after) of one table, judged together. `margin` is the smallest change that matters, as a share."""
-    ratios = [_ratio(before, after) for before, after in pairs]
-    values = [
-        None if ratio is None or not _alike(*pair) else statistics.p_value(ratio)
+def contrasts(
+    pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN, beside: Iterable[MeasuredCell] = ()
+) -> tuple[Contrast, ...]:
+    """The pairs (before, after) of one table, judged together. `margin` is the smallest change that matters, as a share.
+
+    Sides of one run are compared within its blocks, `beside` all other cells of the run: as the answers compare them.
+    """
+    blocks = _blocks(pairs, beside)
+    ratios = moderated_ratios(pairs, [ratio_of(*pair, blocks) for pair in pairs], blocks)
+    rows = [
+        Contrast(*pair, ratio, None, "cannot tell", "", differences(*pair), margin=margin)
         for pair, ratio in zip(pairs, ratios, strict=True)
     ]
-    adjusted = iter(statistics.holm([value for value in values if value is not None]))
-    judged = [None if value is None else next(adjusted) for value in values]
+    return judged(rows)
+
+
+def moderated_ratios(
+    pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None], blocks: Blocks = NO_BLOCKS
+) -> list[Estimate | None]:
+    """The ratios of a table whose rows each compare two measurements of one cell, every variance drawn towards that of all rows.
+
+    From three rows, with three repeats on each side: with two repeats the chance of a false row was 6 % in simulations.
+    """
+    fit = [
+        at
+        for at, (before, after) in enumerate(pairs)
+        if _one_cell(before, after)
+        and min(len(before.repeats), len(after.repeats)) >= 3
+        and not blocks.difference(after.anchors, before.anchors)
+    ]
+    if len(fit) < 3:
+        return list(ratios)
+    counts = np.array([sum(1 / len(side.repeats) for side in pairs[at]) for at in fit])
+    errors = np.array([ratio.error or 0.0 for at in fit if (ratio := ratios[at])])
+    freedoms = np.array([ratio.freedom or 0.0 for at in fit if (ratio := ratios[at])])
+    if len(errors) < len(fit):
+        return list(ratios)
+    noise = moderated(errors**2 / counts * freedoms, freedoms)
+    drawn = {
+        at: statistics.with_error(ratio, *noise.error({place: count}))
+        for place, (at, count) in enumerate(zip(fit, counts, strict=True))
+        if (ratio := ratios[at])
+    }
+    return [drawn.get(at, ratio) for at, ratio in enumerate(ratios)]
+
+
+def judged(rows: Sequence[Contrast], chances: Sequence[float | None] = ()) -> tuple[Contrast, ...]:
+    """The rows of one table with the verdicts on their ratios, which are judged together.
+
+    `chances` holds for each row a p of its own; None, and no `chances`: that of its ratio.
+    """
+    values = [
+        (own or statistics.p_value(row.judged)) if row.judged is not None and _alike(row.before, row.after) else None
+        for row, own in zip(rows, chances or [None] * len(rows), strict=True)
+    ]
+    asked = [value for value in values if value is not None]
+    adjusted = iter(statistics.holm(asked))
     return tuple(
-        Contrast(before, after, ratio, p, *_verdict(before, after, ratio, p, margin), differences(before, after))
-        for (before, after), ratio, p in zip(pairs, ratios, judged, strict=True)
+        _with_verdict(row, None if value is None else next(adjusted), len(asked))
+        for row, value in zip(rows, values, strict=True)
     )
 
 
-def _ratio(before: Side, after: Side) -> Estimate | None:
+def _blocks(pairs: Sequence[tuple[Side, Side]], beside: Iterable[MeasuredCell]) -> Blocks:
+    """The sides and the cells beside them within blocks. None are where sides share cells, as in a history: those are not independent."""
+    sides = {side.anchors: side for pair in pairs for side in pair}
+    anchors = Counter(anchor for names in sides for anchor in names)
+    if anchors and max(anchors.values()) > 1:
+        return NO_BLOCKS
+    alone = {(cell.anchor,): Side((cell,)) for cell in beside if not cell.unranked and cell.anchor not in anchors}
+    return Blocks({names: logs for names, side in (sides | alone).items() if (logs := in_blocks(side.cells))})
+
+
+def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> Estimate | None:
+    """The ratio of the step times of both sides: within `blocks` where these join them."""
     above, below = ([repeat.steady_step_seconds for repeat in side.repeats] for side in (after, before))
-    same = {(cell.image, cell.framework, cell.mode, cell.key) for side in (before, after) for cell in side.cells}
-    ratio = statistics.ratio_estimate(above, below, alike=len(same) == 1)
+    joined = blocks.difference(after.anchors, before.anchors)
+    ratio = statistics.ratio_estimate(above, below, alike=_one_cell(before, after), within=joined)
     if ratio is None or not (before.unsteady or after.unsteady):
         return ratio
-    return statistics.spanning(ratio, after.levels, before.levels)
+    return steadiness.spanning(ratio, after.levels, before.levels)
+
+
+def _one_cell(before: Side, after: Side) -> bool:
+    """Whether both sides are measurements of one cell."""
+    return (
+        len({(cell.image, cell.framework, cell.mode, cell.key) for side in (before, after) for cell in side.cells}) == 1
+    )
 
 
 def _alike(before: Side, after: Side) -> bool:
@@ -164,21 +288,84 @@ def _alike(before: Side, after: Side) -> bool:
     return len({cell.key.data_source for side in (before, after) for cell in side.cells}) == 1
 
 
-def _verdict(before: Side, after: Side, ratio: Estimate | None, p: float | None, margin: float) -> tuple[Verdict, str]:
+def shown(margin: float) -> str:
+    """A margin in percent, as it was given."""
+    return f"{100 * margin:g}\u00a0%"
+
+
+def within(ratio: Estimate, margin: float) -> bool:
+    """Whether the ratio's interval lies inside the margin, which is the same factor up and down."""
+    return ratio.low is not None and ratio.high is not None and 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
+
+
+def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
+    """The row with its verdict. Where its interval alone says more than the table can hold, the reason says so."""
+    verdict, reason = _verdict(row, p)
+    ratio = row.judged
+    alone = ratio is not None and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high
+    if verdict != "real" and p is not None and alone and not statistics.told_apart(p):
+        asked = f"not real after {plural(questions, 'question')}: p = {number(p, 2)}"
+        reason = f"{asked}; {reason}" if reason else asked
+    return replace(row, p=p, verdict=verdict, reason=reason)
+
+
+def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
+    ratio, before, after = row.judged, row.before, row.after
     if not _alike(before, after):
         return "cannot tell", "not measured on the same kind of data"
     if ratio is None:
         return "cannot tell", "no steady window on one side"
     if ratio.low is None or ratio.high is None:
         return "cannot tell", ratio.note
-    if p is not None and p < ALPHA:
+    if few := _starved(before, after, ratio.value):
+        return "cannot tell", f"{few} got less than half of the CPUs: more CPUs may change the order"
+    if statistics.told_apart(p):
         return "real", ""
     if ratio.error is None:
-        return "cannot tell", "one repeat does not show how much another run would differ; measure with --repeats 3"
-    if 1 - margin < ratio.low and ratio.high < 1 + margin:
-        return "noise", ""
+        return "cannot tell", f"one repeat does not show how much another run would differ; {_further(row)}"
+    if within(ratio, row.margin):
+        return "same", ""
     if p is None:
         return "cannot tell", "every window took the same time: the clock is too coarse"
-    if before.unsteady or after.unsteady:
+    if ratio.repeats == 1 and (before.unsteady or after.unsteady):
         return "cannot tell", f"unsteady: over its levels the ratio may be {between(ratio)}"
-    return "cannot tell", f"the interval leaves room for {percent(margin)} or more; more repeats narrow it"
+    return "cannot tell", f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
+
+
+def _starved(before: Side, after: Side, ratio: float) -> str:
+    """The cells that leave the order of two sides open, since they got few of their CPUs. The answers have the same rule."""
+    fast, slow = (before, after) if ratio >= 1 else (after, before)
+    pairs = ((one, other) for one in fast.cells for other in slow.cells)
+    few = (cell for pair in pairs for cell in unsettled(*pair, max(ratio, 1 / ratio)))
+    return listing(dict.fromkeys(cell.label for cell in few))
+
+
+def repeats_to_tell(ratio: Estimate, margin: float) -> int | None:
+    """The fewest repeats with which the interval leaves out 1, or lies inside the margin, if all scatter as those that were measured.
+
+    None: more than MOST_ADVISED. The correction for the other rows of a table is not counted.
+    """
+    for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
+        more = count / ratio.repeats
+        inside = (ratio.inside or 0.0) / math.sqrt(more)
+        error, freedom = (ratio.error or 0.0) / math.sqrt(more), (ratio.freedom or 1.0) * more
+        narrower = statistics.with_error(replace(ratio, inside=inside), error, freedom)
+        if within(narrower, margin) or not (narrower.low or 0.0) <= 1 <= (narrower.high or 0.0):
+            return count
+    return None
+
+
+def _further(row: Contrast) -> str:
+    """How a row of single repeats gets more: from its own runs, where these plan more."""
+    cells = (cell for side in (row.before, row.after) for cell in side.cells if len(cell.repeats) < cell.planned)
+    commands = dict.fromkeys(resume_command(cell.run_id, cell.out) for cell in cells)
+    return "; ".join(commands) or "measure with --repeats 3"
+
+
+def _advice(row: Contrast) -> str:
+    """What narrows the row's interval: repeats do not narrow what differs between runs."""
+    before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
+    if row.beside is not None or not before or before & after:
+        count = repeats_to_tell(row.judged, row.margin) if row.judged else None
+        return f"--repeats {count} would tell, if they scatter as these" if count else _NO_REPEATS
+    return "more runs narrow it" if len(before | after) > 2 else "two runs may differ by as much: measure both in one"

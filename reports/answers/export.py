@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
-from reports.text import between, duration, number
+from reports.text import between_ratios, duration, number, step_interval
 from runner.results.statistics import Estimate
 from runner.text import visible
 
-# What has a meaning in a line of Markdown, and what may begin a tag or an entity.
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>|#~&!])")
+# What has a meaning in a line of Markdown. What may begin a tag or an entity becomes an entity.
+_MARKDOWN = re.compile(r"([\\`*_\[\]>|#~!])")
+# What GitHub makes a link, or a message to a person, of a text without markup: a backslash before it does not help, a comment inside does.
+_LIVE = re.compile(r"@(?=\S)|:(?=//)|www(?=\.)|(?<=\\)#(?=\d)|\bGH(?=-\d)", re.IGNORECASE)
 # A spreadsheet reads a text that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -55,8 +57,10 @@ def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
 
 
 def escaped(value: str, longest: int = 200) -> str:
-    """A text that Markdown shows as it is, on one line."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(visible(value, longest).split()))
+    """A text that Markdown shows as it is, on one line. Nothing in it is a link, and no person in it gets a message."""
+    plain = " ".join(visible(value, longest).split()).replace("&", "&amp;").replace("<", "&lt;")
+    shown = _MARKDOWN.sub(r"\\\1", plain)
+    return _LIVE.sub(r"\g<0><!-- -->", shown)
 
 
 def markdown(table: Table) -> str:
@@ -85,30 +89,16 @@ def _plain(value: Any) -> Any:
     return "'" + shown if shown.startswith(_FORMULA) else shown
 
 
-def terminal(table: Table) -> None:
-    """Print the table. Where the output is no terminal, no line is wrapped."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Column
-    from rich.table import Table as Drawn
-    from rich.text import Text
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=10_000)
-    drawn = Drawn(*(Column(Text(visible(head))) for head in table.heads), box=box.SIMPLE)
-    for row in table.rows:
-        drawn.add_row(*(Text(visible(word, 200)) for word in row))
-    if table.caption:
-        console.print(Text(visible(table.caption)))
-    console.print(drawn)
-
-
 def step(estimate: Estimate | None) -> str:
     """A step time with its interval."""
     if estimate is None:
         return "–"
-    return duration(estimate.value) + (f" ({between(estimate, 1e3)} ms)" if estimate.low is not None else "")
+    return duration(estimate.value) + (f" ({step_interval(estimate)})" if estimate.low is not None else "")
+
+
+def _beside(row: Contrast) -> str:
+    ratio = row.beside
+    return "–" if ratio is None else f"{number(ratio.value, 4)} × ({between_ratios(ratio)})"
 
 
 # Of everything that has a `cell`: a contrast, or a cell without a partner.
@@ -121,13 +111,15 @@ CELL = (
 )
 
 
-def contrast_columns(before: str, after: str) -> tuple[Column, ...]:
-    """Both sides of a contrast, its ratio and its verdict."""
+def contrast_columns(before: str, after: str, *, beside: bool = False) -> tuple[Column, ...]:
+    """Both sides of a contrast, its ratio, its ratio `beside` what moved all rows, and its verdict."""
+    common = (Column("beside what moved all", _beside),) if beside else ()
     return (
         Column(f"{before}, a step", lambda row: step(row.before.step)),
         Column(f"{after}, a step", lambda row: step(row.after.step)),
         Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
-        Column("95 % interval", lambda row: between(row.ratio)),
+        Column("95 % interval", lambda row: between_ratios(row.ratio)),
+        *common,
         Column("verdict", lambda row: row.words + (f": {row.reason}" if row.reason else "")),
     )
 
@@ -149,11 +141,16 @@ def contrast(row: Contrast) -> dict[str, Any]:
         "batch": cell.key.batch,
         "a_runs": " ".join(dict.fromkeys(other.run_id for other in row.before.cells)),
         "b_runs": " ".join(dict.fromkeys(other.run_id for other in row.after.cells)),
+        "a_repeats": len(row.before.repeats),
+        "b_repeats": len(row.after.repeats),
         "a_seconds": before and before.value,
         "b_seconds": after and after.value,
         "ratio": ratio and ratio.value,
         "ratio_low": ratio and ratio.low,
         "ratio_high": ratio and ratio.high,
+        "beside": row.beside and row.beside.value,
+        "beside_low": row.beside and row.beside.low,
+        "beside_high": row.beside and row.beside.high,
         "p_holm": row.p,
         "verdict": row.verdict,
         "reason": row.reason,

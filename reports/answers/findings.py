@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from reports.answers import across, competitors
+from reports.answers import across, busy, competitors, drift, left
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
+from reports.data.groups import OTHER_RUNS
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
-from reports.text import between, duration, framework_name, listing, number, percent, plural
+from reports.text import between_ratios, device_name, duration, framework_name, listing, number, percent, plural
 
-_ENDS = {"failed": "failed", "missing": "did not end"}
+_ENDS = {"failed": "failed", "missing": "not yet run"}
 
 
 @dataclass(frozen=True)
@@ -27,50 +28,70 @@ class Finding:
     caveats: tuple[str, ...]
 
 
-def names(cells: tuple[MeasuredCell, ...]) -> dict[str, str]:
-    """Anchor -> the cell as a sentence names it: the framework and version, and the image where that is not enough."""
-    short = {cell.anchor: cell.label for cell in cells}
-    short |= {cell.anchor: f"{framework_name(cell.framework)} {cell.version}" for cell in cells if cell.version}
-    often = Counter(short.values())
-    return {cell.anchor: short[cell.anchor] if often[short[cell.anchor]] == 1 else cell.label for cell in cells}
+def names(cells: Iterable[MeasuredCell]) -> dict[str, str]:
+    """Anchor -> the cell as a sentence names it."""
+    return {cell.anchor: cell.label for cell in cells}
 
 
 def title(tables: Tables) -> str:
     """What was compared and on what."""
-    frameworks = sorted({framework_name(cell.framework) for cell in tables.cells})
-    devices = list(dict.fromkeys(cell.key.device for cell in tables.cells))
+    frameworks = sorted({framework_name(cell.framework) for cell in tables.grouped})
+    models = list(dict.fromkeys(device_name(cell.key.device_model) for cell in tables.grouped))
     if not frameworks:
         return "A run without cells"
-    if len(devices) > 2:  # counts of one model are one device
-        devices = list(dict.fromkeys(cell.key.device_model for cell in tables.cells))
-    where = f" on {listing(devices)}" if len(devices) <= 2 else f" on {len(devices)} devices"
-    return listing(frameworks) + where
+    images = plural(len({cell.image for cell in tables.grouped}), "image")
+    what = listing(frameworks) if len(frameworks) <= 3 else f"{len(frameworks)} frameworks, {images}"
+    where = listing(models) if len(models) <= 2 else f"{len(models)} devices"
+    return f"{what} on {where}"
 
 
 def lead(tables: Tables) -> str:
-    """Where, when and how much was run, and how it ended."""
+    """Where, when and how much was run, how it ended, and how the machine drifted meanwhile."""
     cells = tables.cells
+    images, workloads = len({cell.image for cell in cells}), len({cell.key.workload for cell in cells})
+    presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
+    statuses = Counter(cell.status for cell in cells)
+    ends = [f"{statuses['ok'] or 'none'} ended well" if statuses["ok"] != len(cells) else "all ended well"]
+    ends += [f"{statuses['failed']} failed"] if statuses["failed"] else []
+    ends += [f"{statuses['missing']} not yet run"] if statuses["missing"] else []
+    skipped = sum(len(entry.rows) for entry in tables.skipped)
+    ends += [f"{plural(skipped, 'combination')} skipped"] if skipped else []
+    return (
+        f"{where(tables)}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
+        f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}.{_further(cells)}"
+        + "".join(f" {note}" for note in notes(cells))
+    )
+
+
+def where(tables: Tables) -> str:
+    """When, with which engine, on which machine, and from which archive."""
     when = sorted(str(run.manifest["created"]) for run in tables.runs)
     days = list(dict.fromkeys(_moment(text) for text in when))
     engines = sorted({str(run.manifest["engine"]) for run in tables.runs})
     engine = f"the {listing(engines)} engine" + ("s" if len(engines) > 1 else "")
-    images, workloads = len({cell.image for cell in cells}), len(tables.workloads)
-    presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
-    statuses = Counter(cell.status for cell in cells)
-    ends = [f"{statuses['ok']} ended well" if statuses["ok"] != len(cells) else "all ended well"]
-    ends += [f"{statuses['failed']} failed"] if statuses["failed"] else []
-    ends += [f"{statuses['missing']} did not end"] if statuses["missing"] else []
-    skipped = sum(len(entry.rows) for entry in tables.skipped)
-    ends += [f"{plural(skipped, 'combination')} left out"] if skipped else []
     host = tables.runs[0].manifest["host"]
     machine = f"{host['cpu_model']}, {plural(host['cpu_count'], 'processor')}"
     hosts = {str(run.manifest["host"]["cpu_model"]) for run in tables.runs}
     machine = machine if len(hosts) == 1 else f"{len(hosts)} machines"
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return (
-        f"{span}, {engine}, {machine}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
-        f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}."
-    )
+    archives = [run.manifest["imported"]["sha256"][:12] for run in tables.runs if run.manifest.get("imported")]
+    imported = f". Imported from the archive {listing(archives)}" if archives else ""
+    return f"{span}, {engine}, {machine}{imported}"
+
+
+def notes(cells: Iterable[MeasuredCell]) -> tuple[str, ...]:
+    """Sentences on the machine: how it drifted, and whether it was perhaps busy."""
+    cells = list(cells)
+    return tuple(str(note) for note in (*drift.drifts(cells), busy.question(cells)) if str(note))
+
+
+def _further(cells: Iterable[MeasuredCell]) -> str:
+    """A sentence on all repeats that are not yet run, counted as the end of `runner matrix` counts them; empty where none is."""
+    cells = list(cells)
+    lack = sum(max(0, cell.planned - len(cell.repeats)) for cell in cells)
+    none = sum(not cell.repeats for cell in cells)
+    without = f" ({plural(none, 'cell')} without any repeat)" if none else ""
+    return f" {plural(lack, 'repeat')} {'is' if lack == 1 else 'are'} still to come{without}." if lack else ""
 
 
 def _moment(text: str) -> str:
@@ -89,7 +110,9 @@ def findings(tables: Tables) -> tuple[Finding, ...]:
     )
 
 
-def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
+def changes(
+    tables: Tables, ladders: Mapping[str, Across], across_cells: Mapping[str, Sequence[Across]] | None = None
+) -> tuple[str, ...]:
     """In sentences: what a version changed, where the change is real and nothing else changed; and what another precision or
     device changed for all cells that have both."""
     sentences = []
@@ -100,9 +123,14 @@ def changes(tables: Tables, ladders: Mapping[str, Across]) -> tuple[str, ...]:
             effects = ladder.effects if ladder else ()
             real = (effect for effect in effects if effect.apart and effect.contrast.verdict == "real")
             sentences += [f"{where}: {_change(effect)}" for effect in real]
-        for table in (*across.precisions(workload), *across.devices(workload)):
+        known = None if across_cells is None else across_cells.get(workload.anchor, ())
+        for table in known if known is not None else _effects(workload, tables):
             sentences += [f"{workload.title}, {table.subject}: {words}" for words in _together(table)]
     return tuple(sentences)
+
+
+def _effects(workload: MeasuredWorkload, tables: Tables) -> tuple[Across, ...]:
+    return (*across.precisions(workload, tables.cells), *across.devices(workload, tables.cells))
 
 
 def _together(table: Across) -> Iterator[str]:
@@ -126,14 +154,7 @@ def _together(table: Across) -> Iterator[str]:
 
 def _change(effect: Effect) -> str:
     row = effect.contrast
-    words = row.words.removeprefix("real: ")
-    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {words} (ratio, 95 % interval: {between(row.ratio)})."
-
-
-def shared(answers: tuple[Finding, ...]) -> tuple[str, ...]:
-    """The caveats that all answers have. The page says them once."""
-    first = answers[0].caveats if answers else ()
-    return tuple(words for words in first if all(words in answer.caveats for answer in answers))
+    return f"{effect.of}: {framework_name(row.cell.framework)}'s step {row.change} (ratio, 95 % interval: {between_ratios(row.ratio)})."
 
 
 def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...]) -> Finding:
@@ -148,37 +169,96 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     if len(group.ranked) == 1:
         name = called[best.cell.anchor]
         return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats)
-    short = [entry for entry in group.ranked[1:] if entry.ratio.low is None]
-    behind = [entry for entry in group.ranked[1:] if entry not in short and _apart(entry)]
-    tied = [entry for entry in group.ranked[1:] if entry not in short and not _apart(entry)]
+    if group.unsettled:
+        return Finding(
+            workload, group, _not_settled(group, called), f"{speed} for the first as it was measured.", caveats
+        )
+    if once := measured_once(entry.cell for entry in group.ranked):
+        short = [entry for entry in group.ranked[1:] if entry.ratio.low is None]
+        detail = f"{speed}. {_too_short(short, called)}".strip()
+        return Finding(workload, group, _seen(group, once, called), detail, caveats)
+    behind = [entry for entry in group.ranked[1:] if entry.apart]
+    tied = [entry for entry in group.ranked[1:] if not entry.apart]
     if tied:
-        headline = f"No clear difference between {listing(_first_four([best, *tied], called))}"
+        level = [entry.cell for entry in (best, *tied)]
+        headline = f"{listing(_first_four(level, called))} are tied"
         detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}"
-    elif short:
-        headline = f"{called[best.cell.anchor]} has the shortest step; too few windows of {listing(_first_four(short, called))} to compare"
-        detail = f"{speed}. {_slower(behind, called)}"
     else:
         headline = f"{called[best.cell.anchor]} is fastest"
         detail = f"{speed}. {_slower(behind, called)}"
-    detail = " ".join(filter(None, (detail.strip(), _too_short(short, called))))
-    return Finding(workload, group, headline, detail, caveats)
+    return Finding(workload, group, headline, detail.strip(), caveats)
 
 
-def _apart(entry: Ranked) -> bool:
-    """Whether the cell is slower than the best one: its whole interval lies above 1."""
-    return entry.ratio.low is not None and entry.ratio.low > 1
+def _not_settled(group: Group, called: dict[str, str]) -> str:
+    """The headline where cells that got few of their CPUs leave the order open."""
+    who = listing(_first_four(list(group.unsettled), called))
+    return f"Not settled: {who} got less than half of {'its' if len(group.unsettled) == 1 else 'their'} CPUs"
 
 
-def _first_four(entries: list[Ranked], called: dict[str, str]) -> list[str]:
+def _seen(group: Group, once: list[MeasuredCell], called: dict[str, str]) -> str:
+    """The headline where a cell was measured once: what was seen. Another run may have another order."""
+    of = "" if len(once) == len(group.ranked) else f" of {listing(_first_four(once, called))}"
+    best = group.ranked[0].cell
+    if near := near_best(group):
+        repeats = repeats_of([*(entry.cell for entry in group.ranked), *near])
+        return f"Not settled between {listing(_first_four([best, *near], called))}: {repeats}"
+    if not looks_fastest(group):
+        return f"Not settled: {called[best.anchor]} is unsteady and was measured once"
+    return f"{called[best.anchor]} looks fastest (one run{of})"
+
+
+def near_best(group: Group) -> list[MeasuredCell]:
+    """The cells that the intervals do not part from the fastest one. One that is too noisy to be ranked may be the fastest, too.
+
+    Of one repeat both must say so: the two step times' own intervals, and that of the ratio, which counts all pairs of the group.
+    """
+    best = group.ranked[0].cell
+    near = [entry.cell for entry in group.ranked[1:] if not _parted(entry, best)]
+    return near + [cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, best)]
+
+
+def _parted(entry: Ranked, best: MeasuredCell) -> bool:
+    if not measured_once((entry.cell, best)):
+        return entry.apart
+    return entry.ratio.low is not None and entry.ratio.low > 1 and not _overlap(entry.cell, best)
+
+
+def _overlap(cell: MeasuredCell, best: MeasuredCell) -> bool:
+    """Whether the cell's interval does not lie above that of the fastest one. Without an interval it may lie anywhere."""
+    low = cell.step.low if cell.step else None
+    high = best.step.high if best.step else None
+    return low is None or high is None or low <= high
+
+
+def looks_fastest(group: Group) -> bool:
+    """Whether the fastest cell of a group in which some were measured once may be called so: it is steady, and of the other
+    frameworks none is near."""
+    best = group.ranked[0].cell
+    unsteady = bool(best.shifts) and len(best.measured) == 1
+    return not unsteady and all(cell.framework == best.framework for cell in near_best(group))
+
+
+def measured_once(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
+    """The cells with one repeat: how much another run of them would differ is not known."""
+    return [cell for cell in cells if len(cell.measured) == 1]
+
+
+def repeats_of(cells: Iterable[MeasuredCell]) -> str:
+    """How many repeats cells have, some of which were measured once: "measured once", or "1 to 2 repeats"."""
+    most = max(len(cell.measured) for cell in cells)
+    return f"1 to {plural(most, 'repeat')}" if most > 1 else "measured once"
+
+
+def _first_four(cells: list[MeasuredCell], called: dict[str, str]) -> list[str]:
     """The names of cells; of more than four the first three, and how many more there are."""
-    level = [called[entry.cell.anchor] for entry in entries]
+    level = [called[cell.anchor] for cell in cells]
     return level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
 
 
 def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
     parts = [
         f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long "
-        f"({'' if at else '95 % interval '}{between(entry.ratio)})"
+        f"({'' if at else '95 % interval '}{between_ratios(entry.ratio)})"
         for at, entry in enumerate(behind[:3])
     ]
     if len(behind) > 3:
@@ -189,41 +269,65 @@ def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
 def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
     parts = []
     for entry in tied[:3]:
-        low, high = between(entry.ratio).split(" to ")
+        low, high = between_ratios(entry.ratio).split(" to ")
         parts.append(f"{called[entry.cell.anchor]} may take from {low} to {high} times as long")
     return f"{listing(parts)}."
 
 
 def _too_short(short: list[Ranked], called: dict[str, str]) -> str:
-    """What is known of cells whose ratio to the best one has no interval."""
-    parts = [
-        f"{called[entry.cell.anchor]} has too few windows for an interval ({entry.ratio.note}); its median is "
-        f"{number(entry.ratio.value)} times as long"
-        for entry in short[:3]
-    ]
-    return f"{listing(parts)}." if parts else ""
+    """A clause on all cells whose ratio to the best one has no interval. It claims no ratio: that of one repeat holds for no other."""
+    cells = [entry.cell for entry in short]
+    return f"Too few windows to compare: {listing(_first_four(cells, called))}." if cells else ""
 
 
-def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> list[str]:
+    """What the machine did to the figures of some cells."""
     caveats = []
-    cells = [entry.cell for entry in group.ranked]
     unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
     if unsteady:
-        caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway; the interval spans both levels.")
+        once = any(cell.shifts and len(cell.repeats) == 1 for cell in cells)
+        spans = "; with one repeat the interval spans both levels" if once else ""
+        caveats.append(f"Unsteady: the level of {listing(unsteady)} changed midway{spans}.")
     hot = [called[cell.anchor] for cell in cells if cell.throttled]
     if hot:
         caveats.append(f"Throttled: the device slowed itself down while it ran {listing(hot)}.")
-    single = [called[cell.anchor] for cell in cells if len(cell.repeats) == 1]
+    disturbed = [called[cell.anchor] for cell in cells if cell.foreign_processes]
+    if disturbed:
+        caveats.append(f"Disturbed: other processes computed on the GPU of {listing(disturbed)} meanwhile.")
+    host_bound = [called[cell.anchor] for cell in cells if cell.host_bound]
+    if host_bound:
+        caveats.append(
+            f"Host-bound: kernels ran in less than half of a step's time in {listing(host_bound)}: it is more the host's than the GPU's."
+        )
+    few = [f"{called[cell.anchor]} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
+    if few:
+        caveats.append(
+            f"Less than half of the CPUs: {listing(few)}, while others got more: on a quiet machine its step may be shorter."
+        )
+    return caveats
+
+
+def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
+    cells = [entry.cell for entry in group.ranked]
+    caveats = _of_the_machine(cells, called)
+    single = [called[cell.anchor] for cell in measured_once(cells)]
     if single:
-        of = "each" if len(single) == len(cells) else f"of {listing(single)}"
-        caveats.append(f"One repeat {of}: the intervals do not say how much another run would differ.")
+        of = "" if len(single) == len(cells) else f" ({listing(single)})"
+        lacking = [cell for cell in measured_once(cells) if left.lacks(cell)]
+        how = "; ".join(entry.command for entry in left.left(lacking)) or "use --repeats 3"
+        caveats.append(f"Measured once{of}: a second run may differ by more than these intervals; {how}.")
+    if any(OTHER_RUNS in entry.ratio.note for entry in group.ranked):
+        caveats.append(
+            "Some cells have no run in common with the first, or one was measured before a run was resumed and the other after it: "
+            "their ratios also hold what two runs are assumed to differ by."
+        )
     if len({cell.row.get("core_sha256") for cell in cells}) > 1:
         caveats.append(
             "Not all cells were measured by the same version of the bench: the digests are under Provenance."
         )
     if any(cell.short for cell in cells):
         caveats.append(
-            f"Shorter than the specification's run: speeds compare, totals {'and final accuracies ' if workload.learns else ''}do not."
+            f"Shorter than the specification's run: compare speed, not total time{' or accuracy' if workload.learns else ''}."
         )
     if group.key.data_source == "generated":
         caveats.append(f"{'Trained' if workload.learns else 'Run'} on generated stand-in data.")

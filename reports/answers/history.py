@@ -1,39 +1,60 @@
 """Which step times moved between runs, and which recorded facts changed before.
 
-A cell's runs, in the order of time, form states: runs between which no recorded fact changed. The repeats of a state
-count together. Each state is compared with the state before it, and the newest run with the earlier runs of its state.
-Look first at a number that moved while no recorded fact changed.
+A cell's runs, in the order of time, form states: runs between which no recorded fact changed. In each state a step is
+looked for: the run since which the cell takes longer, or less time. Each state is compared with the state before it.
+The unit is the run, with the mean over its repeats: the repeats of one run share what differs between runs. Look first
+at a number that moved while no recorded fact changed.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from reports.answers import export
-from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, contrasts, differences
+from reports.answers.change_point import FEWEST_RUNS, Step, difference, step
+from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, differences, judged, ratio_of
+from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, between_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.text import listing, plural
+from reports.text import between_ratios, duration, listing, number, plural
+from runner.results.statistics import ALPHA, Array, Estimate
+from runner.text import visible
+
+MOST_NAMED = 6  # of the cells that a sentence names
 
 
 @dataclass(frozen=True)
 class History:
-    """The changes of state of each cell that several runs measured, and the number of cells that only one run measured."""
+    """What is known of each cell that several runs measured, and the number of cells that only one run measured."""
 
     runs: tuple[str, ...]  # oldest first
     rows: tuple[Contrast, ...]
     once: int
+    unfit: tuple[
+        str, ...
+    ] = ()  # the cells that several runs measured, one of them too noisily or too shortly to be compared
+    together: str = ""  # a sentence about what moved nearly all cells, where something did
 
     @property
     def moved(self) -> tuple[Contrast, ...]:
-        return tuple(row for row in self.rows if row.verdict == "real")
+        """The rows that moved, if by more than the margin or perhaps by more."""
+        return tuple(row for row in self.rows if row.verdict == "real" and row.matters is not False)
 
     @property
-    def listed(self) -> tuple[Contrast, ...]:
-        """The rows that moved, and those where the data cannot tell."""
-        return tuple(row for row in self.rows if row.verdict != "noise")
+    def lines(self) -> tuple[str, ...]:
+        """Each row in a line."""
+        return tuple(map(_line, self.rows))
+
+    @property
+    def moved_levels(self) -> tuple[tuple[Contrast, tuple[float, float]], ...]:
+        """What moved, each row with its seconds a step before and since."""
+        return tuple((row, (_level(row.before), _level(row.after))) for row in self.moved)
 
     @property
     def exit_code(self) -> int:
@@ -45,12 +66,19 @@ class History:
     @property
     def summary(self) -> str:
         """One sentence that counts the verdicts."""
+        if len(self.runs) == 1:
+            again = "Measure again with the same options, then run `runner history` once more."
+            return f"There is one run, {visible(self.runs[0], 200)}. {again}"
         if not self.rows:
+            if self.unfit:
+                more = [f"{len(self.unfit) - MOST_NAMED} more"] if len(self.unfit) > MOST_NAMED else []
+                named = "; ".join([*(visible(name, 120) for name in self.unfit[:MOST_NAMED]), *more])
+                return f"Measured by several runs, but too noisily or too shortly to compare: {named}."
             return "No cell was measured by more than one of these runs."
         unsure = sum(row.verdict == "cannot tell" for row in self.rows)
         parts = [
-            (len(self.moved), "moved"),
-            (len(self.rows) - len(self.moved) - unsure, "noise"),
+            (len(self.moved), "changed"),
+            (len(self.rows) - len(self.moved) - unsure, "did not"),
             (unsure, "undecided"),
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
@@ -65,14 +93,58 @@ def in_time(tables: Tables) -> dict[str, int]:
 
 def history(tables: Tables, margin: float = MARGIN) -> History:
     """What moved over the runs of `tables`."""
+    measured = _measured(tables)
+    again = [cells for cells in measured if len(cells) > 1]
+    found = [pair for cells in again for pair in _rows(states(cells), margin)]
+    rows = judged([row for row, _ in found], [p for _, p in found]) if found else ()
+    together = _together(again, rows, margin)
+    return History(tuple(in_time(tables)), rows, len(measured) - len(again), _unfit(tables), together)
+
+
+def _unfit(tables: Tables) -> tuple[str, ...]:
+    """The cells that several runs measured, of which at most one run's figure may be compared."""
+    runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
+    for cell in tables.cells:
+        if cell.comparable or (cell.step is not None and cell.unranked == cell.unfit):
+            runs.setdefault(_same(cell), []).append(cell)
+    few = [cells for cells in runs.values() if len(cells) > 1 and sum(cell.comparable for cell in cells) < 2]
+    return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)
+
+
+def _same(cell: MeasuredCell) -> tuple[object, ...]:
+    """What the runs of one cell share."""
+    return cell.image, cell.framework, cell.mode, cell.uuid, cell.key
+
+
+def measured_again(tables: Tables) -> list[list[MeasuredCell]]:
+    """The ranked cells that several runs measured, each as a list, oldest first."""
+    return [cells for cells in _measured(tables) if len({cell.run_id for cell in cells}) > 1]
+
+
+def _measured(tables: Tables) -> list[list[MeasuredCell]]:
     order = in_time(tables)
     measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
-        if not cell.unranked:
-            measured.setdefault((cell.image, cell.framework, cell.mode, cell.uuid, cell.key), []).append(cell)
-    again = [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values() if len(cells) > 1]
-    pairs = [pair for cells in again for pair in _pairs(states(cells))]
-    return History(tuple(order), contrasts(pairs, margin), len(measured) - len(again))
+        if cell.comparable:
+            measured.setdefault(_same(cell), []).append(cell)
+    return [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values()]
+
+
+def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Contrast], margin: float) -> str:
+    """What moved nearly all cells: of two runs by their common shift, of more since one run."""
+    if len({cell.run_id for cells in again for cell in cells}) == 2:
+        pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
+        shift = between_runs(pairs, margin, common=True)[1]
+        return shift.said if shift else ""
+    since = Counter((row.cell.run_id, row.longer) for row in rows if row.verdict == "real")
+    (run, longer), count = since.most_common(1)[0] if since else (("", False), 0)
+    if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
+        return ""
+    change = "longer" if longer else "less time"
+    return (
+        f"{count} of {len(again)} cells take {change} since {visible(run, 80)}. The machine did that, or something that "
+        "all cells share."
+    )
 
 
 def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
@@ -85,19 +157,80 @@ def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
     return states
 
 
-def _pairs(states: Sequence[Sequence[MeasuredCell]]) -> Iterable[tuple[Side, Side]]:
-    for before, after in pairwise(states):
-        yield Side(tuple(before)), Side(tuple(after))
-    last = states[-1]
-    if len(last) > 1:
-        yield Side(tuple(last[:-1])), Side((last[-1],))
+def _rows(states: Sequence[Sequence[MeasuredCell]], margin: float) -> Iterable[tuple[Contrast, float | None]]:
+    """A cell's rows before they are judged, each with the p that is not that of its ratio.
+
+    One row for each two neighbouring states: the level after the last step of the one and that before the first of the
+    other. One for the step within each state, but for those of the past with too few runs: nothing will ever tell them.
+    """
+    steps = [step(_levels(state)) if len(state) >= FEWEST_RUNS else None for state in states]
+    for at, (before, after) in enumerate(pairwise(states)):
+        yield _between(before[_start(steps[at]) :], after[: _start(steps[at + 1]) or None], margin), None
+    for state, found in zip(states, steps, strict=True):
+        if found is not None:
+            yield _row(state[: found.index], state[found.index :], found.ratio, margin), found.p
+        elif state is states[-1] and len(state) > 1:
+            note = f"{plural(len(state), 'run')} with the same recorded facts; {FEWEST_RUNS} or more are needed"
+            value = math.exp(float(_levels(state[-1:])[0] - np.mean(_levels(state[:-1]))))
+            yield _row(state[:-1], state[-1:], Estimate(value, None, None, 0, len(state), "none", note), margin), None
+
+
+def _start(found: Step | None) -> int:
+    """The first run after a state's step; 0 where there is none."""
+    return found.index if found is not None and found.p < ALPHA else 0
+
+
+def _levels(cells: Sequence[MeasuredCell]) -> Array:
+    """Of each run the mean over its repeats of the logarithm of their median step time."""
+    return np.array(
+        [np.mean([math.log(np.median(repeat.steady_step_seconds)) for repeat in cell.measured]) for cell in cells]
+    )
+
+
+def _row(
+    before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], ratio: Estimate | None, margin: float
+) -> Contrast:
+    sides = Side(tuple(before)), Side(tuple(after))
+    return Contrast(*sides, ratio, None, "cannot tell", "", differences(*sides), margin=margin)
+
+
+def _between(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], margin: float) -> Contrast:
+    """Runs of one state and of the next. Fewer than FEWEST_RUNS do not show how much runs differ: it is assumed."""
+    if len(before) + len(after) >= FEWEST_RUNS:
+        return _row(before, after, difference(_levels(before), _levels(after)), margin)
+    row = _row(before, after, None, margin)
+    return beside_sessions(replace(row, ratio=ratio_of(row.before, row.after)))
+
+
+def _level(side: Side) -> float:
+    """Seconds a step of a side: the geometric mean of its runs."""
+    return math.exp(float(np.mean(_levels(side.cells))))
+
+
+def _line(row: Contrast) -> str:
+    """A row in one line."""
+    cell, runs = row.cell, len(row.before.cells) + len(row.after.cells)
+    names = (cell.name, cell.key.workload, cell.key.device, cell.key.precision)
+    words = f"since {visible(cell.run_id, 80)} {row.change}; {row.changed}" if row.verdict == "real" else row.words
+    reason = f": {row.reason}" if row.reason else ""
+    counted = "" if row.ratio is not None and row.ratio.low is None else f" ({plural(runs, 'run')})"
+    return f"{', '.join(visible(name, 80) for name in names)}: {words}{reason}{counted}"
+
+
+def _runs(side: Side) -> str:
+    first, last = side.cells[0].run_id, side.cells[-1].run_id
+    return first if first == last else f"{first} to {last}"
 
 
 COLUMNS = (
     *export.CELL,
-    export.Column("from", lambda row: row.before.cells[-1].run_id, narrows=True),
-    export.Column("to", lambda row: row.after.cells[0].run_id, narrows=True),
-    *export.contrast_columns("before", "after"),
+    export.Column("before", lambda row: _runs(row.before), narrows=True),
+    export.Column("since", lambda row: _runs(row.after), narrows=True),
+    export.Column("before, a step", lambda row: duration(_level(row.before))),
+    export.Column("since, a step", lambda row: duration(_level(row.after))),
+    export.Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
+    export.Column("95 % interval", lambda row: between_ratios(row.ratio)),
+    export.Column("verdict", lambda row: row.words + (f": {row.reason}" if row.reason else "")),
     export.Column("what changed", lambda row: row.changed),
 )
 
@@ -108,16 +241,31 @@ def table(rows: Sequence[Contrast]) -> export.Table:
 
 
 def records(history: History) -> list[dict[str, Any]]:
-    """A flat record for each row."""
-    return [export.contrast(row) for row in history.rows]
+    """A flat record for each row: b_runs are those since the change."""
+    return [
+        export.contrast(row) | {"a_seconds": _level(row.before), "b_seconds": _level(row.after)} for row in history.rows
+    ]
 
 
 def document(history: History) -> Mapping[str, Any]:
     """The whole history as JSON."""
-    return {"runs": history.runs, "summary": history.summary, "rows": records(history), "measured_once": history.once}
+    return {
+        "runs": history.runs,
+        "summary": history.summary,
+        "together": history.together,
+        "exit_code": history.exit_code,
+        "rows": records(history),
+        "measured_once": history.once,
+    }
 
 
 def markdown(history: History, rows: Sequence[Contrast]) -> str:
-    """The summary, and a table of the given rows."""
-    parts = [f"**{export.escaped(history.summary)}**", *([export.markdown(table(rows)), METHOD] if rows else [])]
+    """The summary, and a table of the given rows. Without rows: a line for each cell."""
+    parts = [f"**{export.escaped(history.summary)}**"]
+    if history.together:
+        parts.append(export.escaped(history.together, 400))
+    if rows:
+        parts += [export.markdown(table(rows)), METHOD]
+    elif history.rows:
+        parts.append("\n".join(f"- {export.escaped(line, 600)}" for line in history.lines))
     return "\n\n".join(parts) + "\n"

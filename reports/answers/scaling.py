@@ -1,14 +1,14 @@
-"""Cells that differ only in the number of devices: speed-up, efficiency, the metric, and a prediction for more devices."""
+"""Cells that differ only in the number of devices: speed-up, efficiency, the metric, and a bound for more devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from reports.answers.scale_model import Model, ModelError, model
+from reports.answers.scale_model import Bound, Model, ModelError, model
 from reports.data.groups import levels
 from reports.data.model import MeasuredCell, MeasuredWorkload, Tables
-from runner.results import statistics
+from runner.results import statistics, steadiness
 from runner.results.cells import Key
 from runner.results.statistics import Estimate
 
@@ -17,8 +17,8 @@ from runner.results.statistics import Estimate
 BAND = 0.02
 # Metrics are compared after equal training. More than this ratio of items is not equal.
 EQUAL_ITEMS = 1.1
-# The numbers of devices that the text predicts; the plot ends at the last.
-FARTHEST = (128, 1024)
+# The text bounds what so many devices give, and the plot ends there: as many as the study of ChainerMN has. It is no prediction.
+FARTHEST = 128
 
 
 @dataclass(frozen=True)
@@ -57,22 +57,20 @@ class Scaling:
     def on_a_cpu(self) -> bool:
         return self.key.device_kind == "cpu"
 
-    def predicted_rate(self, devices: int, seconds: float) -> float:
-        """Items a second at a predicted step time."""
+    def most(self, bound: Bound) -> float:
+        """Items a second at a bound of the step time: no more are expected on so many devices."""
         items = self.points[0].cells[0].items_per_step or 0.0
-        return items * (devices if self.kind == "weak" else 1) / seconds
+        return items * (bound.devices if self.kind == "weak" else 1) / bound.seconds
 
     @property
-    def far(self) -> tuple[tuple[int, Estimate, Estimate], ...]:
-        """(devices, items a second, efficiency) as predicted for FARTHEST."""
-        far = []
-        for prediction in self.model.predictions if self.model else ():
-            if prediction.devices in FARTHEST:
-                devices, steps = prediction.devices, (prediction.seconds, prediction.high, prediction.low)
-                value, low, high = (self.predicted_rate(devices, seconds) for seconds in steps)
-                rate = Estimate(value, low, high, 0, 0, "predicted")
-                far.append((devices, rate, _times(rate, 1 / (devices * self.points[0].rate.value))))
-        return tuple(far)
+    def farthest(self) -> tuple[int, float, float] | None:
+        """Of the most devices that are bounded beyond the measured ones: their number, and at most how many items a second and
+        what efficiency; None where there is no bound."""
+        if self.model is None or not self.model.bounds or self.model.bounds[-1].devices <= self.points[-1].devices:
+            return None
+        bound, alone = self.model.bounds[-1], self.points[0].rate
+        most = self.most(bound)
+        return bound.devices, most, most / bound.devices / (alone.low or alone.value)
 
 
 def scalings(tables: Tables) -> tuple[Scaling, ...]:
@@ -80,7 +78,7 @@ def scalings(tables: Tables) -> tuple[Scaling, ...]:
     shown: list[Scaling] = []
     for workload in tables.ranked:
         families: dict[tuple[object, ...], list[MeasuredCell]] = {}
-        for cell in (cell for group in workload.groups for cell in group.cells if not cell.unranked):
+        for cell in (cell for group in workload.groups for cell in group.cells if cell.comparable):
             alike = replace(cell.key, devices=1, scaling="")
             families.setdefault((alike, cell.image, cell.framework, cell.mode, cell.engine), []).append(cell)
         for cells in families.values():
@@ -104,13 +102,13 @@ def _scaling(
     try:
         if first.key.device_kind == "cpu":
             raise ModelError("the devices of a CPU share it, so more of them would add nothing")
-        most = first.key.batch if kind == "strong" else FARTHEST[-1]
-        predicted = [2**power for power in range(11) if 2**power <= most]
+        largest, most = max(by_count), min(FARTHEST, first.key.batch if kind == "strong" else FARTHEST)
+        further = [largest, *(2**power for power in range(8) if largest < 2**power <= most)]
         windows = {
             count: [repeat.steady_step_seconds for cell in cells for repeat in cell.repeats]
             for count, cells in by_count.items()
         }
-        fitted = model(windows, kind == "strong", predicted)
+        fitted = model(windows, kind == "strong", further)
     except ModelError as error:
         refused = str(error)
     title = f"{first.name}, {workload.name}, {first.key.precision} on {first.key.device_model}"
@@ -126,9 +124,9 @@ def _point(
     items, items_alone = cells[0].items_per_step, single[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:
         raise ValueError("a ranked cell has a step time and items")
-    step = statistics.widened(step, [shift for cell in cells for _, shift in cell.shifts])
+    step = steadiness.widened(step, [shift for cell in cells for _, shift in cell.shifts])
     if any(cell.shifts for cell in (*single, *cells)):
-        ratio = statistics.spanning(ratio, levels(single), levels(cells))
+        ratio = steadiness.spanning(ratio, levels(single), levels(cells))
     low, high = (None if end is None else items / end for end in (step.high, step.low))
     rate = replace(step, value=items / step.value, low=low, high=high)
     speed_up = _times(ratio, items / items_alone)

@@ -2,7 +2,8 @@
 
 These measured roofs stand beside the datasheet's peak and show how much of it any framework reached. They come from the cells of the same
 device and precision, from all frameworks that passed parity: what one framework reached, the device can do. A point whose level changed
-midway does not count. A convolution may lie above the roof of the products: Winograd's algorithm multiplies less often than is counted.
+midway does not count. The best of several medians tends to lie above the truth, by about as much as a median scatters. A convolution
+may lie above the roof of the products: Winograd's algorithm multiplies less often than is counted.
 """
 
 from __future__ import annotations

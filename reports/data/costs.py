@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench import rules
 from reports.text import number, percent, size
 
 
@@ -21,12 +22,19 @@ class Cost:
 
 _OF_THE_DEVICE = "Energy is of the device, over the steady windows."
 
+_USED = "The driver counts its own part too, and other processes'; not every framework counts its own."
+_HOST_BOUND = (
+    f"A cell is host-bound where kernels ran in less than {percent(rules.HOST_BOUND, 2)} of a step's time: a GPU twice as fast would "
+    "save less than a quarter of it."
+)
 WAITING = "data_waiting_share"  # computed from a metric: the store has no such column
 COSTS = (
     Cost("host_peak_bytes", "Host memory", "peak", size),
     Cost("device_peak_bytes", "Device memory", "peak", size),
+    Cost("device_used_bytes", "Device memory in use", "peak, as the driver tells it", size, _USED),
     Cost("joules_per_item", "Energy", "joules an item", number, _OF_THE_DEVICE),
     Cost("mean_power_watts", "Power", "watts, mean", number),
     Cost("max_temperature_celsius", "Temperature", "°C, highest", number),
+    Cost("kernel_share", "Kernels ran", "share of a step", percent, _HOST_BOUND),
     Cost(WAITING, "Waiting for data", "share of the time", percent),
 )

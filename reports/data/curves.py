@@ -14,6 +14,7 @@ from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Rep
 from runner.results.statistics import Array
 
 SMOOTH = 5  # windows: a batch's loss jumps, and one lucky batch has not reached a level
+LEAST_FALL = 0.2  # of the first loss: a level above that is where the training began, and the time to it says nothing
 FEWEST = 3  # points: a curve of two ends does not say when
 
 
@@ -40,16 +41,20 @@ class TimeTo:
 def time_to(group: Group, workload: MeasuredWorkload) -> TimeTo | None:
     """Time to the band of the workload, where a full run on its data has one; else to the training loss that every cell reached.
 
-    None where fewer than two cells have a curve with enough points.
+    None of a quick run, which is too short to learn; where fewer than two cells have a curve with enough points; and where the loss that
+    every cell reached is near the first one.
     """
     key = group.key
+    if key.preset == "quick":
+        return None
     if workload.band and key.preset == "full" and key.data_source == workload.band_data:
         timed = _timed(group, workload.metric, "test", workload.band[0], "where the band of a correct full run begins")
         if timed is not None:
             return timed
-    ends = [_end(curve) for entry in group.ranked for curve in _curves(entry.cell, "loss", "train")]
-    finite = [end for end in ends if math.isfinite(end)]
-    if not finite:
+    losses = [curve for entry in group.ranked for curve in _curves(entry.cell, "loss", "train")]
+    finite = [end for end in map(_end, losses) if math.isfinite(end)]
+    first_loss = _middle([float(curve.values[0]) for curve in losses])
+    if not finite or (first_loss is not None and max(finite) > (1 - LEAST_FALL) * first_loss):
         return None
     return _timed(group, "loss", "train", max(finite), "which every cell ended at or below")
 
@@ -113,12 +118,13 @@ def _end(curve: Curve) -> float:
 
 
 def smoothed(values: Array) -> Array:
-    """The running median of the last five values at each point, of fewer at the beginning. Where all are not finite it is NaN."""
+    """The running median of the last five values at each point. Before the fifth, and where all are not finite, it is NaN."""
     padded = np.concatenate([np.full(SMOOTH - 1, np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, SMOOTH)
     finite = np.isfinite(windows).any(axis=1)
     out = np.full(len(values), np.nan)
     out[finite] = np.nanmedian(windows[finite], axis=1)
+    out[: SMOOTH - 1] = np.nan  # a level counts from a full window on: one lucky batch is none
     return out
 
 

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked
 from reports.specifications import specification
-from runner.results import statistics
+from runner.results import statistics, steadiness
+from runner.results.blocks import Blocks, InBlock
 from runner.results.cells import Key
-from runner.results.statistics import Estimate
+from runner.results.statistics import Difference, Estimate
+from runner.results.student import questions
+
+OTHER_RUNS = "no run measured both"
 
 
 def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
     grouped: dict[str, dict[Key, list[MeasuredCell]]] = {}
     for cell in cells:
         grouped.setdefault(cell.key.workload, {}).setdefault(cell.key, []).append(cell)
+    blocks = blocks_of(cells)
     workloads = []
-    for number, name in enumerate(sorted(grouped), start=1):
+    for name in sorted(grouped):
         groups = _with_sources(grouped[name])
         ordered = sorted(
             groups,
             key=lambda key: (key.device_kind, key.device_model, key.devices, key.scaling, key.precision, key.preset),
         )
-        done = tuple(group_of(f"group-{number}-{at}", key, groups[key]) for at, key in enumerate(ordered, start=1))
-        workloads.append(_described(f"workload-{number}", name, done))
+        done = tuple(group_of(f"group-{_digest(repr(key))}", key, groups[key], blocks) for key in ordered)
+        workloads.append(_described(_anchor(name), name, done))
     return tuple(workloads)
+
+
+def _anchor(name: str) -> str:
+    """Where the page shows a workload. It follows from the name, so a link stays right when other workloads are added."""
+    return f"workload-{name if re.fullmatch('[a-z][a-z0-9_-]{0,60}', name) else _digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
 
 
 def _with_sources(groups: Mapping[Key, list[MeasuredCell]]) -> dict[Key, list[MeasuredCell]]:
@@ -39,27 +55,120 @@ def _with_sources(groups: Mapping[Key, list[MeasuredCell]]) -> dict[Key, list[Me
     return merged
 
 
-def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell]) -> Group:
-    fit = sorted(
-        (cell for cell in cells if not cell.unranked), key=lambda cell: cell.step.value if cell.step else math.inf
-    )
-    # Each cell is compared with the fastest: k cells are k - 1 questions. Together they may err in 5 % (Bonferroni).
-    level = 1 - (1 - statistics.LEVEL) / max(1, len(fit) - 1)
-    ranked = tuple(Ranked(cell, _ratio(cell, fit[0], level)) for cell in fit)
-    return Group(anchor, key, ranked, tuple(cell for cell in cells if cell.unranked))
+def blocks_of(cells: Iterable[MeasuredCell]) -> Blocks:
+    """The ranked cells, by their anchors, within the blocks of their runs."""
+    return Blocks({cell.anchor: logs for cell in cells if not cell.unranked and (logs := in_blocks([cell]))})
 
 
-def _ratio(cell: MeasuredCell, best: MeasuredCell, level: float) -> Estimate:
-    """The cell's step time divided by that of the best cell. The ratio of an unsteady cell spans all its levels."""
-    if cell is best:
-        return Estimate(1.0, 1.0, 1.0, 0, len(cell.repeats), "itself")
+def in_blocks(cells: Iterable[MeasuredCell]) -> Sequence[InBlock]:
+    """Each repeat of the cells in its block. Empty for one repeat, which shows no noise.
+
+    A block is the repeats of one number in one run on one model of device. What was measured before the run was resumed is in
+    another block, and another session, than the rest: time has passed between them.
+    """
+    repeats = [
+        InBlock((session, repeat.number), repeat.log_median, session, repeat.began)
+        for cell in cells
+        for repeat in cell.repeats
+        if repeat.log_median is not None
+        and (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
+    ]
+    return repeats if len(repeats) > 1 else ()
+
+
+def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
+    fit = [cell for cell in cells if not cell.unranked]
+    fit = sorted(fit, key=lambda cell: _level(cell, fit[0], blocks))
+    asked = [_asked(cell, fit[0], len(fit), blocks) for cell in fit[1:]]
+    best = [Ranked(cell, Estimate(1.0, 1.0, 1.0, 0, len(cell.measured), "itself")) for cell in fit[:1]]
+    others = [_ranked(one, fit[0], among) for one, among in zip(asked, _among(asked), strict=True)]
+    return Group(anchor, key, (*best, *others), tuple(cell for cell in cells if cell.unranked))
+
+
+def _level(cell: MeasuredCell, other: MeasuredCell, blocks: Blocks) -> float:
+    """The log level of a cell less that of another one: within blocks, and where no blocks join them that of their medians."""
+    if within := blocks.difference(cell.anchor, other.anchor):
+        return within.value
+    return math.log(cell.step.value / other.step.value) if cell.step and other.step else 0.0
+
+
+def questions_among(cells: int, within: Difference | None) -> float:
+    """As how many questions the pairs of so many cells count; together they may err in 5 %.
+
+    Each cell is compared with the one that was seen to be fastest, and any might have been: so all pairs are asked. Within blocks
+    the pairs share one variance (Tukey). Otherwise each counts by itself (Bonferroni).
+    """
+    if within is None:
+        return max(1, cells * (cells - 1) // 2)
+    return questions(cells, within.freedom, statistics.ALPHA)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A cell beside the fastest one: their ratio, whose interval counts all pairs of the group."""
+
+    cell: MeasuredCell
+    within: Difference | None
+    ratio: Estimate
+    # The chance of so large a ratio if both were equal. None where the data give none.
+    p: float | None
+
+
+def _asked(cell: MeasuredCell, best: MeasuredCell, cells: int, blocks: Blocks) -> _Asked:
+    """The step time of one of so many cells divided by that of the best.
+
+    Where no block joins the two, because other runs measured them or a run before and after it was resumed, the interval also
+    holds what two sessions may differ by.
+    """
     above, below = ([repeat.steady_step_seconds for repeat in measured.repeats] for measured in (cell, best))
-    ratio = statistics.ratio_estimate(above, below, level=level)
+    within = blocks.difference(cell.anchor, best.anchor)
+    level = 1 - statistics.ALPHA / questions_among(cells, within)
+    ratio = statistics.ratio_estimate(above, below, level, within=within)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
-    if not (cell.shifts or best.shifts):
-        return ratio
-    return statistics.spanning(ratio, levels([cell]), levels([best]))
+    if not within and sessions_of([cell]) != sessions_of([best]):
+        deviation = statistics.of_kind(statistics.SESSION_DEVIATION, cell.key.device_kind)
+        ratio = statistics.beside(ratio, 0.0, math.sqrt(2) * deviation, level)
+        ratio = replace(ratio, note="; ".join(filter(None, (ratio.note, OTHER_RUNS))))
+    return _Asked(cell, within, ratio, statistics.p_value(ratio, level))
+
+
+def _among(asked: Sequence[_Asked]) -> list[int]:
+    """Among how many cells each is judged: those that are not yet slower than the fastest (Newman 1939, Keuls 1952).
+
+    The slowest of a group is told first. Of those that are truly equal to the fastest, the first that is wrongly called slower was
+    judged while all of them still counted.
+    """
+    among = [len(asked) + 1] * len(asked)
+    left = set(range(len(asked)))
+    while True:
+        count = len(left) + 1
+        for at in left:
+            among[at] = count
+        slower = {at for at in left if statistics.told_apart(_adjusted(asked[at], count)) and asked[at].ratio.value > 1}
+        if not slower:
+            return among
+        left -= slower
+
+
+def _adjusted(asked: _Asked, among: int) -> float | None:
+    return None if asked.p is None else min(1.0, asked.p * questions_among(among, asked.within))
+
+
+def _ranked(asked: _Asked, best: MeasuredCell, among: int) -> Ranked:
+    """The ratio with the interval that so many cells leave. With one repeat, that of an unsteady cell spans its levels."""
+    cell, ratio = asked.cell, asked.ratio
+    if ratio.error is not None and ratio.freedom is not None:
+        level = 1 - statistics.ALPHA / questions_among(among, asked.within)
+        ratio = statistics.with_error(ratio, ratio.error, ratio.freedom, level)
+    if cell.shifts or best.shifts:
+        ratio = steadiness.spanning(ratio, levels([cell]), levels([best]))
+    return Ranked(cell, ratio, _adjusted(asked, among))
+
+
+def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:
+    """The sessions that measured the cells: the runs, each with whether it was before the run was resumed."""
+    return {(cell.run_id, repeat.reused) for cell in cells for repeat in cell.repeats if repeat.log_median is not None}
 
 
 def levels(cells: Iterable[MeasuredCell]) -> list[float]:

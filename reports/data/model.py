@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bench import rules
-from reports.text import cell_name
-from runner.results.cells import Key, StoredCell, StoredRepeat
-from runner.results.statistics import Array, Estimate, Shift
+from reports.text import cell_name, percent, plural, step_interval
+from runner.results import clocks, statistics
+from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
+from runner.results.statistics import Array, Estimate, told_apart
+from runner.results.steadiness import Shift
 
 # The profile is measured after everything else, and has a table of its own.
 PHASES = tuple(phase for phase in rules.PHASES if phase != "profile")
-BEFORE_TRAINING = PHASES[: PHASES.index("train")]
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,19 @@ class Repeat(StoredRepeat):
     curves: tuple[Curve, ...]
     signals: tuple[Signal, ...] = ()
 
+    @property
+    def began(self) -> float:
+        """When its process started, on its machine's clock: seconds since 1970, not trusted. Not a number where it was not recorded."""
+        began = self.row.get("started_unix")
+        return float(began) if isinstance(began, (int, float)) else math.nan
+
 
 @dataclass(frozen=True)
 class ParityRow:
-    """Of one quantity, the tensor that is nearest to its bound or furthest beyond it. `error` is None where it was not finite."""
+    """Of one quantity, the tensor that is nearest to its bound or furthest beyond it. `error` is None where it was not finite.
+
+    `phase` is that of bench.rules.due in which it was checked; empty in a run that did not store it.
+    """
 
     quantity: str
     tensor: str
@@ -61,6 +73,7 @@ class ParityRow:
     bound: float
     passed: bool
     variant: str
+    phase: str
     tensors: int
 
     @property
@@ -92,6 +105,10 @@ class MeasuredCell(StoredCell):
     phases: Mapping[str, float]
     # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
+    caveats: tuple[str, ...]  # what its framework.json says beside its figure
+    compiled_repeats: int  # in so many of them the driver compiled kernels from PTX
+    device_proof: str  # what the host saw of it on its GPUs; empty for a CPU
+    foreign_processes: tuple[str, ...]  # who else computed on its GPUs meanwhile
     throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
     score: Score | None
     parity: tuple[ParityRow, ...]
@@ -99,11 +116,21 @@ class MeasuredCell(StoredCell):
     total_seconds: float | None
     host: Mapping[str, Any]
     command: str
+    # The share of its CPUs that it got, if that is less than half, and another framework got half or more at the same work.
+    cpu_share: float | None = None
 
     @property
     def name(self) -> str:
-        """The image, with the framework and the mode where they are needed; not unique, as `label` is."""
+        """The framework, its version and CUDA, and the mode where it is not the default; not unique, as `label` is."""
         return cell_name(self.image, self.framework, self.mode)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
+
+        Such a comparison widens the interval itself.
+        """
+        return not self.unranked or (self.unranked == self.unfit and not self._reason_of_noise)
 
     @property
     def unranked(self) -> str:
@@ -112,11 +139,42 @@ class MeasuredCell(StoredCell):
             return self.reason or self.status
         if self.parity_passed is not True:
             return "parity failed" if self.parity_passed is False else "parity was not checked"
-        return "" if self.step is not None else "no steady window"
+        return "no steady window" if self.step is None else self.unfit
+
+    @property
+    def unfit(self) -> str:
+        """Why the cell's figure says too little to be ranked, though it computed the right thing; empty when it says enough."""
+        if reason := self._reason_of_noise:
+            return reason
+        unsteady = "unsteady, " if self.shifts else ""
+        return f"too noisy: {unsteady}one run from {step_interval(self.step)}" if self._wide else ""
+
+    @property
+    def _reason_of_noise(self) -> str:
+        if self.step is not None and self.step.windows < statistics.fewest_windows():
+            return f"{plural(self.step.windows, 'window')}: too few"
+        noisy = self.noise is not None and self.noise > MOST_NOISE
+        return f"too noisy: ± {percent(self.noise)}" if noisy else ""
 
     @property
     def parity_of(self) -> Mapping[str, ParityRow]:
         return {row.quantity: row for row in self.parity}
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether most of a step's time passed without a kernel on its GPU; False where that is not known."""
+        return bool(self.costs.get("kernel_share", 1.0) < rules.HOST_BOUND)
+
+    @property
+    def start_up(self) -> Mapping[str, float]:
+        """Seconds by stage until the first step has ended, without the bench's own data and checks; empty where one was not recorded."""
+        stages = {
+            "import": self.phases.get("import"),
+            "build": self.phases.get("build"),
+            "first step": self.first_step_seconds,
+        }
+        known = {stage: seconds for stage, seconds in stages.items() if seconds is not None}
+        return known if len(known) == len(stages) else {}
 
     @property
     def reused(self) -> int:
@@ -132,12 +190,29 @@ class MeasuredCell(StoredCell):
         return str(self.row.get("framework_version") or "")
 
 
+def unsettled(fast: MeasuredCell, slow: MeasuredCell, ratio: float) -> tuple[MeasuredCell, ...]:
+    """Of two cells whose step times have this ratio, at least 1, those that leave their order open, since they got few of their CPUs:
+    the faster one, and the slower one if all of its CPUs might make it as fast."""
+    open_ = [fast] if fast.cpu_share is not None else []
+    return (*open_, *([slow] if slow.cpu_share is not None and ratio * slow.cpu_share <= 1 else []))
+
+
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked cell, and its step time divided by that of the fastest cell."""
+    """A ranked cell, and its step time divided by that of the fastest cell.
+
+    `p` is the chance of so large a ratio if both were equal, adjusted for all pairs of the cells that may be the fastest. None where
+    the data give none.
+    """
 
     cell: MeasuredCell
     ratio: Estimate
+    p: float | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether the cell is slower than the fastest one."""
+        return told_apart(self.p) and self.ratio.value > 1
 
 
 @dataclass(frozen=True)
@@ -152,6 +227,24 @@ class Group:
     @property
     def cells(self) -> tuple[MeasuredCell, ...]:
         return tuple(entry.cell for entry in self.ranked) + self.others
+
+    @cached_property
+    def unsettled(self) -> tuple[MeasuredCell, ...]:
+        """The cells that leave open which one is fastest, since they got few of their CPUs."""
+        best = self.ranked[0].cell if self.ranked else None
+        found = [cell for entry in self.ranked[1:] if best for cell in unsettled(best, entry.cell, entry.ratio.value)]
+        return tuple({cell.anchor: cell for cell in found}.values())
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """The caveats of all cells, each once. The tables number them in this order."""
+        return tuple(sorted({caveat for cell in self.cells for caveat in cell.caveats}))
+
+    @cached_property
+    def caveat_numbers(self) -> Mapping[str, str]:
+        """The numbers of each cell's caveats, counted from 1, by its anchor."""
+        number = {caveat: at for at, caveat in enumerate(self.caveats, start=1)}
+        return {cell.anchor: ", ".join(map(str, sorted(map(number.__getitem__, cell.caveats)))) for cell in self.cells}
 
 
 @dataclass(frozen=True)
@@ -188,8 +281,9 @@ class Rate:
     bytes: float  # the least that one run reads and writes
     seconds: float  # of one run
     windows: int
-    shift: Shift | None  # where the level changed midway
+    shift: Shift | None  # where the level of the first such repeat changed midway
     buffers: int = 1  # sets of inputs that took turns
+    repeats: tuple[Array, ...] = ()  # seconds of one run in each window, by repeat
 
     @property
     def gflops(self) -> float:
@@ -232,6 +326,11 @@ class Skipped:
     reason: str
     rows: tuple[Mapping[str, Any], ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The frameworks with their versions and CUDA."""
+        return tuple(sorted({cell_name(str(row["image"]), str(row["framework"]), None) for row in self.rows}))
+
 
 @dataclass(frozen=True)
 class Run:
@@ -239,6 +338,21 @@ class Run:
 
     run_id: str
     manifest: Mapping[str, Any]
+
+    @property
+    def gpus(self) -> tuple[tuple[str, str], ...]:
+        """(name, what its clocks and limits are set to) of the first GPUs of the run's machine."""
+        devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
+        names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
+        return tuple(zip(names, map(clocks.settings, devices), strict=True))
+
+
+# A run's machine has eight GPUs, or fifty-six MIG instances. More would only lengthen the page.
+_MOST_GPUS = 64
+
+
+def _short(value: object) -> str:
+    return str(value)[:100]
 
 
 @dataclass(frozen=True)
@@ -250,6 +364,8 @@ class Tables:
     skipped: tuple[Skipped, ...]
     operations: Mapping[tuple[str, str], Rates]  # run id, cell id
     profiles: Mapping[tuple[str, str], Profile]
+    # The cells that are not yet run, where others are. They are in no group: there is nothing to compare.
+    waiting: tuple[MeasuredCell, ...] = ()
 
     @property
     def ranked(self) -> tuple[MeasuredWorkload, ...]:
@@ -257,8 +373,13 @@ class Tables:
         return tuple(workload for workload in self.workloads if workload.task != "operators")
 
     @property
-    def cells(self) -> tuple[MeasuredCell, ...]:
+    def grouped(self) -> tuple[MeasuredCell, ...]:
         return tuple(cell for workload in self.workloads for group in workload.groups for cell in group.cells)
+
+    @property
+    def cells(self) -> tuple[MeasuredCell, ...]:
+        """All of them, also those that are not yet run."""
+        return (*self.grouped, *self.waiting)
 
     @property
     def groups(self) -> tuple[Group, ...]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
+import numpy as np
 
 from reports.data.model import Group, MeasuredCell, Rate, Rates
 from reports.data.peaks import Peak, peak_of
-from runner.results import statistics
+from runner.results import statistics, steadiness
+from runner.results.rows import chosen, floats, in_order, parts
 from runner.results.statistics import Array
 
-_POINT = ["run_id", "cell_id", "operation", "direction", "size"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_POINT = ("run_id", "cell_id", "operation", "direction", "size")
 
 
 @dataclass(frozen=True)
@@ -62,30 +68,40 @@ class RateCurve:
         sizes = {rate.size: (rate.mop, rate.bytes) for _, rates in self.cells for rate in rates}
         return tuple(sorted(sizes, key=lambda size: sizes[size]))
 
-    def rows(self) -> list[tuple[str, list[Rate | None], float]]:
-        """For each size: its rate in each cell, and the best value."""
+    def rows(self) -> list[tuple[str, list[Rate | None]]]:
+        """For each size: its rate in each cell."""
         columns = [{rate.size: rate for rate in rates} for _, rates in self.cells]
-        rows = []
-        for size in self.sizes:
-            rates = [column.get(size) for column in columns]
-            believed = (self.value(rate) for rate in rates if rate and not self.refused(rate))
-            rows.append((size, rates, max(believed, default=0.0)))
-        return rows
+        return [(size, [column.get(size) for column in columns]) for size in self.sizes]
+
+    def best(self, rates: Iterable[Rate | None]) -> Rate | None:
+        """The rate of a row that is above every other beyond what repeats scatter; None where there is none.
+
+        It takes two repeats of each. The chance that a row of rates that are truly alike has a best one is at most 5 %: any of
+        its pairs might have been set apart (Bonferroni).
+        """
+        believed = [rate for rate in rates if rate and not self.refused(rate)]
+        if len(believed) < 2 or any(len(rate.repeats) < 2 for rate in believed):
+            return None
+        best, *others = sorted(believed, key=self.value, reverse=True)
+        level = 1 - (1 - statistics.LEVEL) / math.comb(len(believed), 2)
+        ratios = (statistics.ratio_estimate(rate.repeats, best.repeats, level) for rate in others)
+        return best if all(ratio and ratio.low and ratio.low > 1 for ratio in ratios) else None
 
 
-def rates(frame: pd.DataFrame) -> dict[tuple[str, str], Rates]:
-    """(run id, cell id) -> the rates of its operations. `frame` is the store's table `operations`, of any number of runs."""
-    frame = frame[(frame["runs"] > 0) & (frame["seconds"] > 0)]
+def rates(stored: pa.Table) -> dict[tuple[str, str], Rates]:
+    """(run id, cell id) -> the rates of its operations. `stored` is the store's table `operations`, of any number of runs."""
+    measured = chosen(stored, (floats(stored, "runs") > 0) & (floats(stored, "seconds") > 0))
     grouped: dict[tuple[str, str], dict[tuple[str, str], list[Rate]]] = {}
-    for (run, cell, operation, direction, size), part in frame.groupby(_POINT, sort=False):
-        part = part.sort_values(["repeat", "index"], kind="stable")
-        seconds: Array = (part["seconds"] / part["runs"]).to_numpy(dtype="float64")
-        first = part.iloc[0]
-        shift = statistics.level_shift(seconds) if part["repeat"].nunique() == 1 else None
-        median = float(pd.Series(seconds).median())
-        counted = float(first["mop"]), float(first["bytes"])
-        rate = Rate(str(size), *counted, median, len(part), shift, int(first["buffers"]))
-        grouped.setdefault((str(run), str(cell)), {}).setdefault((str(operation), str(direction)), []).append(rate)
+    for (run, cell, operation, direction, size), part in parts(measured, _POINT):
+        part = in_order(part, "repeat", "index")
+        seconds: Array = floats(part, "seconds") / floats(part, "runs")
+        mop, count, buffers = (float(floats(part, name)[0]) for name in ("mop", "bytes", "buffers"))
+        numbers = floats(part, "repeat")
+        repeats = tuple(seconds[numbers == number] for number in np.unique(numbers))
+        shift = next(filter(None, map(steadiness.level_shift, repeats)), None)
+        median = float(np.median(seconds))
+        rate = Rate(size, mop, count, median, len(part), shift, int(buffers), repeats)
+        grouped.setdefault((run, cell), {}).setdefault((operation, direction), []).append(rate)
     return {place: {key: tuple(_grown(each)) for key, each in curves.items()} for place, curves in grouped.items()}
 
 

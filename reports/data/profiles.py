@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pandas as pd
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from reports.data.model import Group, MeasuredCell, Operation, Profile
+from runner.results.rows import by_repeat, chosen, floats, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN = 15  # operations in a table; the rest are in the store
 
 
-def profiles(frame: pd.DataFrame) -> dict[tuple[str, str], Profile]:
-    """(run id, cell id) -> the profile of its first repeat that has one. `frame` is the store's table `profile`."""
-    frame = frame[(frame["steps"] > 0) & (frame["seconds"] > 0)]
-    stored: dict[tuple[str, str], Profile] = {}
-    for (run, cell, _), part in frame.groupby(["run_id", "cell_id", "repeat"], sort=True):
-        if (str(run), str(cell)) not in stored:
-            stored[str(run), str(cell)] = _profile(part)
-    return stored
+def profiles(stored: pa.Table) -> dict[tuple[str, str], Profile]:
+    """(run id, cell id) -> the profile of its first repeat that has one. `stored` is the store's table `profile`."""
+    measured = chosen(stored, (floats(stored, "steps") > 0) & (floats(stored, "seconds") > 0))
+    first: dict[tuple[str, str], Profile] = {}
+    for (run, cell, _), part in sorted(by_repeat(measured).items(), key=itemgetter(0)):
+        if (run, cell) not in first:
+            first[run, cell] = _profile(part)
+    return first
 
 
-def _profile(part: pd.DataFrame) -> Profile:
-    steps = int(part["steps"].iloc[0])
-    whole = float(part["seconds"].sum())
+def _profile(part: pa.Table) -> Profile:
+    rows = rows_of(part)
+    steps, whole = int(rows[0]["steps"]), sum(row["seconds"] for row in rows)
     operations = tuple(
-        Operation(str(name), str(on), calls / steps, seconds / steps, seconds / whole)
-        for name, on, calls, seconds in zip(part["name"], part["on"], part["calls"], part["seconds"], strict=True)
+        Operation(
+            str(row["name"]), str(row["on"]), row["calls"] / steps, row["seconds"] / steps, row["seconds"] / whole
+        )
+        for row in rows
     )
-    return Profile(operations, steps, float(part["step_seconds"].iloc[0]), whole / steps)
+    return Profile(operations, steps, float(rows[0]["step_seconds"]), whole / steps)
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from bench.rules import seconds_column
 from reports.data import curves, operators, profiles, telemetry
 from reports.data.costs import COSTS
+from reports.data.cpus import starved
 from reports.data.groups import workloads
 from reports.data.model import (
     PHASES,
@@ -28,57 +31,84 @@ from reports.data.model import (
     Skipped,
     Tables,
 )
-from reports.specifications import specification
-from runner.results.cells import (
-    Place,
-    Row,
-    StoredCell,
-    StoredRepeat,
-    by_repeat,
-    floats,
-    middle,
-    rows_of,
-    stored_cells,
-)
-from runner.results.store import RunStore, read
+from reports.specifications import caveats, specification
+from reports.text import gpu_name
+from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
+from runner.results.rows import Place, Row, by_repeat, floats, in_order, parts, rows_of
+from runner.results.store import RunStore, StoreError, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
+# What an answer in words needs. Telemetry says whether the machine was busy.
+ANSWER = ("cells", "samples", "telemetry")
 
 
-def load(folders: Sequence[Path]) -> Tables:
-    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run."""
+def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
+    """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run.
+
+    `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it.
+    """
     manifests = [RunStore(folder).manifest() for folder in folders]
-    return build(manifests, {name: read(folders, name) for name in FRAMES})
+    folder_of: dict[str, Path] = {}
+    for folder, manifest in zip(folders, manifests, strict=True):
+        # Every window of a copy would count twice.
+        if (other := folder_of.setdefault(manifest["run_id"], folder)) != folder:
+            raise StoreError(f"{other} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
+    return build(manifests, {name: read(folders if name in needed else [], name) for name in FRAMES})
 
 
-def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pd.DataFrame]) -> Tables:
+def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:
+    """The page's rows of those runs that can be read, and for each of the others why it cannot."""
+    with contextlib.suppress(StoreError):
+        return load(folders, needed), ()
+    # They are read one by one only where there is a fault.
+    kept: dict[str, Path] = {}
+    why: list[str] = []
+    for folder in folders:
+        try:
+            load([*filter(None, [kept.get(RunStore(folder).manifest()["run_id"])]), folder], needed)
+        except StoreError as error:
+            why.append(str(error))
+        else:
+            kept[RunStore(folder).manifest()["run_id"]] = folder
+    return load(list(kept.values()), needed), tuple(why)
+
+
+def build(manifests: Sequence[Mapping[str, Any]], frames: Mapping[str, pa.Table]) -> Tables:
     """The page's rows, from each run's manifest and the tables FRAMES of all runs."""
     stored = rows_of(frames["cells"])
-    parts = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
+    of_repeats = {name: by_repeat(frames[name]) for name in ("samples", "metrics", "parity", "telemetry")}
     by_id = {str(manifest["run_id"]): manifest for manifest in manifests}
-    cells = stored_cells(manifests, stored, parts["samples"])
-    labelled = _labelled([_cell(by_id[cell.run_id], cell, rows, parts) for cell, rows in cells])
+    cells = stored_cells(manifests, stored, of_repeats["samples"])
+    devices = {run: manifest.get("devices") or () for run, manifest in by_id.items()}
+    labelled = starved(_labelled([_cell(by_id[cell.run_id], cell, rows, of_repeats) for cell, rows in cells], devices))
     runs = tuple(Run(manifest["run_id"], manifest) for manifest in manifests)
     left_out = _skipped(row for row in stored if row["status"] == "skipped")
+    begun = [cell for cell in labelled if cell.status != "missing"]
     return Tables(
-        runs, workloads(labelled), left_out, operators.rates(frames["operations"]), profiles.profiles(frames["profile"])
+        runs,
+        workloads(begun or labelled),
+        left_out,
+        operators.rates(frames["operations"]),
+        profiles.profiles(frames["profile"]),
+        tuple(cell for cell in labelled if begun and cell.status == "missing"),
     )
 
 
-def _curves(frame: pd.DataFrame | None, repeat: int) -> tuple[Curve, ...]:
-    if frame is None:
+def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
+    if metrics is None:
         return ()
     curves = []
-    for (name, split), part in frame.groupby(["name", "split"], sort=True):
-        part = part.sort_values("step", kind="stable")
+    for (name, split), part in sorted(parts(metrics, ("name", "split")), key=itemgetter(0)):
+        part = in_order(part, "step")
         columns = (floats(part, name) for name in ("step", "train_seconds", "value"))
         curves.append(Curve(str(name), str(split), repeat, *columns))
     return tuple(curves)
 
 
-def _repeat(
-    stored: StoredRepeat, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pd.DataFrame]]
-) -> Repeat:
+def _repeat(stored: StoredRepeat, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
     return Repeat(
         number=stored.number,
         status=stored.status,
@@ -95,10 +125,10 @@ def _cell(
     manifest: Mapping[str, Any],
     stored: StoredCell,
     rows: Sequence[Row],
-    parts: Mapping[str, Mapping[Place, pd.DataFrame]],
+    parts: Mapping[str, Mapping[Place, pa.Table]],
 ) -> MeasuredCell:
     """One cell of the page from the stored one and its rows."""
-    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused", [])}
+    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
     repeats = tuple(
         _repeat(repeat, place, place[1:] in reused, parts) for repeat, place in zip(stored.repeats, places, strict=True)
@@ -125,6 +155,10 @@ def _cell(
         first_step_seconds=stored.first_step_seconds,
         phases={name: seconds for name in PHASES if (seconds := middle(rows, seconds_column(name))) is not None},
         costs={**_costs(rows), **curves.waiting([repeat for repeat in repeats if len(repeat.steady_step_seconds)])},
+        caveats=caveats(stored.framework, stored.key.workload, stored.key.device_kind, stored.mode),
+        compiled_repeats=sum((row.get("jit_cache_grew_bytes") or 0) > 0 for row in rows),
+        device_proof=device_proof(rows),
+        foreign_processes=foreign_processes(rows),
         throttled=_throttled(rows),
         score=_score(repeats, str(metric.get("name") or "")),
         parity_passed=stored.parity_passed,
@@ -133,6 +167,8 @@ def _cell(
         total_seconds=None if short or stored.status != "ok" else _total(repeats),
         environment=stored.environment,
         row=stored.row,
+        imported=stored.imported,
+        out=stored.out,
         host=manifest.get("host") or {},
         command=_command(stored.row, manifest),
     )
@@ -169,7 +205,7 @@ def _score(repeats: Iterable[Repeat], metric: str) -> Score | None:
     return Score(name, float(np.median(last)), min(last), max(last), len(last), min(steps)) if last else None
 
 
-def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
+def _parity(frames: Iterable[pa.Table | None]) -> tuple[ParityRow, ...]:
     """For each quantity, the tensor nearest to its bound, over all repeats."""
     worst: dict[str, ParityRow] = {}
     tensors: dict[str, set[str]] = {}
@@ -178,9 +214,8 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
             quantity, tensor = str(row["quantity"]), str(row["tensor"])
             tensors.setdefault(quantity, set()).add(tensor)
             bound = math.nan if row["bound"] is None else float(row["bound"])
-            current = ParityRow(
-                quantity, tensor, row["error"], bound, bool(row["passed"]), str(row["variant"] or ""), 0
-            )
+            variant, phase = str(row["variant"] or ""), str(row["phase"] or "")
+            current = ParityRow(quantity, tensor, row["error"], bound, bool(row["passed"]), variant, phase, 0)
             kept = worst.get(quantity)
             if kept is None or (current.passed, -current.share) < (kept.passed, -kept.share):
                 worst[quantity] = current
@@ -189,6 +224,8 @@ def _parity(frames: Iterable[pd.DataFrame | None]) -> tuple[ParityRow, ...]:
 
 def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     """The command that measures this cell again on a machine of this kind."""
+    if manifest.get("imported"):
+        return _command_of_the_kit(row, manifest)
     gpus = "none" if row.get("device_kind") != "cuda" else str(row.get("devices") or 1)
     uuids = row.get("device_uuids")
     if gpus != "none" and uuids is not None and len(uuids):
@@ -212,20 +249,55 @@ def _command(row: Row, manifest: Mapping[str, Any]) -> str:
     return shlex.join(["runner", "matrix", *words])
 
 
-def _labelled(cells: Sequence[MeasuredCell]) -> list[MeasuredCell]:
-    """Each cell with an anchor, and a label that no other cell of its group has: with mode, engine and run where needed."""
+def _command_of_the_kit(row: Row, manifest: Mapping[str, Any]) -> str:
+    """The same where a kit measured the cell. A kit's folder of results holds one measurement."""
+    options = {
+        "device": row.get("device_kind"),
+        "frameworks": row.get("framework"),
+        "workloads": row.get("workload"),
+        "precision": row.get("precision"),
+        "repeats": manifest["repeats"],
+        "out": "measured-again",
+    }
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return shlex.join(["python3", "kit.py", *words])
+
+
+def _labelled(cells: Sequence[MeasuredCell], devices: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[MeasuredCell]:
+    """Each cell with an anchor, and a label that no other cell of its group has: with image, engine, GPU and run where needed.
+
+    `devices` are those of each run.
+    """
     engines = {cell.engine for cell in cells}
+    images: dict[str, set[str]] = {}
+    for cell in cells:
+        images.setdefault(cell.name, set()).add(cell.image)
     labels = []
     for cell in cells:
-        parts = (cell.name, cell.engine if len(engines) > 1 else "", cell.uuid)
+        image = cell.image if len(images[cell.name]) > 1 else ""
+        gpu = gpu_name(cell.uuid, devices.get(cell.run_id, ())) if cell.uuid else ""
+        parts = (cell.name, image, cell.engine if len(engines) > 1 else "", gpu)
         labels.append(" · ".join(filter(None, parts)))
     counts = Counter((cell.key, label) for cell, label in zip(cells, labels, strict=True))
-    out = []
-    for index, (cell, label) in enumerate(zip(cells, labels, strict=True), start=1):
+    runs: dict[str, set[str]] = {}
+    for cell in cells:
+        runs.setdefault(cell.cell_id, set()).add(cell.run_id)
+    out: dict[str, MeasuredCell] = {}
+    for cell, label in zip(cells, labels, strict=True):
         if counts[cell.key, label] > 1:
             label = f"{label} · {cell.run_id}"
-        out.append(replace(cell, anchor=f"cell-{index}", label=label))
-    return out
+        anchor = _anchor(cell, several=len(runs[cell.cell_id]) > 1)
+        anchor = (
+            anchor if anchor not in out else f"{anchor}-{len(out)}"
+        )  # two ids that differ in what a link cannot hold
+        out[anchor] = replace(cell, anchor=anchor, label=label)
+    return list(out.values())
+
+
+def _anchor(cell: MeasuredCell, *, several: bool) -> str:
+    """Where the page shows a cell. It follows from the cell, and from the run where several runs have it: a link stays right."""
+    place = f"cell-{cell.cell_id}-{cell.run_id}" if several else f"cell-{cell.cell_id}"
+    return re.sub(r"[^A-Za-z0-9_-]", "-", place)[:200]
 
 
 def _skipped(rows: Iterable[Row]) -> tuple[Skipped, ...]:

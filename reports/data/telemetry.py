@@ -6,16 +6,19 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
 from runner.results import throttling
-from runner.results.cells import floats
+from runner.results.rows import floats, in_order, parts
 from runner.results.statistics import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The values of all lines of a page together; and of one line, the fewest and the most: a plot is some hundred pixels wide.
 VALUES_IN_ALL = 100_000
@@ -25,6 +28,7 @@ FEWEST, MOST = 24, 240
 MOST_DEVICES = 8
 
 HELD_BACK = "clock held back"
+CPUS_BUSY = "CPUs busy"
 
 # column -> (the quantity, its unit, and how many of the column's unit make one of it)
 _OF_A_GPU = {
@@ -41,21 +45,21 @@ def values_each(repeats: int) -> int:
     return max(FEWEST, min(MOST, VALUES_IN_ALL // max(1, 4 * repeats)))
 
 
-def signals(frame: pd.DataFrame | None, most: int) -> tuple[Signal, ...]:
+def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
     """The lines of one repeat's telemetry, at most `most` values each: those of its GPUs, and the busy CPUs and the memory of the cell."""
     lines: list[Signal] = []
-    if frame is None:
+    if stored is None:
         return ()
-    for device, part in frame.groupby("device", sort=True):
-        part = part.sort_values("seconds", kind="stable")
+    for (device,), part in sorted(parts(stored, ("device",)), key=itemgetter(0)):
+        part = in_order(part, "seconds")
         seconds = floats(part, "seconds")
         if device == "cpu":
-            lines += _line("cpu", "CPUs busy", "CPUs", *_rate(seconds, floats(part, "cpu_seconds")), most)
+            lines += _line("cpu", CPUS_BUSY, "CPUs", *_rate(seconds, floats(part, "cpu_seconds")), most)
             lines += _line("cpu", "memory of the cell", "GiB", seconds, floats(part, "memory_bytes") / 2.0**30, most)
             continue
         for column, (name, unit, factor) in _OF_A_GPU.items():
             lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
-        reasons = part["throttle_reasons"].fillna(0).astype("int64").to_numpy()
+        reasons = np.nan_to_num(floats(part, "throttle_reasons")).astype(np.int64)
         clock = np.where(reasons & throttling.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
         lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(lines)

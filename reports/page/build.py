@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from markupsafe import Markup
 
 from bench import identity
 from reports import text
-from reports.answers import across, findings, history, scaling
+from reports.answers import across, findings, history, scaling, short
 from reports.answers.across import Across
 from reports.answers.findings import Finding
+from reports.answers.health import NOT_JUDGED, Health
 from reports.data import ceilings, curves, operators, profiles, telemetry
 from reports.data.ceilings import Ceiling
 from reports.data.costs import COSTS
@@ -19,91 +21,156 @@ from reports.data.environments import environments
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Rate, Repeat, Tables
 from reports.data.operators import RateCurve
 from reports.data.telemetry import Neighbours
-from reports.page import charts, plots, rosetta
-from reports.page.overview import overview
+from reports.page import fleet_charts, glance, operator_charts, plots, results, rosetta, signs
+from reports.page.drawing import Chart
+from reports.page.history_chart import changes_over_time
 from reports.page.page import (
-    Answer,
-    Bar,
+    CellSection,
     GroupSection,
     OperatorGroup,
     Page,
     RateRow,
     RateTable,
     RepeatSection,
+    Slice,
     WorkloadSection,
 )
+from reports.page.samples import sequence
+from runner.results.statistics import Estimate
 
 # All repeats share these. So a page of a thousand cells still opens.
 LISTED_IN_ALL = 20_000
 LISTED_FOR_ONE = 200
-MOST_BARS = 12  # in one answer; the table has the other cells
 
 
-def page_of(data: Tables) -> Page:
-    answers = findings.findings(data)
-    shared = findings.shared(answers)
+def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
+    found = findings.findings(data)
+    shown = results.slices(found, data)
+    first = results.of_slice(found, shown[0]) if shown else []
+    effects = {workload.anchor: _Effects.of(workload, data) for workload in data.ranked}
     ladders = across.ladders(data)
+    ladder = plots.ladder(_only(data, first))
+    more_ladders = _elsewhere(plots.ladder(_only(data, [finding for finding in found if finding not in first])))
     most = plots.points_limit(data)
+    scalings = scaling.scalings(data)
     return Page(
         title=findings.title(data),
+        where=findings.where(data),
         lead=findings.lead(data),
-        colours=charts.colours(sorted({cell.framework for cell in data.cells})),
-        marks=charts.symbols(data.cells),
+        pills=glance.pills(data),
+        notes=findings.notes(data.cells),
+        answers=_linked(
+            short.answers(
+                first,
+                shown[0].where if shown else "",
+                ladders.values(),
+                [table for effect in effects.values() for table in effect.devices],
+                health,
+                data.cells,
+            ),
+            has_ladder=bool(ladder or more_ladders),
+        ),
+        health=health,
+        slices=shown,
+        choices=results.choices(shown),
+        has_energy=any("joules_per_item" in cell.costs for cell in data.cells),
+        colours=signs.colours(sorted({cell.framework for cell in data.cells} | _in_rows(shown))),
+        marks=signs.symbols(data.cells),
         runs=data.runs,
-        answers=tuple(_answer(finding, shared) for finding in answers),
-        changes=findings.changes(data, ladders),
-        shared=shared,
-        overview=overview(data),
-        sections=tuple(_workload(workload, data, ladders, most) for workload in data.workloads),
-        scalings=tuple((shown, plots.scaling(shown)) for shown in scaling.scalings(data)),
+        findings=found,
+        changes=findings.changes(
+            data, ladders, {anchor: (*effect.precisions, *effect.devices) for anchor, effect in effects.items()}
+        ),
+        sections=tuple(
+            _workload(workload, data, found, ladders, effects.get(workload.anchor), most) for workload in data.workloads
+        ),
+        ladders=ladder,
+        more_ladders=more_ladders,
+        gpus=fleet_charts.gpus(health),
+        scalings=scalings,
+        efficiency=plots.scaling(scalings),
+        efficiency_at_most=plots.scaling(scalings, forecast=True),
+        over_time=changes_over_time(data) if len(data.runs) > 1 else (),
         history=history.history(data) if len(data.runs) > 1 else None,
         environments=environments(data),
         skipped=data.skipped,
+        waiting=data.waiting,
+        go_on=tuple(glance.go_on(run) for run in data.runs if any(cell.run_id == run.run_id for cell in data.waiting)),
         cells=_cells(data, most),
     )
 
 
-def _answer(finding: Finding, shared: tuple[str, ...]) -> Answer:
-    ranked = finding.group.ranked
-    caveats = tuple(caveat for caveat in finding.caveats if caveat not in shared)
-    if len(ranked) < 2:
-        return Answer(finding, (), 0, caveats)
-    names = findings.names(finding.group.cells)
-    ratios = [entry.ratio for entry in ranked[:MOST_BARS]]
-    longest = max(ratio.value for ratio in ratios)
-    end = min(max([longest, *(ratio.high for ratio in ratios if ratio.high is not None)]), 1.6 * longest)
-    bars = []
-    for at, entry in enumerate(ranked[:MOST_BARS]):
-        ratio, interval = entry.ratio, None
-        if at and ratio.low is not None and ratio.high is not None:
-            width = 92 * (min(ratio.high, 1.2 * end) - ratio.low) / end
-            interval = round(92 * ratio.low / end, 2), round(width, 2)
-        bars.append(Bar(entry, names[entry.cell.anchor], round(92 * ratio.value / end, 2), interval))
-    return Answer(finding, tuple(bars), len(ranked) - len(bars), caveats)
+def _linked(answers: Iterable[short.Answer], *, has_ladder: bool) -> tuple[short.Answer, ...]:
+    """The answers, each with a link only where the page has what it leads to."""
+    return tuple(answer if has_ladder or answer.link != "ladder" else replace(answer, link="") for answer in answers)
 
 
-def _workload(workload: MeasuredWorkload, data: Tables, ladders: Mapping[str, Across], most: int) -> WorkloadSection:
-    if workload.task == "operators":
-        return WorkloadSection(workload, [_operator_group(group, data) for group in workload.groups])
-    effects = (
-        ("Across precisions", "Precision", across.precisions(workload)),
-        ("Across devices", "Device", across.devices(workload)),
+def _only(data: Tables, shown: Sequence[Finding]) -> Tables:
+    """The tables with the groups of these findings only."""
+    anchors = {finding.group.anchor for finding in shown}
+    return replace(
+        data,
+        workloads=tuple(
+            replace(workload, groups=tuple(group for group in workload.groups if group.anchor in anchors))
+            for workload in data.workloads
+        ),
     )
+
+
+def _elsewhere(charts: Iterable[Chart]) -> tuple[Chart, ...]:
+    """The charts under other ids: those of the first screen are numbered too."""
+    return tuple(replace(chart, id=f"{chart.id}-elsewhere") for chart in charts)
+
+
+def _in_rows(shown: Iterable[Slice]) -> set[str]:
+    return {row.framework for part in shown for row in part.rows}
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What another precision and another device changed in a workload. The page shows them, and an answer rests on them."""
+
+    precisions: tuple[Across, ...]
+    devices: tuple[Across, ...]
+
+    @classmethod
+    def of(cls, workload: MeasuredWorkload, data: Tables) -> _Effects:
+        return cls(across.precisions(workload, data.cells), across.devices(workload, data.cells))
+
+
+def _workload(
+    workload: MeasuredWorkload,
+    data: Tables,
+    found: Sequence[Finding],
+    ladders: Mapping[str, Across],
+    effects: _Effects | None,
+    most: int,
+) -> WorkloadSection:
+    if effects is None:
+        return WorkloadSection(workload, [_operator_group(group, data) for group in workload.groups])
+    tables = (("Across precisions", "Precision", effects.precisions), ("Across devices", "Device", effects.devices))
+    own = [finding for finding in found if finding.workload is workload]
     return WorkloadSection(
         workload,
-        [_group(group, workload, data, ladders.get(group.anchor), most) for group in workload.groups],
-        tuple(effect for effect in effects if effect[2]),
+        [
+            _group(finding, group, workload, data, ladders.get(group.anchor), most)
+            for finding, group in zip(own, workload.groups, strict=True)
+        ],
+        tuple(table for table in tables if table[2]),
         _code(workload),
     )
 
 
-def _group(group: Group, workload: MeasuredWorkload, data: Tables, versions: Across | None, most: int) -> GroupSection:
+def _group(
+    finding: Finding, group: Group, workload: MeasuredWorkload, data: Tables, versions: Across | None, most: int
+) -> GroupSection:
     ratios = {entry.cell.anchor: entry.ratio for entry in group.ranked}
     costs = tuple(cost for cost in COSTS if any(cost.name in cell.costs for cell in group.cells))
     learning = plots.learning(group, workload, most)
     return GroupSection(
         group=group,
         title=f"{group.key.device}, {group.key.precision}, {group.key.preset}",
+        finding=finding,
         rows=tuple((cell, ratios.get(cell.anchor), workload.outside_band(cell)) for cell in group.cells),
         variants=tuple(_variants(group)),
         step_times=plots.step_times(group, most),
@@ -116,7 +183,7 @@ def _group(group: Group, workload: MeasuredWorkload, data: Tables, versions: Acr
         ),
         learning=learning,
         by_class=curves.by_class(group),
-        time_to=curves.time_to(group, workload) if learning else None,
+        time_to=curves.time_to(group, workload) if workload.learns else None,
         phases=plots.phases(group),
         profiles=profiles.shown(group, data.profiles),
     )
@@ -140,16 +207,26 @@ def _operator_group(group: Group, data: Tables) -> OperatorGroup:
     measured = operators.curves(group, data.operations)
     roofs = ceilings.ceilings(measured)
     tables = (
-        RateTable(curve, plots.operator(f"operation-{group.anchor}-{at}", curve), tuple(_rate_rows(curve, roofs)))
+        RateTable(
+            curve,
+            operator_charts.operator(f"operation-{group.anchor}-{at}", curve, roofs),
+            tuple(_rate_rows(curve, roofs)),
+        )
         for at, curve in enumerate(measured, start=1)
     )
-    return OperatorGroup(group, tuple(roofs.values()), plots.roofline(group, measured, roofs.values()), tuple(tables))
+    return OperatorGroup(
+        group,
+        tuple(roofs.values()),
+        operator_charts.roofline(f"roofs-{group.anchor}", measured, roofs.values()),
+        tuple(tables),
+    )
 
 
 def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateRow]:
-    for size, rates, best in curve.rows():
+    for size, rates in curve.rows():
+        best = curve.best(rates)
         entries = tuple(
-            _rate(curve, rate, len(rates) > 1 and curve.value(rate) == best, roofs.get(cell.run_id)) if rate else None
+            _rate(curve, rate, rate is best, roofs.get(cell.run_id)) if rate else None
             for (cell, _), rate in zip(curve.cells, rates, strict=True)
         )
         yield size, operators.size_class(next(rate.mop for rate in rates if rate)), entries
@@ -168,20 +245,38 @@ def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> 
     return text.number(curve.value(rate)) + "*" * best + "†" * (rate.shift is not None), ", ".join(below)
 
 
-def _cells(data: Tables, most: int) -> tuple[tuple[MeasuredCell, tuple[RepeatSection, ...]], ...]:
+def _cells(data: Tables, most: int) -> tuple[CellSection, ...]:
     repeats = max(1, sum(len(cell.repeats) for cell in data.cells))
     listed = max(20, min(LISTED_FOR_ONE, LISTED_IN_ALL // repeats))
     neighbours = telemetry.beside(data)
     return tuple(
-        (cell, tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats)) for cell in data.cells
+        CellSection(
+            cell,
+            workload.anchor,
+            tuple(_repeat(cell, repeat, neighbours, most, listed) for repeat in cell.repeats),
+            tuple((cost, cost.written(cell.costs[cost.name])) for cost in COSTS if cost.name in cell.costs),
+            workload.items,
+            *_rank(cell, group),
+        )
+        for workload in data.workloads
+        for group in workload.groups
+        for cell in group.cells
     )
+
+
+def _rank(cell: MeasuredCell, group: Group) -> tuple[str, Estimate | None]:
+    """A cell's rank in its group with the ratio to the fastest, or why it has none."""
+    for at, entry in enumerate(group.ranked, start=1):
+        if entry.cell.anchor == cell.anchor:
+            return f"{at} of {len(group.ranked)}", entry.ratio if at > 1 else None
+    return f"not ranked: {cell.unranked}", None
 
 
 def _repeat(
     cell: MeasuredCell, repeat: Repeat, neighbours: Mapping[tuple[str, int], Neighbours], most: int, listed: int
 ) -> RepeatSection:
     beside = neighbours.get((cell.anchor, repeat.number), Neighbours((), 0))
-    return RepeatSection(repeat, beside, plots.sequence(cell, repeat, most), _listed(repeat, listed))
+    return RepeatSection(repeat, beside, sequence(cell, repeat, most), _listed(repeat, listed))
 
 
 def _listed(repeat: Repeat, most: int) -> str:

@@ -1,96 +1,110 @@
-"""The plots of single operations: rates by size, and all rates under the roofs that bound them."""
+"""The pictures of single operations: shares of the ceiling by size, and all rates under the roofs that bound them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from reports.data.ceilings import Ceiling
-from reports.data.model import MeasuredCell
+from reports.data.model import MeasuredCell, Rate
 from reports.data.operators import RateCurve
-from reports.data.peaks import Peak
-from reports.page.charts import symbols
-from reports.page.figure import Figure, json_numbers, plot_layout, scatter, text
+from reports.page import signs
+from reports.page.drawing import Axis, Chart, Key, Picture, reaching
+from reports.text import number, percent
 
 
-def operator(curve: RateCurve) -> Figure | None:
-    """One operation's rate by size, a line for each cell, both axes logarithmic. The size is in operations, or in bytes as the rate."""
-    marks = symbols([cell for cell, _ in curve.cells])
-    traces: list[Figure] = []
-    for cell, rates in curve.cells:
-        across = [rate.bytes if curve.by_traffic else rate.mop for rate in rates]
-        pairs = zip(across, rates, strict=True)
-        kept = [(x, curve.value(rate), rate.size) for x, rate in pairs if x > 0 and not curve.refused(rate)]
-        x, y, sizes = (list(column) for column in zip(*kept, strict=True)) if kept else ([], [], [])
-        traces.append(_points("lines+markers", cell, marks, x, y, sizes, curve.unit))
-    if not any(trace["x"] for trace in traces):
+def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Chart | None:
+    """One operation by size, a line for each cell: its share of the measured ceiling or of the datasheet's peak, from 0 to 1.
+
+    Where neither is known, its rate. The size is in operations, or in bytes as the rate.
+    """
+    believed = [(cell, [rate for rate in rates if not curve.refused(rate)]) for cell, rates in curve.cells]
+    shares = [
+        (cell, [(rate, _share(curve, rate, roofs.get(cell.run_id))) for rate in rates]) for cell, rates in believed
+    ]
+    known = [(cell, [(rate, share) for rate, share in each if share is not None]) for cell, each in shares]
+    by_share = any(each for _, each in known)
+    if not by_share:
+        known = [(cell, [(rate, curve.value(rate)) for rate in rates]) for cell, rates in believed]
+    known = [(cell, [(rate, y) for rate, y in each if _size(curve, rate) > 0]) for cell, each in known]
+    points = [(_size(curve, rate), y) for _, each in known for rate, y in each]
+    if not points:
         return None
-    title = "bytes a run" if curve.by_traffic else "million operations a run"
-    layout = plot_layout(280, title, curve.unit, xaxis={"type": "log"}, yaxis={"type": "log"})
-    return {"data": traces, "layout": layout}
+    top = 1.05 * max(y for _, y in points)
+    y_axis = Axis(0.0, max(1.0, top) if by_share else top, 120, 0)
+    picture = Picture(120, reaching((x for x, _ in points), 0, 100, log=True), y_axis)
+    picture.grid(
+        "bytes a run" if curve.by_traffic else "million operations a run", "of the ceiling" if by_share else curve.unit
+    )
+    if by_share:
+        picture.line([(0, picture.at(1)), (100, picture.at(1))], "dotted muted")
+    for cell, each in known:
+        shape, tone = signs.of(cell)
+        places = [(picture.x(_size(curve, rate)), picture.at(y)) for rate, y in each]
+        if len(places) > 1:
+            picture.line(places, f"line {tone}", cell.label)
+        for (x, y), (rate, value) in zip(places, each, strict=True):
+            rated = f"{number(curve.value(rate))} {curve.unit}" + (
+                f", {percent(value)} of the ceiling" if by_share else ""
+            )
+            picture.mark(x, y, shape, tone, f"{cell.label}, {rate.size}: {rated}")
+    caption, words = f"{curve.operation}, {curve.direction}", f"{curve.operation} {curve.direction}: "
+    words += ("share of the ceiling" if by_share else curve.unit) + " by size, a line for each cell; "
+    return picture.chart(place, words + "the table below has the numbers.", caption, _keys(cell for cell, _ in known))
 
 
-def roofline(curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Figure | None:
+def _share(curve: RateCurve, rate: Rate, ceiling: Ceiling | None) -> float | None:
+    """Of the measured ceiling where there is one, else of the datasheet's peak."""
+    return ceiling.share(curve, rate) if ceiling else curve.share(rate)
+
+
+def _size(curve: RateCurve, rate: Rate) -> float:
+    return rate.bytes if curve.by_traffic else rate.mop
+
+
+def roofline(place: str, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Chart | None:
     """Each operation at its fastest size, by its operations a byte, under the measured roofs and those of the datasheet.
 
     Both axes are logarithmic (Williams, Waterman and Patterson 2009, "Roofline"). None where no roof is known.
     """
-    marks = symbols([cell for curve in curves for cell, _ in curve.cells])
     points = []
     for curve in curves:
         for cell, rates in curve.cells:
             believed = [rate for rate in rates if rate.mop and not curve.refused(rate)]
             if believed:
                 points.append((curve, cell, max(believed, key=lambda rate: rate.gflops)))
-    across = [_intensity(rate.mop, rate.bytes) for _, _, rate in points]
-    roofs = [_roof(f"measured in {ceiling.run_id}", *_measured(ceiling), "dash", across) for ceiling in ceilings]
+    across = [rate.mop * 1e6 / rate.bytes for _, _, rate in points]
+    roofs = [(f"measured in {ceiling.run_id}", _measured(ceiling), "line dashed") for ceiling in ceilings]
     peak = next((curve.peak for curve in curves if curve.peak), None)
     if peak is not None:
-        roofs.append(_roof("datasheet", *_promised(peak), "dot", across))
-    traces: list[Figure] = [roof for roof in roofs if roof["x"]]
-    if not points or not traces:
+        roofs.append(("datasheet", (peak.flops, peak.bytes), "dotted"))
+    lines = [(name, _roof(*bounds, across), kind) for name, bounds, kind in roofs if any(bounds)]
+    if not points or not lines:
         return None
-    for cell in {cell.anchor: cell for _, cell, _ in points}.values():
-        own = [(curve, rate) for curve, owner, rate in points if owner.anchor == cell.anchor]
-        names = [f"{curve.operation} {curve.direction} {rate.size}" for curve, rate in own]
-        x = [_intensity(rate.mop, rate.bytes) for _, rate in own]
-        traces.append(_points("markers", cell, marks, x, [rate.gflops for _, rate in own], names, "GFLOP/s"))
-    axes = {"xaxis": {"type": "log"}, "yaxis": {"type": "log"}}
-    return {"data": traces, "layout": plot_layout(320, "operations a byte", "GFLOP/s", **axes)}
+    levels = [rate.gflops for _, _, rate in points] + [y for _, line, _ in lines for _, y in line]
+    picture = Picture(260, reaching(across, 0, 100, log=True), reaching(levels, 260, 0, log=True))
+    picture.grid("operations a byte", "GFLOP/s")
+    for name, line, kind in lines:
+        picture.line([(picture.x(x), picture.at(y)) for x, y in line], kind, name)
+    for (curve, cell, rate), x in zip(points, across, strict=True):
+        shape, tone = signs.of(cell)
+        hover = f"{cell.label}: {curve.operation} {curve.direction} {rate.size}, {number(rate.gflops)} GFLOP/s"
+        picture.mark(picture.x(x), picture.at(rate.gflops), shape, tone, hover)
+    words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
+    caption = "A marker is an operation of a cell at the size where it was fastest. Dashed: the roof that was measured in this run"
+    caption += "; dotted: the datasheet's." if peak is not None else "."
+    return picture.chart(place, words, caption, _keys(cell for _, cell, _ in points))
 
 
-def _points(
-    mode: str,
-    cell: MeasuredCell,
-    marks: Mapping[str, str],
-    x: Sequence[float],
-    y: Sequence[float],
-    names: Sequence[str],
-    unit: str,
-) -> Figure:
-    """A cell's points, each with its name."""
-    points = scatter(mode, json_numbers(x), json_numbers(y), name=text(cell.label), text=[text(name) for name in names])
-    points |= {"marker": {"symbol": marks[cell.framework], "size": 8}, "meta": {"framework": cell.framework}}
-    return points | {"hovertemplate": f"{text(cell.label)}<br>%{{text}}: %{{y:.3g}} {unit}<extra></extra>"}
-
-
-def _intensity(mop: float, traffic: float) -> float:
-    return mop * 1e6 / traffic
+def _keys(cells: Iterable[MeasuredCell]) -> list[Key]:
+    return [Key(*signs.of(cell), cell.label) for cell in {cell.anchor: cell for cell in cells}.values()]
 
 
 def _measured(ceiling: Ceiling) -> tuple[float | None, float | None]:
     return ceiling.work.value if ceiling.work else None, ceiling.traffic.value if ceiling.traffic else None
 
 
-def _promised(peak: Peak) -> tuple[float | None, float | None]:
-    return peak.flops, peak.bytes
-
-
-def _roof(name: str, work: float | None, traffic: float | None, dash: str, across: Sequence[float]) -> Figure:
+def _roof(work: float | None, traffic: float | None, across: Sequence[float]) -> list[tuple[float, float]]:
     """The line that no rate crosses: the memory bounds it on the slope, the arithmetic on the level. Only what is known is drawn."""
     low, high = min(across, default=1.0), max(across, default=1.0)
     knee = [work / traffic] if work and traffic and low < work / traffic < high else []
-    x = [low, *knee, high] if work or traffic else []
-    y = [min(bound for bound in (work, traffic and traffic * at) if bound) / 1e9 for at in x]
-    hover = f"{text(name)}<br>%{{y:.4g}} GFLOP/s<extra></extra>"
-    line = scatter("lines", json_numbers(x), json_numbers(y), name=text(name), hovertemplate=hover)
-    return {**line, "line": {"width": 2, "dash": dash}, "meta": {}}
+    return [(at, min(bound for bound in (work, traffic and traffic * at) if bound) / 1e9) for at in (low, *knee, high)]

@@ -7,68 +7,95 @@ from dataclasses import dataclass
 
 from reports.answers.across import Across
 from reports.answers.findings import Finding
+from reports.answers.health import Health
 from reports.answers.history import History
 from reports.answers.scaling import Scaling
+from reports.answers.short import Answer
 from reports.data.ceilings import Ceiling
 from reports.data.costs import Cost
 from reports.data.curves import ByClass, TimeTo
 from reports.data.environments import Environment
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Repeat, Run, Skipped
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Run, Skipped
 from reports.data.operators import RateCurve
 from reports.data.profiles import Shown
 from reports.data.telemetry import Neighbours
-from reports.page.plots import Chart
+from reports.page.drawing import Chart
 from reports.page.rosetta import Source
 from runner.results.statistics import Estimate
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One bar of an answer: its length, and where its interval begins and how wide it is. All are percentages of the track."""
+class Entry:
+    """What stands in the table of results for one row and one column. Lengths are percentages of the bar's track."""
 
-    entry: Ranked
-    name: str
-    length: float
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer for one group, its bars, how many slower cells have no bar, and the caveats that are its own."""
-
-    finding: Finding
-    bars: tuple[Bar, ...]
-    slower: int
-    caveats: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class OverviewEntry:
-    """One entry of the overview: a ranked cell with its ratio, a cell that is not ranked, the reason why the plan left it out,
-    or nothing."""
-
-    cell: MeasuredCell | None = None
-    ratio: Estimate | None = None
-    left_out: str = ""
+    kind: str  # ranked | unranked | failed | waiting | skipped | none
+    words: str  # the ratio to the fastest, or why there is none
+    anchor: str = ""  # of the measurement; empty where there is none
     title: str = ""  # what it says to a pointer
-    shade: float = 0.0
+    measures: str = ""  # for the page's script: reports.page.results
+    interval: str = ""  # the ends of the step time's interval in milliseconds, for the page's script
+    best: bool = False
+    tied: bool = False  # with the fastest of the column
+    unsteady: bool = False
+    noted: bool = False  # there is something that a reader must know beside the figure
+    heat: int = 0  # the colour's strength, in percent
+    length: int = 0
+    low: int | None = None  # the ends of the interval
+    high: int | None = None
+    cut: bool = False  # the bar or its interval is longer than the track
 
 
 @dataclass(frozen=True)
-class OverviewRow:
-    label: str
+class Row:
+    """One image with one framework: PyTorch 2.9.1, then CUDA 12.8."""
+
+    name: str
+    rest: str
+    image: str
     framework: str
-    entries: tuple[OverviewEntry, ...]  # one for each column
+    best: bool  # whether it is shown where each framework has its best version only
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
-class Overview:
-    """A row for each labelled image, a column for each group of comparable cells."""
+class Column:
+    """One group of comparable cells. `few`: its repeats where some cells were measured once, so nothing in the column is confirmed."""
 
-    workloads: tuple[MeasuredWorkload, ...]
-    columns: tuple[tuple[str, Group], ...]  # (the workload's anchor, group)
-    rows: tuple[OverviewRow, ...]
-    absent: tuple[str, ...]  # images that the plan left out altogether
+    anchor: str
+    title: str
+    workload: str  # the anchor of the workload's section
+    items: str
+    beside: str  # batch and data, where another column has the same workload
+    few: str
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The table of results of one device, precision, number of devices and preset."""
+
+    anchor: str
+    where: str
+    place: Mapping[str, str]  # what the reader chose: gpu, precision, devices, preset
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the reader may choose: its name in the link, its head, and (value, words) of each."""
+
+    name: str
+    head: str
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Pill:
+    """A fact of the run in a few words. `tone`: good, bad, warn or nothing; `link`: the anchor that explains it, or nothing."""
+
+    words: str
+    tone: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +104,7 @@ class GroupSection:
 
     group: Group
     title: str
+    finding: Finding
     rows: tuple[tuple[MeasuredCell, Estimate | None, bool], ...]  # with the ratio, and whether it lies outside the band
     variants: tuple[tuple[tuple[str, str], tuple[str, ...]], ...]  # (name, reason), the labels of the cells
     step_times: Chart | None
@@ -132,35 +160,63 @@ class RepeatSection:
 
 
 @dataclass(frozen=True)
+class CellSection:
+    """One measurement with its repeats, and (cost, as it is written) of each cost that was recorded."""
+
+    cell: MeasuredCell
+    workload: str  # the anchor of the workload's section
+    repeats: tuple[RepeatSection, ...]
+    costs: tuple[tuple[Cost, str], ...]
+    items: str  # what the workload counts
+    rank: str  # in its group, or why it has none
+    ratio: Estimate | None  # to the fastest of its group; None of the fastest itself
+
+
+@dataclass(frozen=True)
 class Page:
     title: str
+    where: str  # when, with which engine and on which machine
     lead: str
+    pills: tuple[Pill, ...]
+    notes: tuple[str, ...]  # what the reader must know of the machine: it drifted, or was perhaps busy
+    answers: tuple[Answer, ...]
+    health: Health
+    slices: tuple[Slice, ...]
+    choices: tuple[Choice, ...]
+    has_energy: bool  # whether some cell recorded joules
     colours: Mapping[str, str]  # framework -> the name of its colour
     marks: Mapping[str, str]  # framework -> its symbol
     runs: tuple[Run, ...]
-    answers: tuple[Answer, ...]
-    changes: tuple[str, ...]
-    shared: tuple[str, ...]  # the caveats that all answers have
-    overview: Overview
+    findings: tuple[Finding, ...]
+    changes: tuple[str, ...]  # what versions, precisions and devices changed; in the Markdown
     sections: tuple[WorkloadSection, ...]
-    scalings: tuple[tuple[Scaling, Chart | None], ...]
+    ladders: tuple[Chart, ...]  # of the results that the page shows first
+    more_ladders: tuple[Chart, ...]  # of the others
+    gpus: tuple[Chart, ...]
+    scalings: tuple[Scaling, ...]
+    efficiency: Chart | None
+    efficiency_at_most: Chart | None
+    over_time: tuple[Chart, ...]
     history: History | None
     environments: tuple[Environment, ...]
     skipped: tuple[Skipped, ...]
-    cells: tuple[tuple[MeasuredCell, tuple[RepeatSection, ...]], ...]
+    waiting: tuple[MeasuredCell, ...]
+    go_on: tuple[str, ...]  # how, for each run with cells that are not yet run
+    cells: tuple[CellSection, ...]
 
     @property
     def failed(self) -> tuple[MeasuredCell, ...]:
-        return tuple(cell for cell, _ in self.cells if cell.status != "ok")
+        return tuple(section.cell for section in self.cells if section.cell.status != "ok")
 
     @property
     def charts(self) -> Iterator[Chart]:
-        """Every plot of the page, in the order of the page."""
+        """Every picture of the page, in the order of the page."""
+        yield from (*self.ladders, *self.more_ladders, *self.gpus)
+        yield from (repeat.chart for section in self.cells for repeat in section.repeats if repeat.chart)
         for section in self.sections:
             for part in section.groups:
                 if isinstance(part, GroupSection):
                     yield from filter(None, (part.step_times, *part.learning, part.phases))
                 else:
                     yield from filter(None, (part.roofline, *(table.chart for table in part.tables)))
-        yield from (chart for _, chart in self.scalings if chart)
-        yield from (repeat.chart for _, repeats in self.cells for repeat in repeats if repeat.chart)
+        yield from filter(None, (*self.over_time, self.efficiency, self.efficiency_at_most))

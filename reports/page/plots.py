@@ -1,118 +1,268 @@
-"""The plots of a page: each figure with its place, its caption, and what it shows in words; packed, all of them, for the page's script."""
+"""The pictures that compare cells. A function returns the finished picture, or None where there is nothing to draw."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
 
 from reports import text
+from reports.answers.across import version_key
+from reports.answers.contrast import Side
 from reports.answers.scaling import Scaling
-from reports.data import telemetry
-from reports.data.ceilings import Ceiling
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Repeat, Tables
-from reports.data.operators import RateCurve
-from reports.page import charts, operator_charts, trust_charts
-from reports.page.figure import MOST_POINTS, Figure
-from runner.text import visible
+from reports.data.curves import of_class
+from reports.data.model import Curve, Group, MeasuredCell, MeasuredWorkload, Tables
+from reports.page import signs
+from reports.page.drawing import Axis, Chart, Key, Picture, reaching, thinned, uprights
+from reports.text import between, device_name, duration, framework_name, number, percent
+from runner.results.statistics import Array, Estimate
 
-# All repeats share these. So a page of a thousand cells still opens.
+# Points of one repeat that a picture shows at most, and of all repeats of a page: a page of a thousand cells still opens.
+MOST_POINTS = 400
 POINTS_IN_ALL = 40_000
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A plot: the id of its place in the page, its figure, what it shows in words, and its caption."""
-
-    id: str
-    figure: Figure
-    words: str
-    caption: str
-
-    @property
-    def height(self) -> int:
-        """In pixels; the page keeps this room before the plot is drawn."""
-        return int(self.figure["layout"]["height"])
-
-
-def _chart(place: str, figure: Figure | None, words: str, caption: str = "") -> Chart | None:
-    return None if figure is None else Chart(f"plot-{place}", figure, visible(words, 2000), caption)
+# And those of all curves in one picture; of one curve, the fewest.
+POINTS_IN_CURVES, FEWEST_POINTS = 4000, 8
+# A curve of fewer evaluations at the same steps does not show how networks learn.
+FEWEST_EVALUATIONS = 5
+_ROW = 48  # pixels of one cell
+_DASHES = ("", "dashed", "dotted", "dashed-dotted")
 
 
 def points_limit(tables: Tables) -> int:
-    """How many points of each repeat a plot draws."""
+    """How many points of each repeat a picture shows."""
     repeats = max(1, sum(len(cell.repeats) for cell in tables.cells))
     return max(40, min(MOST_POINTS, POINTS_IN_ALL // repeats))
 
 
 def step_times(group: Group, most: int) -> Chart | None:
+    """Milliseconds a step of each measured cell: a tick for each window, a marker with its interval for the median."""
+    cells = [(cell, cell.step) for cell in group.cells if cell.step is not None]
+    if not cells:
+        return None
+    times = [1e3 * np.concatenate([repeat.steady_step_seconds for repeat in cell.repeats]) for cell, _ in cells]
+    end = 1.08 * max(_reach(windows, step) for windows, (_, step) in zip(times, cells, strict=True))
+    picture = Picture(_ROW * len(cells), Axis(0.0, end))
+    picture.grid("milliseconds a step")
+    for row, (windows, (cell, step)) in enumerate(zip(times, cells, strict=True)):
+        top = _ROW * row
+        shape, tone = signs.of(cell)
+        picture.words(0, top + 14, cell.label, "name")
+        picture.words(100, top + 14, "not ranked" if cell.unranked else duration(step.value), "end name")
+        shown = np.sort(windows[windows <= end])[thinned(len(windows), most)]
+        picture.path(uprights(shown * (100 / end), top + 31, 9), f"ticks {tone}")
+        if step.low is not None and step.high is not None:
+            picture.interval(picture.x(1e3 * step.low), picture.x(1e3 * step.high), top + 24, f"line {tone}")
+        hover = f"{cell.label}: {duration(step.value)} a step, 95 % interval {between(step, 1e3)} ms"
+        picture.mark(picture.x(1e3 * step.value), top + 24, shape, tone, hover)
     caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
-    hidden = charts.beyond_axis(group)
+    hidden = sum(int(np.sum(windows > end)) for windows in times)
     if hidden:
         caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted like all others."
-    return _chart(f"steps-{group.anchor}", charts.intervals(group, most), charts.described(group), caption)
+    return picture.chart(f"steps-{group.anchor}", _described(cells), caption)
+
+
+def _reach(windows: Array, step: Estimate) -> float:
+    """How far the axis goes for a cell. Its rare long windows and a very wide interval may leave the axis; they must not stretch it."""
+    upper = 1e3 * (step.value if step.high is None else step.high)
+    return min(max(float(np.quantile(windows, 0.97)), upper), 3 * float(np.median(windows)))
+
+
+def _described(cells: Iterable[tuple[MeasuredCell, Estimate]]) -> str:
+    """The step times in words, for readers who do not see them."""
+    parts = [
+        f"{cell.label}: {number(1e3 * step.value)} milliseconds, interval {between(step, 1e3)}" for cell, step in cells
+    ]
+    return "Step times with 95 % intervals. " + "; ".join(parts)
 
 
 def learning(group: Group, workload: MeasuredWorkload, most: int) -> tuple[Chart, ...]:
-    figures = charts.learning(group, workload, most) if workload.learns else []
-    drawn = (
-        _chart(
-            f"learning-{group.anchor}-{at}", figure, f"{title} against training time, a line for each repeat.", title
-        )
-        for at, (title, figure) in enumerate(figures, start=1)
-    )
-    return tuple(filter(None, drawn))
+    """For each metric its curves over training seconds, then over steps: the page shows one of the two.
+
+    A metric is drawn where all repeats of all cells were evaluated at the same steps, five times or more. Metrics of single
+    classes have a table.
+    """
+    metrics: dict[tuple[str, str], list[tuple[MeasuredCell, Curve]]] = {}
+    for cell in group.cells if workload.learns else ():
+        for repeat in cell.repeats:
+            for curve in repeat.curves:
+                if not of_class(curve):
+                    metrics.setdefault((curve.split, curve.name), []).append((cell, curve))
+    drawn: list[Chart] = []
+    for at, ((split, name), curves) in enumerate(sorted(metrics.items()), start=1):
+        steps = [set(curve.steps[np.isfinite(curve.values)].tolist()) for _, curve in curves]
+        if len(set.intersection(*steps)) >= FEWEST_EVALUATIONS:
+            title = f"{'training' if split == 'train' else split} {name}"
+            chance = workload.chance if name == workload.metric else None
+            place = f"learning-{group.anchor}-{at}"
+            drawn += [_curves(place, title, axis, curves, chance, most) for axis in ("seconds", "steps")]
+    return tuple(drawn)
+
+
+def _curves(
+    place: str, title: str, axis: str, curves: Sequence[tuple[MeasuredCell, Curve]], chance: float | None, most: int
+) -> Chart:
+    lines = [(cell, curve.seconds if axis == "seconds" else curve.steps, curve.values) for cell, curve in curves]
+    most = min(most, max(FEWEST_POINTS, POINTS_IN_CURVES // len(lines)))
+    across = reaching((float(x) for _, xs, _ in lines for x in xs), 0, 100, zero=True)
+    levels = [float(y) for _, _, ys in lines for y in ys] + ([chance] if chance is not None else [])
+    picture = Picture(200, across, reaching(levels, 200, 0, zero=True))
+    picture.grid(f"training {axis}")
+    if chance is not None:
+        picture.line([(0, picture.at(chance)), (100, picture.at(chance))], "dotted muted")
+        picture.words(100, picture.at(chance) - 4, "chance", "end tick")
+    images: dict[str, list[str]] = {}
+    for cell, xs, ys in lines:
+        same = images.setdefault(cell.framework, [])
+        if cell.label not in same:
+            same.append(cell.label)
+        shape, tone = signs.of(cell)
+        finite = np.isfinite(ys) & np.isfinite(xs)
+        part = thinned(int(finite.sum()), most)
+        points = [(picture.x(x), picture.at(y)) for x, y in zip(xs[finite][part], ys[finite][part], strict=True)]
+        picture.line(points, f"line {tone} {_DASHES[same.index(cell.label) % len(_DASHES)]}", cell.label)
+        for x, y in points if len(points) == finite.sum() <= 12 else points[-1:]:
+            picture.mark(x, y, shape, tone, cell.label)
+    words = f"{title} against training {axis}, a line for each repeat."
+    return picture.chart(f"{place}-{axis}", words, title)
 
 
 def phases(group: Group) -> Chart | None:
-    words = "Seconds each cell spent in each phase before steady training; the table below has the numbers."
-    return _chart(f"phases-{group.anchor}", charts.phases(group), words)
+    """Seconds of each cell until its first step ended, by phase."""
+    cells = [cell for cell in group.cells if cell.start_up]
+    if not cells:
+        return None
+    totals = [sum(cell.start_up.values()) for cell in cells]
+    picture = Picture(38 * len(cells), Axis(0.0, 1.02 * max(totals)))
+    picture.grid("seconds")
+    for row, (cell, total) in enumerate(zip(cells, totals, strict=True)):
+        picture.words(0, 38 * row + 14, cell.label, "name")
+        picture.words(100, 38 * row + 14, duration(total), "end name")
+        start = 0.0
+        for at, (name, seconds) in enumerate(cell.start_up.items(), start=1):
+            hover = f"{cell.label}: {name} {duration(seconds)}"
+            picture.bar(picture.x(start), picture.x(start + seconds), 38 * row + 19, 12, f"bar phase-{at}", hover)
+            start += seconds
+    words = "Seconds of import, build and first step; the table below has the numbers. "
+    words += "; ".join(f"{cell.label}: {duration(total)}" for cell, total in zip(cells, totals, strict=True))
+    keys = [Key("square", f"phase-{at}", name) for at, name in enumerate(cells[0].start_up, start=1)]
+    caption = "Import, building the network and the first step. Data and the parity check are this tool's: they are not in it."
+    return picture.chart(f"phases-{group.anchor}", words, caption, keys)
 
 
-def operator(place: str, curve: RateCurve) -> Chart | None:
-    words = f"{curve.operation} {curve.direction}: {curve.unit} by size, a line for each cell; the table below has the numbers."
-    return _chart(place, operator_charts.operator(curve), words)
+def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None:
+    """The efficiency of every cell by its number of devices, both kinds of scaling: weak as lines, strong as dashed lines.
 
-
-def roofline(group: Group, curves: Sequence[RateCurve], ceilings: Iterable[Ceiling]) -> Chart | None:
-    words = "GFLOP/s of each operation by its operations a byte, under the device's roofs; the tables below have the numbers."
-    caption = "A marker is an operation of a cell at the size where it was fastest. Dashed: the roof that was measured in this run"
-    caption += "; dotted: the datasheet's." if any(curve.peak for curve in curves) else "."
-    return _chart(f"roofs-{group.anchor}", operator_charts.roofline(curves, ceilings), words, caption)
-
-
-def scaling(shown: Scaling) -> Chart | None:
-    words = f"{shown.workload.items} a second by devices: {shown.title}; the table below has the numbers."
-    caption = "Markers are measured, with 95 % intervals; the dotted line is the ideal."
-    if shown.model:
-        caption += " Dashed, within its shaded interval: predicted, not measured."
-    return _chart(shown.anchor, charts.scaling(shown), words, caption)
-
-
-def sequence(cell: MeasuredCell, repeat: Repeat, most: int) -> Chart | None:
-    sampled = telemetry.described(repeat)
-    words = (
-        f"Windows of {cell.label}, repeat {repeat.number}, in their order; the list below has the numbers. {sampled}"
+    With `forecast`, what more devices give at most, too: None where nothing bounds it.
+    """
+    shown = [scaling for scaling in scalings if not forecast or scaling.farthest]
+    if not shown:
+        return None
+    counts = [point.devices for scaling in shown for point in scaling.points]
+    counts += [scaling.farthest[0] for scaling in shown if forecast and scaling.farthest]
+    last = max(counts)
+    picture = Picture(240, Axis(1, max(last, 2), 0, 100, log=True), Axis(0, 1.1, 240, 0))
+    ticks = [2**power for power in range(11) if 2**power <= last]
+    picture.grid("devices", "efficiency", [(count, str(count)) for count in ticks])
+    picture.line([(0, picture.at(1)), (100, picture.at(1))], "dotted muted")
+    for at, scaling in enumerate(shown):
+        shape, tone = signs.of(scaling.points[0].cells[0]) if _unlike(shown) else signs.nth(at)
+        dash = "dashed" if scaling.kind == "strong" else ""
+        points = [(picture.x(point.devices), picture.at(point.efficiency.value)) for point in scaling.points]
+        picture.line(points, f"line {tone} {dash}", scaling.title)
+        for point, (x, y) in zip(scaling.points, points, strict=True):
+            efficiency = point.efficiency
+            if efficiency.low is not None and efficiency.high is not None:
+                picture.upright(x, picture.at(efficiency.low), picture.at(efficiency.high), f"line {tone}")
+            hover = f"{scaling.title}, {scaling.kind}: {point.devices} devices, efficiency {percent(efficiency.value)}"
+            picture.mark(x, y, shape, tone, hover)
+        if forecast:
+            picture.line(_bounds(scaling, picture), f"dotted {tone}", f"{scaling.title}: at most, not measured")
+    keys = [
+        Key(*(signs.of(each.points[0].cells[0]) if _unlike(shown) else signs.nth(at)), f"{each.title}, {each.kind}")
+        for at, each in enumerate(shown)
+    ]
+    words = "Efficiency by devices: speed-up divided by the number of devices; the tables below have the numbers. "
+    words += "; ".join(
+        f"{each.title}, {each.kind}: {percent(each.points[-1].efficiency.value)} on {each.points[-1].devices}"
+        for each in shown
     )
-    caption = f"Steady windows ● and warm-up ○ in their order; on the right, how many windows took how long. {sampled}"
-    return _chart(f"{cell.anchor}-{repeat.number}", trust_charts.sequence(cell, repeat, most), words, caption)
+    caption = "Lines: weak scaling; dashed: strong. The bars are 95 % intervals. Dotted at 1: the ideal."
+    if forecast:
+        caption += " Other dotted lines: what more devices give at most, not measured."
+    return picture.chart("scaling-at-most" if forecast else "scaling", words, caption, keys)
 
 
-def packed_figures(signs: Any, drawn: Iterable[Chart]) -> str:
-    """For the page's script: a line with `signs`, then for each plot a line with its id and one with its figure."""
-    lines = [_json(signs)]
-    for chart in drawn:
-        lines += [chart.id, _json(chart.figure)]
-    return packed("\n".join(lines))
+def _unlike(scalings: Sequence[Scaling]) -> bool:
+    """Whether a framework's own signs tell all the lines apart."""
+    return len({(scaling.framework, scaling.kind) for scaling in scalings}) == len(scalings)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+def _bounds(scaling: Scaling, picture: Picture) -> list[tuple[float, float]]:
+    alone = scaling.points[0].rate
+    bounds = scaling.model.bounds if scaling.model else ()
+    shares = [(bound.devices, scaling.most(bound) / bound.devices / (alone.low or alone.value)) for bound in bounds]
+    return [(picture.x(devices), picture.at(share)) for devices, share in shares]
 
 
-def packed(content: str) -> str:
-    """A text as an HTML page can hold it without reading it: gzip in base64, the same bytes for the same text."""
-    return base64.b64encode(gzip.compress(content.encode("utf-8"), 6, mtime=0)).decode("ascii")
+def ladder(data: Tables) -> tuple[Chart, ...]:
+    """For each framework, device and precision: each version's time relative to the best one, a line for each workload.
+
+    A filled point is a version that differs from the one before it in CUDA alone.
+    """
+    families: dict[tuple[str, str, str, str], dict[str, dict[tuple[str, str], list[MeasuredCell]]]] = {}
+    for group in data.groups:
+        for cell in (entry.cell for entry in group.ranked):
+            family = families.setdefault((cell.framework, cell.mode, group.key.device, group.key.precision), {})
+            rung = cell.version, str(cell.row.get("cuda_version") or "")
+            family.setdefault(group.key.workload, {}).setdefault(rung, []).append(cell)
+    workloads = {workload.name: signs.nth(at) for at, workload in enumerate(data.workloads)}
+    titles = {workload.name: workload.title.partition(",")[0] for workload in data.workloads}
+    drawn = (_ladder(at, *family, workloads, titles) for at, family in enumerate(families.items(), start=1))
+    return tuple(filter(None, drawn))
+
+
+def _ladder(
+    at: int,
+    family: tuple[str, str, str, str],
+    lines: Mapping[str, Mapping[tuple[str, str], Sequence[MeasuredCell]]],
+    look: Mapping[str, tuple[str, str]],
+    titles: Mapping[str, str],
+) -> Chart | None:
+    framework, mode, device, precision = family
+    rungs = sorted({rung for line in lines.values() for rung in line}, key=version_key)
+    if len(rungs) < 2:
+        return None
+    shares: dict[str, list[tuple[int, Estimate, float]]] = {}
+    for workload, line in lines.items():
+        steps = [(place, Side(tuple(line[rung])).step) for place, rung in enumerate(rungs) if rung in line]
+        measured = [(place, step) for place, step in steps if step is not None]
+        best = min((step.value for _, step in measured), default=0.0)
+        if len(measured) > 1:
+            shares[workload] = [(place, step, best) for place, step in measured]
+    if not shares:
+        return None
+    top = max(step.value / best for line in shares.values() for _, step, best in line)
+    picture = Picture(130, Axis(-0.4, len(rungs) - 0.6), Axis(1.0, max(1.02, 1.03 * top), 125, 5))
+    every = max(1, -(-len(rungs) // 6))
+    picture.grid("", "× its best", [(place, rungs[place][0] or "–") for place in range(0, len(rungs), every)])
+    picture.beside(picture.height + 32, "CUDA")
+    for place in range(0, len(rungs), every):
+        picture.words(picture.x(place), picture.height + 32, rungs[place][1] or "–", "mid tick")
+    alone = [False, *(before[0] == after[0] for before, after in pairwise(rungs))]
+    for workload, known in shares.items():
+        shape, tone = look[workload]
+        picture.line([(picture.x(place), picture.at(step.value / best)) for place, step, best in known], f"line {tone}")
+        for place, step, best in known:
+            if step.low is not None and step.high is not None:
+                ends = picture.at(step.low / best), picture.at(step.high / best)
+                picture.upright(picture.x(place), *ends, f"thin {tone}")
+            version, cuda = rungs[place]
+            hover = f"{titles[workload]}, {framework_name(framework)} {version}, CUDA {cuda or 'none'}: "
+            hover += f"{number(step.value / best)} × its best, {duration(step.value)} a step"
+            kind = tone if alone[place] else f"open {tone}"
+            picture.mark(picture.x(place), picture.at(step.value / best), shape, kind, hover)
+    name = framework_name(framework) + (f" · {mode}" if mode != "default" else "")
+    words = f"{name} on {device}, {precision}: step time of each version relative to the best version of each workload."
+    keys = [Key(*look[workload], titles[workload]) for workload in shares]
+    return picture.chart(f"ladder-{at}", words, f"{name} · {device_name(device)} · {precision}", keys)

@@ -1,4 +1,4 @@
-"""From stored runs to one HTML file that holds all it needs: styles, script, plots and Plotly itself.
+"""From stored runs to one HTML file that holds all it needs: styles, scripts, pictures, and the library that draws samples.
 
 What a cell printed reaches the page in two ways only. The templates make every value visible and escape it. The figures
 are compressed and then consist of letters and digits only. A content security policy names our scripts by digest: no
@@ -7,11 +7,11 @@ other script runs, and the page can request nothing.
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
+import json
 import shlex
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -21,43 +21,89 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports import text
+from reports.answers.health import NOT_JUDGED, Health
 from reports.data import tables
-from reports.data.model import BEFORE_TRAINING, PHASES, Tables
-from reports.page import charts, rosetta, summary
+from reports.data.model import PHASES, Tables
+from reports.page import results, rosetta, signs, summary
 from reports.page.build import page_of
-from reports.page.plots import packed, packed_figures
+from reports.page.compiled import Compiled
+from reports.page.samples import packed
+from runner import text as words
 from runner.results import store
+from runner.results.parity import QUANTITIES
 from runner.text import visible
 
+# What the table of results can show, in the order of the control bar.
+MEASURES = (
+    ("x", "× fastest"),
+    ("rate", "items/s"),
+    ("ms", "ms"),
+    ("start", "start-up"),
+    ("joules", "joules"),
+    ("price", "price"),
+)
 
-def render(folders: Sequence[Path], output: Path) -> None:
+
+def render(folders: Sequence[Path], output: Path, health: Health = NOT_JUDGED) -> None:
     """Write the report on the runs in `folders` to `output`. Raises StoreError where one is no readable run."""
     if not folders:
         raise store.StoreError("no run was given; `runner report RUN` takes the folder of one or more runs")
-    store.write_bytes(output, page(tables.load(folders)).encode("utf-8"))
+    write(tables.load(folders), output, health)
 
 
-def page(data: Tables) -> str:
+def write(data: Tables, output: Path, health: Health = NOT_JUDGED) -> None:
+    """The same of runs that were read."""
+    store.write_bytes(output, page(data, health).encode("utf-8"))
+
+
+def page(data: Tables, health: Health = NOT_JUDGED) -> str:
     """The whole HTML document."""
-    shown = page_of(data)
+    shown, parts = page_of(data, health), Parts()
+    _PARTS.set(parts)
     scripts = {name: _resource("reports.page.templates", f"{name}.js") for name in ("theme", "plots", "page")}
-    signs = {"colours": shown.colours, "palette": charts.PALETTE}
+    library = _resource("reports.page.vendor", "uPlot.iife.min.js")
+    style = _style()
     return (
         _engine()
         .get_template("report.html.j2")
         .render(
             page=shown,
-            style=Markup(_resource("reports.page.templates", "page.css")),
-            code=_code_styles(),
+            parts=parts,
+            style=Markup(style),
             scripts={name: Markup(script) for name, script in scripts.items()},
-            policy=_policy([_digest(script) for script in scripts.values()] + [_plotly()[1]]),
-            plotly=Markup(_plotly()[0]),
-            summary=Markup(packed(summary.markdown(data, [answer.finding for answer in shown.answers]))),
-            figures=Markup(packed_figures(signs, shown.charts)),
+            policy=_policy(map(rosetta.digest, (*scripts.values(), library)), rosetta.digest(style)),
+            uplot=Markup(packed(library)),
+            summary=Markup(packed(summary.markdown(data, shown.findings, shown.changes))),
         )
     )
 
 
+def _commands(sentence: str) -> Markup:
+    """A sentence whose parts between backticks are commands."""
+    parts = enumerate(visible(sentence).split("`"))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in parts)
+
+
+class Parts:
+    """What the reader does not see at first. A template hands each part over and prints its place; at the end all are printed, packed."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def add(self, content: Markup) -> Markup:
+        """Keep a part. What stands in its place is empty until the page's script builds it."""
+        self._parts.append(str(escape(content)))
+        return Markup('<div class="later" data-part="{}"></div>').format(len(self._parts) - 1)
+
+    def __html__(self) -> str:
+        return packed(json.dumps(self._parts, separators=(",", ":")))
+
+
+# Of the page that is being written: the templates are compiled once for all pages.
+_PARTS: ContextVar[Parts] = ContextVar("parts")
+
+
+@functools.cache  # compiling the templates takes longer than a small page, and a run writes its page again and again
 def _engine() -> Environment:
     engine = Environment(
         loader=PackageLoader("reports.page", "templates"),
@@ -66,15 +112,32 @@ def _engine() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_shown,
+        # What is constant in a template is computed when it is compiled, by these.
+        bytecode_cache=Compiled([__file__, text.__file__, words.__file__]),
     )
-    for name in ("number", "duration", "size", "percent", "between", "listing", "plural", "framework_name"):
+    for name in (
+        "number",
+        "duration",
+        "size",
+        "percent",
+        "between",
+        "between_ratios",
+        "step_interval",
+        "listing",
+        "plural",
+        "ended",
+        "framework_name",
+    ):
         engine.filters[name] = getattr(text, name)
+    engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
     engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment
     engine.filters["shell"] = shlex.join
-    engine.globals |= {"phases": PHASES, "before_training": BEFORE_TRAINING, "palette": charts.PALETTE}
+    engine.filters["later"] = lambda content: _PARTS.get().add(content)
+    engine.globals |= {"phases": PHASES, "palette": signs.PALETTE}
+    engine.globals |= {"quantities": QUANTITIES, "measures": MEASURES}
     return engine
 
 
@@ -83,32 +146,28 @@ def _shown(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _code_styles() -> dict[str, Markup]:
-    """The styles of highlighted code: for the light page, for the dark page, and for a page that is dark because the system is."""
+@functools.cache
+def _style() -> str:
+    """All styles of the page."""
+    sheets = [_resource("reports.page.templates", name) for name in ("page.css", "charts.css")]
+    sheets.append(_resource("reports.page.vendor", "uPlot.min.css"))
+    # Of highlighted code: for the light page, for the dark page, and for a page that is dark because the system is.
     light, dark = rosetta.styles(".code", ':root[data-theme="dark"] .code')
-    by_system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
-    return {"light": Markup(light), "dark": Markup(dark), "system": Markup(by_system)}
+    system = rosetta.styles(".code", ':root:not([data-theme="light"]) .code')[1]
+    code = {"light": Markup(light), "dark": Markup(dark), "system": Markup(system)}
+    template = _engine().get_template("styles.css.j2")
+    return template.render(
+        sheets=Markup("\n".join(sheets)), code=code, percents=range(101), most_heat=results.MOST_HEAT
+    )
 
 
 def _resource(package: str, name: str) -> str:
     return (resources.files(package) / name).read_text("utf-8")
 
 
-@functools.cache
-def _plotly() -> tuple[str, str]:
-    """Plotly, packed, and the digest of what it unpacks to."""
-    script = _resource("plotly.package_data", "plotly.min.js")
-    return packed(script), _digest(script)
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _policy(digests: Iterable[str]) -> str:
-    """The content security policy: our scripts by digest, inline styles (Plotly sets them), no request at all."""
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    rules = ("default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data: blob:")
+def _policy(scripts: Iterable[str], style: str) -> str:
+    """The content security policy: our scripts and styles by their digests, no style of an element's own, no request at all."""
+    rules = ("default-src 'none'", f"script-src {' '.join(scripts)}", f"style-src {style}", "img-src data: blob:")
     return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
 
 

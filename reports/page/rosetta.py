@@ -1,12 +1,14 @@
-"""The Rosetta stone: the same workload in each framework's own file.
+"""The Rosetta stone: the same workload in each framework's own file, and what this one uses of the framework's helpers.
 
 The source is this checkout's. A report shows it only beside cells that the same source measured.
 """
 
 from __future__ import annotations
 
+import base64
 import difflib
 import functools
+import hashlib
 import itertools
 import re
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from bench import rules
 from reports import specifications
+from reports.page import helpers
 from reports.specifications import titles, workloads
 from runner.errors import UserError
 from runner.text import visible
@@ -23,20 +26,34 @@ _DOCSTRING = re.compile(r'\s*"""(.*?)"""', re.DOTALL)
 
 PROJECT = Path(rules.BENCH).parent
 
+LANGUAGES = {".py": "python", ".R": "r", ".jl": "julia"}
+
 
 class RosettaError(UserError):
     """There is no such workload or framework; the message names those that exist."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """One framework's file for a workload: the framework's title, the file's path, its text and its language."""
+class Code:
+    """Source text: its file, its text and its language."""
 
-    framework: str
-    title: str
     path: str  # relative to the project
     text: str
     language: str  # as Pygments names it
+
+    @property
+    def highlighted(self) -> str:
+        """The text as HTML, with a class for each kind of token (`styles`)."""
+        return _highlighted(self.text, self.language)
+
+
+@dataclass(frozen=True)
+class Source(Code):
+    """One framework's file for a workload, whole; `helpers` is what it uses of other files of its framework, a file each."""
+
+    framework: str
+    title: str
+    helpers: tuple[Code, ...]
 
     @property
     def lesson(self) -> str:
@@ -45,11 +62,6 @@ class Source:
             return " ".join(docstring[1].split())
         comment = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())
         return " ".join(line.lstrip("#").strip() for line in comment).strip()
-
-    @property
-    def highlighted(self) -> str:
-        """The text as HTML, with a class for each kind of token (`styles`)."""
-        return _highlighted(self.text, self.language)
 
 
 def frameworks(workload: str) -> tuple[str, ...]:
@@ -67,8 +79,17 @@ def source(workload: str, framework: str) -> Source:
     assert path is not None  # frameworks() has looked
     untested = specifications.untested(framework)
     title = f"{titles()[framework]} (untested: {untested})" if untested else titles()[framework]
-    language = {".py": "python", ".R": "r", ".jl": "julia"}[path.suffix]
-    return Source(framework, title, path.relative_to(PROJECT).as_posix(), path.read_text(encoding="utf-8"), language)
+    return Source(
+        path=path.relative_to(PROJECT).as_posix(),
+        text=path.read_text(encoding="utf-8"),
+        language=LANGUAGES[path.suffix],
+        framework=framework,
+        title=title,
+        helpers=tuple(
+            Code(helper.relative_to(PROJECT).as_posix(), text, LANGUAGES[helper.suffix])
+            for helper, text in helpers.used(framework, path)
+        ),
+    )
 
 
 def sources(workload: str, names: Iterable[str]) -> list[Source]:
@@ -92,24 +113,30 @@ def _meant(word: str, choices: Iterable[str]) -> str:
 
 
 def terminal(workload: str, names: Iterable[str]) -> None:
-    """Print the files side by side, or one after another where the terminal is narrow."""
+    """Print the files side by side, or one after another where the terminal is narrow. Below each stands what it uses of helpers."""
     from rich.columns import Columns
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.panel import Panel
     from rich.syntax import Syntax
 
     files = [source(workload, name) for name in names]
     console = Console()
     beside = console.is_terminal and console.width >= 200
-    panels = [
-        Panel(
-            Syntax(file.text, file.language, theme="ansi_light", line_numbers=console.is_terminal, word_wrap=True),
-            title=f"{file.title} · {file.path}",
-            width=console.width // len(files) - 1 if beside else None,
+    width = console.width // len(files) - 1 if beside else None
+
+    def panel(code: Code, title: str) -> Panel:
+        numbers = console.is_terminal and isinstance(code, Source)
+        syntax = Syntax(code.text, code.language, theme="ansi_light", line_numbers=numbers, word_wrap=True)
+        return Panel(syntax, title=title, width=width)
+
+    groups = [
+        Group(
+            panel(file, f"{file.title} · {file.path}"),
+            *(panel(helper, f"{file.title} · used of {helper.path}") for helper in file.helpers),
         )
         for file in files
     ]
-    for part in [Columns(panels)] if beside else panels:
+    for part in [Columns(groups)] if beside else groups:
         console.print(part)
 
 
@@ -132,13 +159,20 @@ def styles(light: str, dark: str) -> tuple[str, str]:
     return sheets[0], sheets[1]
 
 
+def digest(inline: str) -> str:
+    """How a content security policy names a script or a style of the page."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
+
+
 def page(workload: str, names: Iterable[str]) -> str:
     """One self-contained HTML page of the files side by side."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     engine = Environment(loader=PackageLoader("reports.page", "templates"), autoescape=True, undefined=StrictUndefined)
-    shown = [(file, Markup(file.highlighted)) for file in (source(workload, name) for name in names)]
+    engine.filters["code"] = lambda code: Markup(code.highlighted)
     light, dark = styles("pre", ":root pre")
+    style = Markup(engine.get_template("rosetta.css.j2").render(light=Markup(light), dark=Markup(dark)))
+    files = [source(workload, name) for name in names]
     template = engine.get_template("rosetta.html.j2")
-    return template.render(workload=workload, shown=shown, light=Markup(light), dark=Markup(dark))
+    return template.render(workload=workload, files=files, style=style, digest=Markup(digest(style)))

@@ -7,44 +7,72 @@ from collections.abc import Sequence
 from reports.answers import across, export, findings
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
-from reports.data.model import Group, Tables
-from reports.text import between, duration, number, percent
+from reports.data.model import Group, MeasuredCell, Tables
+from reports.text import between_ratios, duration, number, percent, plural
+from runner.results.parity import PROOF
 from runner.results.statistics import Estimate
 
 
-def markdown(tables: Tables, answers: Sequence[Finding] | None = None) -> str:
-    """The whole summary. The sentences under a table name the cells that were not ranked, with the reason."""
+def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: Sequence[str] | None = None) -> str:
+    """The whole summary; `answers` and `changes` where they are known.
+
+    The sentences under a table name the cells that were not ranked, with the reason.
+    """
     answers = findings.findings(tables) if answers is None else answers
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
     parts += [part for finding in answers for part in _answer(finding)]
-    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in findings.changes(tables, across.ladders(tables)))]
+    changes = findings.changes(tables, across.ladders(tables)) if changes is None else changes
+    parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
-    parts += [f"Medians over measured windows with 95 % intervals, from stored runs: {runs}."]
+    parts += [f"Medians over measured windows with 95 % intervals, from stored runs: {runs}.", _proved(tables)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _proved(tables: Tables) -> str:
+    """How many of the ranked cells were checked as they were measured: those of an older bench were checked before only."""
+    cells = [entry.cell for group in tables.groups for entry in group.ranked]
+    measured = sum(any(row.phase == PROOF for row in cell.parity) for cell in cells)
+    if not cells:
+        return ""
+    before = f"{plural(len(cells), 'ranked cell')} computed what the float64 reference computes before the measurement"
+    return f"{before}; of {measured} the measured network itself was checked too."
 
 
 def _answer(finding: Finding) -> list[str]:
     key = finding.group.key
     place = (finding.workload.title, key.device, key.precision, key.preset)
     ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
+    beside = "\n".join(f"{at}. {escaped(words, 1000)}" for at, words in enumerate(finding.group.caveats, start=1))
     caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
     answer = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
-    return [f"### {', '.join(map(escaped, place))}", answer, ranked, caveats]
+    return [f"### {', '.join(map(escaped, place))}", answer, ranked, beside, caveats]
 
 
 def _table(group: Group, items: str) -> export.Table:
     columns = (
-        Column("cell", lambda row: row.cell.label),
+        Column("cell", lambda row: _numbered(group, row.cell)),
         Column("step time", lambda row: export.step(row.cell.step)),
         Column("to the fastest", lambda row: _ratio(row.ratio)),
         Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),
-        Column("first step", lambda row: duration(row.cell.first_step_seconds)),
+        Column("first step", lambda row: _first_step(row.cell)),
         Column("half width", lambda row: percent(row.cell.step.half_width if row.cell.step else None, 2)),
     )
     return export.table(columns, group.ranked)
 
 
+def _first_step(cell: MeasuredCell) -> str:
+    """Its seconds, and in how many repeats they hold the driver's compilation."""
+    compiled = f" (driver compiled in {cell.compiled_repeats} of {len(cell.repeats)})" if cell.compiled_repeats else ""
+    return duration(cell.first_step_seconds) + compiled
+
+
+def _numbered(group: Group, cell: MeasuredCell) -> str:
+    """The cell, with the numbers of its caveats in the list under the table."""
+    numbers = group.caveat_numbers[cell.anchor]
+    return f"{cell.label} [{numbers}]" if numbers else cell.label
+
+
 def _ratio(ratio: Estimate) -> str:
-    return "fastest median" if ratio.method == "itself" else f"{number(ratio.value)} × ({between(ratio)})"
+    return "shortest" if ratio.method == "itself" else f"{number(ratio.value)} × ({between_ratios(ratio)})"

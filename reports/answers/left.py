@@ -1,0 +1,85 @@
+"""What of a run is not yet measured, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.data.model import MeasuredCell, Run
+from reports.text import plural
+from runner.results.cells import resume_command
+from runner.text import length
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one run still lacks."""
+
+    run_id: str
+    imported: bool
+    out: str  # the folder of its results
+    repeats: int
+    cells: int  # of them without any repeat
+    seconds: float  # an estimate
+
+    @property
+    def command(self) -> str:
+        if self.imported:
+            return "run kit.py again on the machine that measured it"
+        return resume_command(self.run_id, self.out)
+
+    @property
+    def count(self) -> str:
+        """As the end of `runner matrix` counts it."""
+        without = f" ({plural(self.cells, 'cell')} without any repeat)" if self.cells else ""
+        return f"{plural(self.repeats, 'repeat')} not yet run{without}"
+
+    @property
+    def time(self) -> str:
+        return f", about {length(self.seconds)}" if self.seconds else ""
+
+
+def left(cells: Iterable[MeasuredCell], records: Iterable[Run] = ()) -> tuple[Left, ...]:
+    """What each run of these cells lacks; a run that lacks nothing has no entry. `records` hold what the runner stored of the runs."""
+    stored = {run.run_id: run.manifest.get("left") for run in records}
+    runs: dict[str, list[MeasuredCell]] = {}
+    for cell in cells:
+        runs.setdefault(cell.run_id, []).append(cell)
+    return tuple(entry for run, of_run in runs.items() if (entry := _of(of_run, stored.get(run))).repeats)
+
+
+def lacks(cell: MeasuredCell) -> int:
+    """How many of the cell's repeats are planned and not yet run."""
+    return max(0, cell.planned - len(cell.repeats))
+
+
+def _of(cells: list[MeasuredCell], stored: Mapping[str, Any] | None) -> Left:
+    repeats = sum(map(lacks, cells))
+    return Left(
+        run_id=cells[0].run_id,
+        imported=cells[0].imported,
+        out=cells[0].out,
+        repeats=repeats,
+        cells=sum(not cell.repeats for cell in cells),
+        # A runner that was killed stored it a while before its last repeat ended.
+        seconds=stored["seconds"] * repeats / stored["repeats"] if stored and stored["repeats"] else _seconds(cells),
+    )
+
+
+def _seconds(cells: Iterable[MeasuredCell]) -> float:
+    """What these cells lack, where the run stored no estimate: a cell that was never run takes as long as the middle one of those that
+    were."""
+    cells = list(cells)
+    known = [seconds for cell in cells if (seconds := wall_seconds(cell))]
+    typical = float(np.median(known)) if known else 0.0
+    return sum(lacks(cell) * (wall_seconds(cell) or typical) for cell in cells)
+
+
+def wall_seconds(cell: MeasuredCell) -> float:
+    """Of the longest repeat of a cell; 0 where none was recorded."""
+    seconds = [repeat.row.get("wall_seconds") for repeat in cell.repeats]
+    return max((float(one) for one in seconds if one is not None and math.isfinite(one)), default=0.0)

@@ -1,0 +1,139 @@
+"""The answer of some runs in plain text: for each group of comparable cells a table, and how sure it is.
+
+The order, the intervals and the verdicts are those of the page: `reports.answers.findings` makes both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reports.answers import busy, findings
+from reports.answers import left as of_runs
+from reports.answers.findings import Finding
+from reports.answers.left import Left
+from reports.data.model import MeasuredCell, Ranked, Tables
+from reports.text import device_name, number, plural
+from runner.text import visible
+
+# Enough for the data to show how far repeats differ.
+_REPEATS = 3
+
+# What may be beside a figure -> what to do about it.
+_REMEDIES = {
+    "unsteady": "end what else runs on the machine, and look for heat and power limits, then measure again",
+    "throttled": "look at the cooling and the power limit of the device: `runner gpus` shows both",
+    "few CPUs": "end what else runs on the machine, then measure again: it got less than half of its CPUs",
+    "disturbed": "end the other processes on the GPU, then measure again: `runner gpus` names them",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """The lines above a table, its heads and rows, which of its columns hold numbers, and the lines below it. It may have no table."""
+
+    above: tuple[str, ...] = ()
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    numbers: Sequence[str] = ()
+    below: tuple[str, ...] = ()
+
+
+def sections(tables: Tables) -> Iterator[Section]:
+    """The answers of these runs, and at the end what else a reader must know."""
+    left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
+    for finding in findings.findings(tables):
+        heads, rows = _table(finding)
+        numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
+        yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
+    if question := busy.question(tables.cells):
+        yield Section(below=(question,))
+    for workload in tables.workloads:
+        if workload.task == "operators":
+            count = sum(len(group.cells) for group in workload.groups)
+            yield Section(below=(f"{workload.title}: {plural(count, 'cell')}; the report has the rates",))
+
+
+def _head(finding: Finding) -> Iterator[str]:
+    """What was measured and on what, and the answer."""
+    key = finding.group.key
+    device = device_name(key.device_model) + (f" × {key.devices}, {key.scaling}" if key.devices > 1 else "")
+    yield visible(" · ".join((finding.workload.title, device, key.precision, key.preset)))
+    yield visible(f"{finding.headline}.")
+
+
+def _table(finding: Finding) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The heads and the rows: the ranked cells from the fastest on, then the others with the reason."""
+    called = findings.names(finding.group.cells)
+    heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
+    ranked = finding.group.ranked
+    rows = [_ranked(entry, called[entry.cell.anchor], ranked[0].cell) for entry in ranked]
+    rows += [(called[cell.anchor], "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
+    return heads, rows
+
+
+def _ranked(entry: Ranked, name: str, best: MeasuredCell) -> tuple[str, ...]:
+    cell, step = entry.cell, entry.cell.step
+    once = len(cell.measured) == 1 or len(best.measured) == 1
+    ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
+    rate = cell.items_per_second.value if cell.items_per_second else None
+    tied = cell is not best and not once and not entry.apart
+    few = "one run" if len(cell.measured) == 1 else "the first has one run"
+    notes = "; ".join([*([few] if once else []), *(["tied"] if tied else []), *_beside(cell)])
+    return name, _ms(step.value if step else None), ends, number(rate), f"{entry.ratio.value:.2f}", notes
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None or not math.isfinite(seconds) else number(1e3 * seconds)
+
+
+def _beside(cell: MeasuredCell) -> list[str]:
+    """What a reader must know beside the figure of a cell, in words of _REMEDIES."""
+    facts = {
+        "unsteady": cell.shifts,
+        "throttled": cell.throttled,
+        "few CPUs": cell.cpu_share is not None,
+        "disturbed": cell.foreign_processes,
+    }
+    return [word for word, fact in facts.items() if fact]
+
+
+def _why_not(cell: MeasuredCell) -> str:
+    """Why a cell is not ranked, in few words. The report has all of them."""
+    words = cell.unranked
+    return words if len(words) <= 70 else f"{words[:69].rstrip()}…"
+
+
+def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
+    """How sure the answer is, and what to do about each warning and failure."""
+    ranked = [entry.cell for entry in finding.group.ranked]
+    if len(ranked) > 1:
+        yield _confidence(finding, left)
+    for word in dict.fromkeys(word for cell in ranked for word in _beside(cell)):
+        yield f"{word}: {_REMEDIES[word]}"
+    for hint in dict.fromkeys(str(cell.row["hint"]) for cell in finding.group.others if cell.row.get("hint")):
+        yield visible(f"fix: {hint}", 400)
+    if any(cell.unfit for cell in finding.group.others):
+        yield "not ranked: end what else runs on the machine, or measure for longer with --preset standard"
+
+
+def _confidence(finding: Finding, left: Mapping[str, Left]) -> str:
+    ranked = finding.group.ranked
+    cells = [entry.cell for entry in ranked]
+    if finding.group.unsettled:
+        return "not confirmed: with all of their CPUs the cells may have another order"
+    if any(len(cell.measured) == 1 for cell in cells):
+        few = findings.repeats_of(cells)
+        planned = dict.fromkeys(cell.run_id for cell in cells if of_runs.lacks(cell))
+        if going_on := [left[run] for run in planned if run in left]:
+            hint = "; ".join(f"`{entry.command}`: {entry.count}{entry.time}" for entry in going_on)
+            return f"not confirmed: {few}. Go on with {hint}"
+        minutes = sum(of_runs.wall_seconds(cell) for cell in cells) * _REPEATS / 60
+        took = f" (about {max(1, round(minutes))} min)" if minutes else ""
+        return f"not confirmed: {few}. Repeat with --repeats {_REPEATS}{took}"
+    repeats = min(len(cell.measured) for cell in cells)
+    tied = [entry for entry in ranked[1:] if not entry.apart]
+    if tied:
+        return f"tied: {plural(repeats, 'repeat')} show no difference from the first; more repeats narrow the intervals"
+    return f"confirmed: {plural(repeats, 'repeat')}; a chance of at most 5 % that a difference is only noise"

@@ -1,0 +1,219 @@
+"""What an adapter uses of its framework's helpers: the functions, classes and constants that its code names, directly or through these.
+
+Nobody keeps a list. A Python file is read by its imports. A file of R or Julia names no file at each use: what it uses is looked up in the
+files that the framework's entrypoint sources or includes. Only files below bench/frameworks are looked into, and of these only the
+folders that the framework uses (bench.identity): the bench's own code stays out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import identity, rules
+
+FRAMEWORKS = Path(rules.FRAMEWORKS)
+
+# Where a definition stands: the file, and its name there.
+Place = tuple[Path, str]
+
+_PACKAGE = "bench.frameworks."
+_DAMAGED = (OSError, SyntaxError, ValueError, MemoryError, RecursionError)
+# In R and Julia: a definition begins a line. `name <- ...` in R; `name(arguments) = ...`, `name = ...` and the words below in Julia.
+_BEGIN = re.compile(r"(?:const |function |struct |mutable struct )?([A-Za-z_]\w*)")
+_READ = re.compile(r'(?:source|include)\([^"\n]*"([^"\n]+\.(?:R|jl))"')
+_COMMENT_OR_TEXT = re.compile(r"#.*|\"[^\"\n]*\"")
+# In R: `name <- import("bench.frameworks.keras._adam", ...)`, and then `name$Adam`.
+_IMPORTED_IN_R = re.compile(r'(\w+) <- import\("bench\.frameworks\.(\w+)\.(\w+)"')
+
+
+def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
+    """(file, text of what the adapter uses of it) for each helper, the nearest first. A damaged file has none."""
+    folders = set(identity.folders([framework], rules.BENCH))
+    reached: dict[Path, set[str]] = {}
+    waiting = list(_uses(framework, adapter, None, folders))
+    seen = set(waiting)
+    while waiting:
+        path, name = waiting.pop(0)
+        if path == adapter:
+            continue
+        reached.setdefault(path, set()).add(name)
+        new = [place for place in _uses(framework, path, name, folders) if place not in seen]
+        seen.update(new)
+        waiting += new
+    return [(path, text) for path, names in reached.items() if (text := _text(path, names))]
+
+
+def _uses(framework: str, path: Path, name: str | None, folders: set[str]) -> Iterator[Place]:
+    """What the definition `name` of a file uses; None: the whole file."""
+    try:
+        if path.suffix == ".py":
+            yield from _PythonFile(path, folders).uses(name)
+        else:
+            yield from _uses_by_word(framework, path, name)
+    except _DAMAGED:
+        return
+
+
+def _text(path: Path, names: set[str]) -> str:
+    """The definitions of these names, in the file's order, each with the comment above it."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    spans = _python_spans(ast.parse(text)) if path.suffix == ".py" else _spans_by_line(lines)
+    wanted = sorted({span for name, span in spans.items() if name in names})
+    return "\n\n\n".join("\n".join(lines[_with_comment(lines, first) : last]) for first, last in wanted) + "\n" * bool(
+        wanted
+    )
+
+
+def _with_comment(lines: list[str], first: int) -> int:
+    while first > 0 and lines[first - 1].startswith("#"):
+        first -= 1
+    return first
+
+
+# -- Python ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Name -> the statement that defines it. A variable that a function sets later (`_device = None`) says nothing."""
+    definitions: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign) and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            names = [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            definitions.update((name.id, node) for name in names)
+    return definitions
+
+
+def _python_spans(tree: ast.Module) -> dict[str, tuple[int, int]]:
+    spans = {}
+    for name, node in _definitions(tree).items():
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        spans[name] = (first - 1, node.end_lineno or first)
+    return spans
+
+
+class _PythonFile:
+    """A Python file below bench/frameworks, and what its names stand for in other files there."""
+
+    def __init__(self, path: Path, folders: set[str]) -> None:
+        self.path, self.folders = path, folders
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.definitions = _definitions(self.tree)
+        self.modules: dict[str, Path] = {}  # a name that stands for a module
+        self.imported: dict[str, Place] = {}  # a name that stands for a definition of a module
+        self.for_their_effect: list[Path] = []  # modules that are imported and not named
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                self._modules_of(node)
+            elif isinstance(node, ast.ImportFrom):
+                self._names_of(node)
+
+    def _file(self, module: str) -> Path | None:
+        """The file of a module of the framework's folders."""
+        folder, _, stem = module.removeprefix(_PACKAGE).partition(".")
+        path = FRAMEWORKS / folder / f"{stem}.py"
+        return path if module.startswith(_PACKAGE) and folder in self.folders and stem and path.is_file() else None
+
+    def _modules_of(self, node: ast.Import) -> None:
+        for alias in node.names:
+            if path := self._file(alias.name):
+                if alias.asname:
+                    self.modules[alias.asname] = path
+                else:
+                    self.for_their_effect.append(path)
+
+    def _names_of(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            name = alias.asname or alias.name
+            if path := self._file(f"{node.module}.{alias.name}"):
+                self.modules[name] = path
+            elif path := self._file(node.module or ""):
+                self.imported[name] = (path, alias.name)
+
+    def uses(self, name: str | None) -> Iterator[Place]:
+        """What one definition uses; None: the whole file."""
+        if name is None:
+            for path in self.for_their_effect:
+                yield from ((path, effect) for effect in _definitions(ast.parse(path.read_text(encoding="utf-8"))))
+        node = self.tree if name is None else self.definitions.get(name)
+        for part in _names(node, frozenset()) if node else ():
+            if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in self.modules:
+                yield self.modules[part.value.id], part.attr
+            elif isinstance(part, ast.Name) and part.id in self.imported:
+                yield self.imported[part.id]
+            elif isinstance(part, ast.Name) and part.id in self.definitions and part.id != name:
+                yield self.path, part.id
+
+
+def _names(node: ast.AST, local: frozenset[str]) -> Iterator[ast.AST]:
+    """The names and attributes in a part of a program, without the variables and parameters of its functions."""
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        inside = list(ast.walk(node))
+        stored = {part.id for part in inside if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        local |= stored | {part.arg for part in inside if isinstance(part, ast.arg)}
+    if not (isinstance(node, ast.Name) and node.id in local):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _names(child, local)
+
+
+# -- R and Julia ------------------------------------------------------------------------------------------------------------------------
+
+
+def _spans_by_line(lines: list[str]) -> dict[str, tuple[int, int]]:
+    """Name -> the lines of its definition: from a line that begins with it, to the last line before the next one that begins so."""
+    begins = [at for at, line in enumerate(lines) if _BEGIN.match(line) and not line.startswith("end")]
+    spans = {}
+    for first, last in zip(begins, [*begins[1:], len(lines)], strict=True):
+        while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
+            last -= 1
+        match = _BEGIN.match(lines[first])
+        defines = re.match(r"[\w ]+(?:\(.*\))? ?(?:<-|=(?!=))|(?:mutable )?struct |function ", lines[first])
+        if match and defines and match[1] not in spans:
+            spans[match[1]] = (first, last)
+    return spans
+
+
+def _files_read(script: Path) -> list[Path]:
+    """The files of the bench that a script of R or Julia reads, directly or through one another, itself first."""
+    files = [script]
+    for file in files:
+        named = _READ.findall(file.read_text(encoding="utf-8")) if file.is_file() else []
+        files += [path for name in named if (path := (file.parent / name).resolve()) not in files and path.is_file()]
+    return files
+
+
+def _uses_by_word(framework: str, path: Path, name: str | None) -> Iterator[Place]:
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    if name is not None:
+        if name not in (spans := _spans_by_line(lines)):
+            return
+        first, last = spans[name]
+        text = "\n".join(lines[first:last])
+    for variable, folder, stem in _IMPORTED_IN_R.findall(text):
+        for attribute in re.findall(rf"\b{variable}\$(\w+)", text):
+            yield FRAMEWORKS / folder / f"{stem}.py", attribute
+    code = _COMMENT_OR_TEXT.sub("", text)
+    # A word after $ or a dot is another object's.
+    words = list(dict.fromkeys(re.findall(r"(?<![$.\w])[A-Za-z_]\w*", code)))
+    script = FRAMEWORKS / framework / rules.framework_declaration(framework)["entrypoint"][1]
+    others = [file for file in _files_read(script) if file != path and not _is_adapter(file)]
+    defined = {file: _spans_by_line(file.read_text(encoding="utf-8").splitlines()) for file in others}
+    own = _spans_by_line(lines)
+    for word in words:
+        if word in own:
+            if word != name:
+                yield path, word
+            continue
+        yield from ((file, word) for file, spans in defined.items() if word in spans)
+
+
+def _is_adapter(path: Path) -> bool:
+    return path.stem in {rules.module_of(name, rules.workload_declaration(name)) for name in rules.workload_names()}

@@ -1,0 +1,298 @@
+"""The table of results: a slice for each device, precision and number of devices; a row for each image, a column for each workload."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from reports import text
+from reports.answers.findings import Finding, measured_once, repeats_of
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
+from reports.page.page import Choice, Column, Entry, Row, Slice
+from runner.results import cells
+from runner.results.statistics import Estimate
+
+# The heat and the bar of a ratio end here.
+MOST_RATIO = 4.0
+# Percent of the colour's strength, behind the fastest.
+MOST_HEAT = 22
+_NONE = Entry("none", "–")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What the reader chooses; the results of one place are one table."""
+
+    kind: str
+    model: str
+    precision: str
+    devices: str
+    preset: str
+
+
+def slices(findings: Sequence[Finding], data: Tables) -> tuple[Slice, ...]:
+    """One table for each place, the one with most ranked cells first: the page shows it before anything is chosen."""
+    places: dict[_Place, list[Finding]] = {}
+    for finding in findings:
+        places.setdefault(_place(finding.group), []).append(finding)
+    ordered = sorted(places.items(), key=lambda item: _first(*item))
+    return tuple(_slice(f"results-{at}", place, found, data) for at, (place, found) in enumerate(ordered, start=1))
+
+
+def of_slice(findings: Iterable[Finding], shown: Slice) -> list[Finding]:
+    """The findings that a slice shows."""
+    anchors = {column.anchor for column in shown.columns}
+    return [finding for finding in findings if finding.group.anchor in anchors]
+
+
+def choices(shown: Sequence[Slice]) -> tuple[Choice, ...]:
+    """What the reader may choose among: each with the values that some slice has, where there are two or more."""
+    names = (("gpu", "Device"), ("precision", "Precision"), ("devices", "Devices"), ("preset", "Preset"))
+    found = []
+    for name, head in names:
+        values = tuple(dict.fromkeys(part.place[name] for part in shown))
+        if len(values) > 1:
+            found.append(Choice(name, head, tuple((value, text.device_name(value)) for value in values)))
+    return tuple(found)
+
+
+def _place(group: Group) -> _Place:
+    key = group.key
+    devices = f"{key.devices} {key.scaling}".strip()
+    return _Place(key.device_kind, key.device_model, key.precision, devices, key.preset)
+
+
+def _first(place: _Place, found: Sequence[Finding]) -> tuple[bool, bool, bool, int, str]:
+    """What comes first: GPUs, one device, fp32, and then where most was ranked."""
+    ranked = sum(len(finding.group.ranked) for finding in found)
+    return place.kind != "cuda", place.devices != "1", place.precision != "fp32", -ranked, place.model
+
+
+def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -> Slice:
+    several = Counter(finding.workload.name for finding in found)
+    columns = tuple(
+        _column(finding, named=several[finding.workload.name] > 1)
+        for finding in sorted(found, key=lambda finding: -len(finding.group.ranked))
+    )
+    groups = {finding.group.anchor: finding for finding in found}
+    entries = {column.anchor: _entries(groups[column.anchor], data) for column in columns}
+    rows = _rows([entries[column.anchor] for column in columns])
+    where = f"{place.precision} on {text.device_name(place.model)}"
+    where += f", {place.devices} devices" if place.devices != "1" else ""
+    chosen = {"gpu": place.model, "precision": place.precision, "devices": place.devices, "preset": place.preset}
+    return Slice(anchor, where, chosen, columns, rows)
+
+
+def _column(finding: Finding, *, named: bool) -> Column:
+    """`named`: another column has the same workload, so the column says its batch and its data."""
+    key, workload = finding.group.key, finding.workload
+    title = workload.title.partition(",")[0] + (" · inference" if workload.task == "infer" else "")
+    beside = f"batch {key.batch}, {key.data_source or 'unknown'} data" if named else ""
+    ranked = [entry.cell for entry in finding.group.ranked]
+    few = repeats_of(ranked).replace("measured once", "one run") if measured_once(ranked) else ""
+    return Column(finding.group.anchor, title, workload.anchor, workload.items, beside, few)
+
+
+# -- Entries ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An entry, and what its row needs of it. `level` is the log of its ratio to the fastest; None where it is not ranked."""
+
+    entry: Entry
+    label: str
+    image: str
+    framework: str
+    group: str  # rows of one group are versions of one thing: the framework, and the mode
+    level: float | None
+
+
+def _entries(finding: Finding, data: Tables) -> list[_Found]:
+    """What stands in a group's column."""
+    group, workload = finding.group, finding.workload
+    reach = _reach([entry.ratio for entry in group.ranked])
+    found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
+    found += [_of(cell, _unranked(cell)) for cell in group.others]
+    found += [_of(cell, Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
+    present = {one.label for one in found}
+    return found + [one for one in _skipped(group, data) if one.label not in present]
+
+
+def _reach(ratios: Sequence[Estimate]) -> float:
+    """Where the track of a column's bars ends. An interval may lengthen it by a third at most."""
+    longest = max((ratio.value for ratio in ratios), default=1.0)
+    ends = [ratio.high for ratio in ratios if ratio.method != "itself" and ratio.high is not None]
+    return min(MOST_RATIO, max([longest, *(min(end, 1.3 * longest) for end in ends)]))
+
+
+def _of(cell: MeasuredCell, entry: Entry, ratio: float | None = None) -> _Found:
+    kind = f"{cell.framework} {cell.mode}"
+    return _Found(entry, cell.label, cell.image, cell.framework, kind, None if ratio is None else math.log(ratio))
+
+
+def _skipped(group: Group, data: Tables) -> Iterator[_Found]:
+    names = ("workload", "precision", "device_kind", "device_model")
+    for skipped in data.skipped:
+        for row in skipped.rows:
+            if all(row[name] == getattr(group.key, name) for name in names):
+                image, framework, mode = str(row["image"]), str(row["framework"]), row["mode"]
+                entry = Entry("skipped", "–", title=f"skipped: {skipped.reason}")
+                label = text.cell_name(image, framework, mode)
+                yield _Found(entry, label, image, framework, f"{framework} {mode}", None)
+
+
+def _would_join(cell: MeasuredCell, group: Group) -> bool:
+    """Whether a cell that is not yet run will stand in this group; its kind of data is not known before."""
+    return replace(cell.key, data_source=group.key.data_source) == group.key
+
+
+def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: float) -> Entry:
+    cell, ratio = ranked.cell, ranked.ratio
+    best = ratio.method == "itself"
+    compared = len(group.ranked) > 1
+    once = bool(measured_once((cell, group.ranked[0].cell)))
+    # One repeat does not show how much another run would differ: a bar of an interval would claim that it does.
+    low, high = (None, None) if best or once else (ratio.low, ratio.high)
+    end = 100 / reach
+    return Entry(
+        "ranked",
+        text.number(ratio.value),
+        anchor=cell.anchor,
+        title=_title(ranked, workload),
+        measures=_measures(cell, ratio, once=once),
+        interval=_interval(cell.step),
+        best=best and compared,
+        tied=not best and not once and not ranked.apart,
+        unsteady=bool(cell.shifts),
+        noted=bool(cell.caveats),
+        heat=round(max(0.0, MOST_HEAT * (1 - math.log(max(ratio.value, 1.0)) / math.log(MOST_RATIO)))),
+        length=round(min(100.0, end * ratio.value)),
+        low=None if low is None else round(min(100.0, end * low)),
+        high=None if high is None else round(min(100.0, end * high)),
+        cut=bool(high is not None and high > reach) or ratio.value > reach,
+    )
+
+
+def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
+    """What an entry says to a pointer."""
+    cell, ratio = ranked.cell, ranked.ratio
+    rate = cell.items_per_second
+    parts = [f"{text.duration(cell.step.value if cell.step else None)} a step ({text.step_interval(cell.step)})"]
+    parts += [f"{text.number(rate.value)} {workload.items}/s"] if rate else []
+    if ratio.method != "itself":
+        parts.append(f"{text.number(ratio.value)} × the fastest ({text.between_ratios(ratio)})")
+    parts.append(text.plural(len(cell.measured), "repeat"))
+    parts += ["unsteady: its level changed midway"] if cell.shifts else []
+    parts += [] if cell.cpu_share is None else [f"it got {text.percent(cell.cpu_share)} of its CPUs, and others more"]
+    parts += cell.caveats
+    return "; ".join(parts)
+
+
+def _measures(cell: MeasuredCell, ratio: Estimate, *, once: bool) -> str:
+    """For the page's script: × the fastest, items a second, milliseconds a step, start-up seconds and joules an item, parted by
+    semicolons; of the first three with the ends of the interval, unless there is one repeat."""
+    start = start_up(cell)
+    parts = (
+        _figure(ratio.value) if once or ratio.method == "itself" else _numbers(ratio),
+        _numbers(cell.items_per_second),
+        _numbers(cell.step, 1e3),
+        _figure(start),
+        _figure(cell.costs.get("joules_per_item")),
+    )
+    return ";".join(parts)
+
+
+def _interval(step: Estimate | None) -> str:
+    """Also of one repeat, as the pointer's text has it; empty where it says nothing."""
+    if step is None or step.low is None or step.high is None or "too few" in text.step_interval(step):
+        return ""
+    return f"{_figure(1e3 * step.low)},{_figure(1e3 * step.high)}"
+
+
+def start_up(cell: MeasuredCell) -> float | None:
+    """Seconds until the first step has ended."""
+    return sum(cell.start_up.values()) if cell.start_up else None
+
+
+def _numbers(estimate: Estimate | None, factor: float = 1.0) -> str:
+    if estimate is None:
+        return ""
+    ends = (estimate.low, estimate.high) if estimate.repeats > 1 else ()
+    return ",".join([_figure(factor * estimate.value), *(_figure(factor * end) for end in ends if end is not None)])
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.5g}"
+
+
+def _unranked(cell: MeasuredCell) -> Entry:
+    kind, words = failure(cell)
+    return Entry(kind, words, anchor=cell.anchor, title=cell.unranked)
+
+
+def failure(cell: MeasuredCell) -> tuple[str, str]:
+    """(kind, few words) of a cell that is not ranked."""
+    if cell.status == cells.MISSING:
+        return "waiting", "not yet run"
+    if cell.status != "ok":
+        return "failed", str(cell.row.get("error_kind") or "failed").replace("-", " ")[:40]
+    if cell.parity_passed is not True:
+        return "failed", "wrong result" if cell.parity_passed is False else "not checked"
+    return "unranked", "too noisy" if cell.too_noisy else "too few samples"
+
+
+# -- Rows -------------------------------------------------------------------------------------------------------------------------
+
+
+def _rows(columns: Sequence[Sequence[_Found]]) -> tuple[Row, ...]:
+    """A row for each label, sorted by the first column and then by the next ones; a row of which everything was skipped is none."""
+    by_label: dict[str, list[_Found | None]] = {}
+    for at, column in enumerate(columns):
+        for one in column:
+            by_label.setdefault(one.label, [None] * len(columns))[at] = one
+    kept = [row for row in by_label.values() if any(one and one.entry.kind != "skipped" for one in row)]
+    kept.sort(key=lambda row: [math.inf if one is None or one.level is None else one.level for one in row])
+    chosen = _best_versions(kept)
+    return tuple(_row(row, best=at in chosen) for at, row in enumerate(kept))
+
+
+def _row(row: Sequence[_Found | None], *, best: bool) -> Row:
+    first = next(one for one in row if one)
+    name, _, rest = first.label.partition(" · ")
+    entries = tuple(one.entry if one else _NONE for one in row)
+    return Row(name, rest, first.image, first.framework, best, entries)
+
+
+def _best_versions(rows: Sequence[Sequence[_Found | None]]) -> set[int]:
+    """Of each framework as few rows as show its fastest version in every column; where none is ranked, one that says why.
+
+    Choosing does not bias what is said of them: what is said of a column holds for all its pairs together.
+    """
+    kinds: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        kinds.setdefault(next(one.group for one in row if one), []).append(at)
+    chosen: set[int] = set()
+    for same in kinds.values():
+        wanted = [among for column in range(len(rows[same[0]])) if (among := _shown_for(rows, same, column))]
+        while wanted:
+            best = max(same, key=lambda at: (sum(at in among for among in wanted), -_mean(rows[at]), -at))
+            chosen.add(best)
+            wanted = [among for among in wanted if best not in among]
+    return chosen
+
+
+def _shown_for(rows: Sequence[Sequence[_Found | None]], same: Sequence[int], column: int) -> set[int]:
+    """Which of these rows show what one column has to say of them: the fastest, else those that failed or are not ranked."""
+    found = {at: one for at in same if (one := rows[at][column])}
+    levels = {at: one.level for at, one in found.items() if one.level is not None}
+    if levels:
+        return {at for at, level in levels.items() if level == min(levels.values())}
+    return {at for at, one in found.items() if one.entry.kind != "skipped"}
+
+
+def _mean(row: Sequence[_Found | None]) -> float:
+    levels = [one.level for one in row if one and one.level is not None]
+    return sum(levels) / len(levels) if levels else 0.0
