@@ -8,37 +8,73 @@ from typing import Annotated, Literal
 import typer
 
 from reports.answers import compare as answers
-from reports.answers.contrast import METHOD
-from reports.answers.export import comma_separated, terminal
-from reports.data.tables import load
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, print_json, split_words
+from reports.answers.export import comma_separated
+from reports.data.model import Tables
+from reports.data.tables import ANSWER, load
+from reports.text import listing
+from runner.catalog.names import full_name
+from runner.cli.shared import (
+    AnyFormat,
+    Margin,
+    Out,
+    chosen_runs,
+    note,
+    print_answers,
+    print_json,
+    split_words,
+    stored_runs,
+)
+from runner.errors import UserError
+from runner.paths import typed
 from runner.results.store import run_folder
+from runner.terminal import folded
+from runner.text import visible
+
+MOST_RUNS = 30  # that are looked through for the two sides
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run, image, GPU or CUDA version: the baseline.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A run, image, framework, GPU or CUDA version: the baseline. IMAGE:FRAMEWORK where an image has several.",
+        ),
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind, compared with A.")],
     runs: Annotated[
         list[str] | None,
-        typer.Option("--runs", help="Where images, GPUs and CUDA versions are looked up; default: the newest run."),
+        typer.Option("--runs", "--run", help="Where the others are looked up; default: the newest run that has both."),
     ] = None,
     by: Annotated[
-        Literal["run", "image", "gpu", "cuda"] | None, typer.Option(help="What A and B are; default: found by name.")
+        Literal["run", "image", "framework", "gpu", "cuda"] | None,
+        typer.Option(help="What A and B are; default: found by name."),
     ] = None,
     margin: Margin = 5.0,
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
 ) -> None:
-    """Each difference is real, noise, or undecided: the data cannot tell.
+    """Each cell is really different, the same within the margin, or undecided: the data cannot tell.
 
-    Exit code 0: nothing is slower in B; 1: something is slower, or no longer runs; 2: some cell is undecided.
+    Exit code 0: nothing in B is slower by more than the margin; 1: something is, or no longer runs; 2: some cell is undecided,
+    or all cells of two runs changed together by more than two runs of one machine are assumed to differ by.
     """
+    a, b = (word if (run_folder(word, out) / "run.json").is_file() else full_name(word) for word in (a, b))
     pair = [run_folder(name, out) for name in (a, b)]
     if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
         names = [folder.resolve().name for folder in pair]
-        comparison = answers.comparison(load(pair), names[0], names[1], "run", margin / 100)
+        comparison = answers.comparison(load(pair, ANSWER), names[0], names[1], "run", margin / 100)
+        if sides := answers.different_images(comparison):
+            where = "" if out == Path("results") else f" --out {out}"
+            one, other = (listing([*side[:3], *([f"{len(side) - 3} more"] if len(side) > 3 else [])]) for side in sides)
+            raise UserError(
+                f"{a} and {b} have no image in common, so no cell of one is in the other: {a} has {one}, {b} has "
+                f"{other}; compare two images: runner compare {sides[0][0]} {sides[1][0]} --runs {a},{b}{where}"
+            )
     else:
-        comparison = answers.comparison(load(chosen_runs(list(split_words(runs)), out)), a, b, by, margin / 100)
+        named = list(split_words(runs))
+        tables = load(chosen_runs(named, out), ANSWER) if named else _newest_with_both(out, a, b, by)
+        comparison = answers.comparison(tables, a, b, by, margin / 100)
     if output_format == "json":
         print_json(answers.document(comparison))
     elif output_format == "csv":
@@ -46,7 +82,20 @@ def compare(
     elif output_format == "markdown":
         typer.echo(answers.markdown(comparison), nl=False)
     else:
-        terminal(answers.table(comparison))
-        for line in [*answers.remarks(comparison), *([METHOD] if comparison.rows else [])]:
-            typer.echo(line)
+        if shift := answers.headline(comparison):
+            print(folded(typed(shift)))
+        print_answers(answers.table(comparison))
+        for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
+            print(folded(typed(line)))
     raise typer.Exit(comparison.exit_code)
+
+
+def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:
+    """The newest run that has both sides, which it names; without one, the newest run. A run of `runner verify` often has one side."""
+    folders = stored_runs(out)[:-MOST_RUNS:-1]
+    for folder in folders:
+        tables = load([folder], ANSWER)
+        if answers.has_both(tables, a, b, by):
+            note(f"looked up in run {visible(folder.name)}")
+            return tables
+    return load(folders[:1], ANSWER)

@@ -2,62 +2,73 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from runner.cli.shared import TextOrJson, print_json
 from runner.machine.detect import detect_cpu, detect_gpus
-from runner.machine.devices import Gpu, Refused
+from runner.machine.devices import Gpu, Refused, unknown_users
 from runner.machine.nvml import NVLINK
+from runner.machine.visible import limits
+from runner.paths import typed
+from runner.results import clocks
+from runner.terminal import print_table
 
 
 def gpus(output_format: TextOrJson = "text") -> None:
     """Names each GPU that cannot be used, with the reason."""
     usable, refused, why_none = detect_gpus(detect_cpu().cpus)
+    notes = (*limits(usable, refused, os.environ), *unknown_users(usable))
     if output_format == "json":
         return print_json(
             {
                 "gpus": [asdict(gpu) for gpu in usable],
                 "refused": [asdict(gpu) for gpu in refused],
                 "why_none": why_none,
+                "notes": notes,
             }
         )
     if why_none:
-        return print(f"no GPU: {why_none}")
+        return print(typed(f"no GPU: {why_none}"))
     _print_table(usable)
-    return _print_notes(usable, refused)
+    return _print_notes(usable, refused, notes)
 
 
 def _print_table(gpus: tuple[Gpu, ...]) -> None:
-    table = Table("GPU", "model")
-    # People copy the UUID: two lines are better than a part of it.
-    table.add_column("UUID", overflow="fold")
-    for title in ("capability", "memory", "PCIe", "NUMA", "near CPUs", "ECC", "limit", "in use by"):
-        table.add_column(title)
-    for gpu in gpus:
-        table.add_row(
+    heads = ("GPU", "model", "UUID", "capability", "memory", "PCIe", "NUMA", "near CPUs", "ECC", "limit", "in use by")
+    rows = [
+        (
             gpu.name,
-            escape(gpu.model),
+            gpu.model,
             gpu.uuid,
             gpu.compute_capability,
-            f"{gpu.memory_bytes / 2**30:.0f} GiB",
+            gpu.memory,
             f"{gpu.pcie_generation or '?'} x{gpu.pcie_width or '?'}",
             "-" if gpu.numa_node is None else str(gpu.numa_node),
             ranges(gpu.cpus),
             {None: "-", True: "on", False: "off"}[gpu.ecc],
             "-" if gpu.power_limit_watts is None else f"{gpu.power_limit_watts:.0f} W",
-            escape(", ".join(map(str, gpu.processes))) or "nobody",
+            "unknown" if gpu.processes is None else ", ".join(map(str, gpu.processes)) or "nobody",
         )
-    Console().print(table)
+        for gpu in gpus
+    ]
+    print_table(heads, rows)
 
 
-def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...]) -> None:
-    """What has no column: the driver, the links between GPUs, and what is broken."""
+def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...], notes: tuple[str, ...]) -> None:
+    """What has no column: `notes`, the driver, the links between GPUs, and what is broken."""
     for gpu_refused in refused:
-        print(f"not usable: {gpu_refused.reason}")
+        print(typed(f"not usable: {gpu_refused.reason}"))
+    for note in notes:
+        print(note)
+    for gpu in gpus:
+        if gpu.compute_mode not in (None, "default"):
+            print(f"{gpu}: compute mode {gpu.compute_mode}")
+    states: dict[str, list[str]] = {}
+    for gpu in gpus:
+        states.setdefault(clocks.state(asdict(gpu)), []).append(gpu.name)
+    for state, members in states.items():
+        print(f"clocks of GPU {', '.join(members)}: {state}")
     for gpu in gpus[:1]:
         print(f"driver {gpu.driver}, which runs CUDA up to {gpu.cuda_driver or '?'}")
     names = {gpu.board: str(gpu.index) for gpu in gpus}

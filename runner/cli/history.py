@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reports.answers import history as answers
-from reports.answers.export import comma_separated, terminal
-from reports.data.tables import load
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, print_json, stored_runs
+from reports.answers.contrast import METHOD
+from reports.answers.export import comma_separated
+from reports.data.model import Tables
+from reports.data.tables import ANSWER, load, load_readable
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_answers, print_json, stored_runs
+from runner.errors import UserError
+from runner.paths import typed
+from runner.terminal import folded
+from runner.text import visible
 
 
 def history(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also show noise and the undecided cells.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show what did not change and the undecided cells.")
+    ] = False,
     margin: Margin = 5.0,
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
 ) -> None:
-    """CSV and JSON hold every row.
+    """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
 
-    Exit code 0: nothing moved; 1: something moved; 2: some cell is undecided.
+    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more; 2: some cell is undecided.
     """
-    moves = answers.history(load(chosen_runs(runs, out) if runs else stored_runs(out)), margin / 100)
+    moves = answers.history(load(chosen_runs(runs, out), ANSWER) if runs else _readable(stored_runs(out)), margin / 100)
     rows = moves.rows if everything else moves.moved
     if output_format == "json":
         print_json(answers.document(moves))
@@ -33,7 +42,20 @@ def history(
     elif output_format == "markdown":
         typer.echo(answers.markdown(moves, rows), nl=False)
     else:
+        if moves.together:
+            print(folded(typed(moves.together)))
         if rows:
-            terminal(answers.table(rows))
-        typer.echo(moves.summary)
+            print_answers(answers.table(rows))
+        for line in (*(() if rows else moves.lines), moves.summary, *((METHOD,) if rows else ())):
+            print(folded(typed(line)))
     raise typer.Exit(moves.exit_code)
+
+
+def _readable(folders: Sequence[Path]) -> Tables:
+    """The rows of those runs that can be read. One that cannot is named and skipped: nobody asked for it by name."""
+    tables, skipped = load_readable(folders, ANSWER)
+    for error in skipped:
+        note(f"skipped: {visible(error)}")
+    if not tables.runs:
+        raise UserError("no run can be read, so there is no history; restore one of them, or name another --out")
+    return tables

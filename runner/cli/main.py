@@ -2,50 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
 from runner.errors import UserError
 
+# In characters. Where nothing can run, each combination has its reason.
+_LONGEST_ERROR = 20_000
+
+
+def _say(error: str) -> None:
+    # Help needs no paths.
+    from runner.paths import typed
+    from runner.text import visible
+
+    # It may name what a file from elsewhere holds.
+    typer.echo(f"runner: {visible(typed(error), _LONGEST_ERROR)}", err=True)
+
+
+# The base of all errors of Click's about the command line. Typer has its own copy of Click, and exports only this one.
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+@contextlib.contextmanager
+def _one_style() -> Iterator[None]:
+    """Within the block, an error about the command line reads as every other error of the runner."""
+    try:
+        yield
+    except _CommandLineError as error:
+        # This one prints a group's help.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        names: list[str] = []
+        context = getattr(error, "ctx", None)
+        while context is not None and context.parent is not None:
+            names.insert(0, context.info_name)
+            context = context.parent
+        path = " ".join(["runner", *names])
+        words = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
+        _say(f"{words}; `{path} --help` shows what there is")
+        raise typer.Exit(UserError.exit_code) from None
+
 
 class Commands(LazyGroup):
     package = "runner.cli"
     names: ClassVar[Mapping[str, str]] = {
         "matrix": "Run every image, framework and workload on the devices of this machine; write results and a report.",
+        "import": "Make a run of what a kit measured on another machine (make gpu-kit).",
         "report": "Write one self-contained HTML report from stored runs.",
-        "compare": "Say which step times differ between two runs, images, GPUs or CUDA versions.",
-        "history": "Say which step times moved since an earlier run, and after which change.",
+        "compare": "Say which step times differ between two runs, images, frameworks, GPUs or CUDA versions.",
+        "history": "Say which step times changed since an earlier run, and after which event.",
         "rosetta": "Show the same workload in several frameworks, side by side.",
         "verify": "Say whether an installation computes correctly and as fast as it should.",
         "reference": "Manage references: measurements of other machines, to compare with.",
         "gpus": "Show the GPUs of this machine, their links and the processes on them.",
         "doctor": "Check all that GPU cells need, and say how to fix what is wrong.",
         "images": "Manage the catalog of images.",
+        "nodes": "Look at several machines: their GPUs, what differs between them, what would not run.",
     }
+    unlisted: ClassVar[Mapping[str, str]] = {"agent": "Run cells on this node for a driver on another machine."}
+    modules: ClassVar[Mapping[str, str]] = {"nodes": "nodes.look", "agent": "nodes.agent"}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _one_style():
+            return list(super().parse_args(ctx, args))
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _one_style():
+                return super().invoke(ctx)
         except UserError as error:
-            typer.echo(f"runner: {error}", err=True)
+            _say(str(error))
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
             raise
         except OSError as error:
             # Where a file cannot be read or written, the code there says what to do. This names the file at least.
             sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            typer.echo(f"runner: {sentence}", err=True)
+            _say(sentence)
             raise typer.Exit(UserError.exit_code) from None
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, **PLAIN)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        # Only this needs the packages' metadata.
+        from runner.version import runner_version
+
+        typer.echo(f"runner {runner_version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def main_group() -> None:
+def main_group(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine."""
 
 

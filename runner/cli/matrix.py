@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runner.cli.plan_table import print_plan
-from runner.cli.report import write_report
-from runner.cli.shared import TextOrJson, note, print_json, takes_options
+from runner.cli.report import Reporter, report_path, write_report, write_report_beside
+from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
 from runner.errors import UserError
-from runner.run import begin, progress, summary
-from runner.run.matrix import execute
+from runner.results.store import RunStore
+from runner.run import begin, budget, progress
+from runner.run.begin import Prospect
 from runner.run.options import Options
+from runner.run.outlook import print_plan
+from runner.terminal import lasting_stderr
+
+# A year. More is a mistake.
+_MOST_MINUTES = 525_600
 
 
 @takes_options(Options)
@@ -23,32 +34,152 @@ def matrix(
         str | None,
         typer.Option(metavar="RUN", help="Go on with a run that was interrupted, with the options that it began with."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; start nothing.")] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="M",
+            help="Start nothing that would not end in so many minutes: the frameworks that most people use first, then the others. "
+            "--resume goes on with the rest. Default: run everything.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, with --resume what is left of it; start nothing.")
+    ] = False,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit code 0: all cells are ok; 1: some failed or were not run; 2: the run could not start."""
+    """Exit code 0: all cells are ok, or all that --minutes held; 1: some failed or were not run; 2: the run could not start."""
     as_json = output_format == "json"
-    if resume is not None and dry_run:
-        raise UserError("--resume and --dry-run: give one of them; a run goes on with the plan that it began with")
-    try:
+    ends_at = _ends_at(minutes)
+    with contextlib.ExitStack() as stack:
+        look = _looking(stack)
+        try:
+            if dry_run and resume is None:
+                return print_plan(look(options, minutes), as_json, minutes)
+            if resume is not None:
+                prospect, run = begin.resume(resume, options, look)
+                _refuse_others(options, prospect.options)
+            else:
+                prospect, run = begin.start(options, sys.argv, minutes, look)
+        except KeyboardInterrupt:
+            note("runner: interrupted before a cell was started")
+            raise typer.Exit(1) from None
         if dry_run:
-            return print_plan(begin.look_ahead(options), as_json)
-        if resume is not None:
-            prospect, run = begin.resume(resume, options.out)
-        else:
-            prospect, run = begin.start(options, sys.argv)
-    except KeyboardInterrupt:
-        note("runner: interrupted before a cell was started")
-        raise typer.Exit(1) from None
+            return print_plan(prospect, as_json, minutes, prospect.jobs_left(run))
+        if resume is not None and not prospect.jobs_left(run):
+            return _say_complete(run, as_json)
+        return _measure(prospect, run, resume is not None, minutes, ends_at, as_json)
+
+
+def _looking(stack: contextlib.ExitStack) -> begin.Look:
+    """What finds the plan: this machine, or with --nodes the agents of several, which end with the command."""
+
+    def look(options: Options, minutes: float | None) -> Prospect:
+        if options.nodes is None:
+            return begin.look_ahead(options, minutes)
+        # Only this needs them.
+        from runner.nodes.plan import looking
+
+        return looking(stack.enter_context)(options, minutes)
+
+    return look
+
+
+@lasting_stderr()
+def _measure(
+    prospect: Prospect, run: RunStore, resumed: bool, minutes: float | None, ends_at: float, as_json: bool
+) -> None:
+    """Run what is left of a run, and exit as it ended."""
+    # Only a run needs what measures and stores: --help and --dry-run answer without it.
+    from runner.run import summary
+    from runner.run.matrix import execute
+
     try:
-        progress.announce(prospect)
-        code = execute(prospect, run, write_report, resumed=resume is not None)
+        progress.announce(
+            prospect, prospect.jobs_left(run) if resumed else None, "--dry-run" if prospect.plan.skips else ""
+        )
+        if minutes is not None:
+            _announce_limit(prospect, run, minutes)
+        when = "from the first cell that ends on" if prospect.options.nodes is None else "at the end"
+        note(f"report   {report_path(run.folder)} ({when})")
+        reporter = Reporter()
+        answer = None if as_json else reporter.show
+        if prospect.options.nodes is not None:
+            code = _execute_on_nodes(prospect, run, resumed, reporter.write, answer)
+        else:
+            code = execute(prospect, run, reporter.write, resumed, ends_at, write_report_beside, answer, minutes)
         if as_json:
             print_json(summary.document(run))
     except OSError as error:
         note(f"runner: {error}; what had ended before is kept, and --resume goes on from there")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        note(f"runner: interrupted; go on with: runner matrix --resume {run.run_id}")
+        note(f"runner: interrupted; go on with: {summary.go_on_with(run)}")
         raise typer.Exit(1) from None
     raise typer.Exit(code)
+
+
+def _execute_on_nodes(
+    prospect: Prospect,
+    run: RunStore,
+    resumed: bool,
+    write: Callable[[Path], Path],
+    answer: Callable[[Path], None] | None,
+) -> int:
+    """Run what is left of a run on its nodes; the exit code."""
+    from runner.nodes import driver
+    from runner.nodes.plan import FleetProspect
+
+    assert isinstance(prospect, FleetProspect)
+    return driver.execute(prospect, run, write, resumed, answer)
+
+
+def _refuse_others(given: Options, original: Options) -> None:
+    """Raises UserError for options beside --resume that are not those of the run: it goes on with its own."""
+    usual = Options(out=given.out, base_image=os.environ.get("DLBENCH_BASE_IMAGE")).model_dump(mode="json")
+    own = original.model_dump(mode="json")
+    options = given.model_dump(mode="json").items()
+    other = [flag_of(name) for name, value in options if value not in (usual[name], own[name])]
+    if other:
+        raise UserError(
+            f"--resume goes on with the options that the run began with: leave {', '.join(other)} out, or start a new run"
+        )
+
+
+def _say_complete(run: RunStore, as_json: bool) -> None:
+    """A run of which nothing is left stays as it is. The exit code is that of its end.
+
+    Only a runner that was killed after its last cell left no report on all of them: then it is written.
+    """
+    from runner.run import summary
+
+    if _is_report_old(run):
+        run.remove_parts()
+        write_report(run.folder)
+    if as_json:
+        print_json(summary.document(run))
+    note(f"{run.run_id} is complete: nothing is left to run, and nothing was changed")
+    note(f"report   {report_path(run.folder)}")
+    raise typer.Exit(summary.OK if set(run.finished().values()) == {"ok"} else summary.SOME_FAILED)
+
+
+def _is_report_old(run: RunStore) -> bool:
+    """Whether a run has no report, or one that was written before its last cell was stored."""
+    report = report_path(run.folder)
+    stored = (path.stat().st_mtime_ns for path in (run.folder / "cells").glob("*.r*.parquet"))
+    return not report.exists() or report.stat().st_mtime_ns < max(stored, default=0)
+
+
+def _ends_at(minutes: float | None) -> float:
+    """When no cell may run any more, by time.monotonic(). Raises UserError for what is no number of minutes."""
+    if minutes is None:
+        return math.inf
+    if not 0 < minutes <= _MOST_MINUTES:
+        raise UserError(
+            f"--minutes: {minutes:f} is not a number above 0 and at most {_MOST_MINUTES}; give one, or leave the option out"
+        )
+    return time.monotonic() + budget.measuring_seconds(minutes)
+
+
+def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
+    held = budget.forecast(prospect.agenda(limited=True), prospect.jobs_left(run), minutes)
+    note(progress.limit(held, minutes, {cell for cell, _ in run.finished()}))

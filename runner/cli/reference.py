@@ -9,11 +9,12 @@ import typer
 
 from runner.cli.shared import PLAIN, Out, TextOrJson, chosen_runs, note, split_words
 from runner.paths import data_folder
-from runner.results.store import run_folder, write_bytes
-from runner.run.begin import runner_version
+from runner.results.store import write_bytes
+from runner.text import plural
 from runner.verify.references import show
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import SavedError, Shelf, read, to_bytes
+from runner.version import runner_version
 
 app = typer.Typer(no_args_is_help=True, **PLAIN)
 
@@ -38,16 +39,24 @@ def shelf(folder: Path | None, to_write: bool = False) -> Shelf:
 
 @app.command("save")
 def save_reference(
-    run: Annotated[str, typer.Argument(help="A run, by id or folder.")],
+    run: Annotated[
+        list[str], typer.Argument(help="A run, by id or folder; several of one machine, from several days.")
+    ],
     name: Annotated[str, typer.Option(help="The name of the reference.")],
     replace: Replace = False,
     references: References = None,
     out: Out = Path("results"),
 ) -> None:
-    """Keep a run's cells, with their samples, as a reference."""
-    reference = reference_of(run_folder(run, out), name, runner_version())
+    """Keep the cells of runs, with their samples, as a reference.
+
+    Each run is a session. Several runs show how far the machine differs from day to day, which repeats of one run do not.
+    """
+    kept = reference_of(chosen_runs(run, out), name, runner_version())
+    reference = kept.reference
     path = shelf(references, to_write=True).put(reference, replace)
-    typer.echo(f"{path} {len(reference.cells)} cells sha256:{reference.sha256}")
+    for line in kept.notes:
+        note(line)
+    typer.echo(f"{path} {plural(len(reference.cells), 'cell')} sha256:{reference.sha256}")
 
 
 @app.command("list")

@@ -2,22 +2,105 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from reports.data.tables import load
-from reports.page.render import render
-from reports.page.summary import markdown
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
+from runner.paths import PROJECT, typed
+from runner.terminal import folded, print_table
+
+if TYPE_CHECKING:
+    from reports.data.model import Tables
+
+
+def report_path(folder: Path) -> Path:
+    """Where the report on a run lies that the run itself writes."""
+    return folder / "report.html"
+
+
+class Reporter:
+    """Writes the report on a run and prints its answer. What was read for the report serves the answer: a large run takes seconds."""
+
+    def __init__(self) -> None:
+        self._read: Tables | None = None
+
+    def write(self, folder: Path) -> Path:
+        """Write the report on a run into its folder."""
+        # The page's libraries take longer to load than most commands take.
+        from reports.data.tables import load
+        from reports.page.render import write
+        from runner.verify.health import health_of
+
+        self._read = None
+        self._read = load([folder])
+        write(self._read, report_path(folder), health_of([folder]))
+        return report_path(folder)
+
+    def show(self, folder: Path) -> None:
+        """Print the answer of a run on standard error, right after its report was written."""
+        tables, self._read = self._read, None
+        _print_sections(tables or _loaded([folder]), to_stderr=True)
 
 
 def write_report(folder: Path) -> Path:
     """Write the report on a run into its folder."""
-    render([folder], folder / "report.html")
-    return folder / "report.html"
+    return Reporter().write(folder)
+
+
+def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process that does the same, and that runs only on CPUs on which nothing else wants to run (SCHED_IDLE)."""
+    command = [
+        sys.executable,
+        "-m",
+        "runner",
+        "report",
+        str(folder.absolute()),
+        "--output",
+        str(report_path(folder.absolute())),
+    ]
+    nowhere = subprocess.DEVNULL
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
+    process = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=environment)
+    # It may have ended before.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+    return process
+
+
+def print_answer(folders: Sequence[Path]) -> None:
+    """Print the answer of some runs."""
+    _print_sections(_loaded(folders), to_stderr=False)
+
+
+def _loaded(folders: Sequence[Path]) -> Tables:
+    # A table needs none of the page's libraries.
+    from reports.data.tables import ANSWER, load
+
+    return load(folders, ANSWER)
+
+
+def _print_sections(tables: Tables, *, to_stderr: bool) -> None:
+    from reports.answers import plain
+
+    for section in plain.sections(tables):
+        for line in section.above:
+            _print(line, to_stderr)
+        if section.rows:
+            print_table(section.heads, section.rows, right=section.numbers, to_stderr=to_stderr)
+        for line in section.below:
+            _print(typed(line), to_stderr)
+
+
+def _print(line: str, to_stderr: bool) -> None:
+    print(folded(line, to_stderr=to_stderr), file=sys.stderr if to_stderr else sys.stdout)
 
 
 def report(
@@ -25,16 +108,32 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     out: Out = Path("results"),
     output_format: Annotated[
-        Literal["html", "markdown"],
-        typer.Option("--format", help="html writes the report; markdown prints a summary for a README instead."),
+        Literal["html", "markdown", "text"],
+        typer.Option(
+            "--format",
+            help="html writes the report; markdown prints a summary for a README instead, text the answer as a table.",
+        ),
     ] = "html",
+    text: Annotated[bool, typer.Option("--text", help="The same as --format text.")] = False,
 ) -> None:
     """Prints the path of the report."""
+    if text and output_format == "markdown":
+        raise UserError(f"--text and --format {output_format}: give one of them")
     folders = chosen_runs(runs, out)
+    if text or output_format == "text":
+        return print_answer(folders)
     if output_format == "markdown":
+        # Markdown needs none of the page's libraries.
+        from reports.data.tables import load
+        from reports.page.summary import markdown
+
         return typer.echo(markdown(load(folders)), nl=False)
+    # The page's libraries take longer to load than most commands take.
+    from reports.page.render import render
+    from runner.verify.health import health_of
+
     try:
-        render(folders, output)
+        render(folders, output, health_of(folders))
     except OSError as error:
         raise UserError(
             f"--output {output} cannot be written ({error.strerror}); name a file in a folder of yours"

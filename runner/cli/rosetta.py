@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reports.page import rosetta as stone
+from runner.catalog.names import full_name
 
 
 def rosetta(
@@ -16,6 +17,7 @@ def rosetta(
     html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page instead.")] = None,
 ) -> None:
     """Each framework's file is printed with its explanation."""
+    workload, frameworks = full_name(workload), list(map(full_name, frameworks))
     if html is None:
         return stone.terminal(workload, frameworks)
     html.write_text(stone.page(workload, frameworks), encoding="utf-8")

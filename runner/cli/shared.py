@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
+    from reports.answers.export import Table
+
 # Rich's help would double the start-up time.
 PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 
@@ -33,28 +36,36 @@ Margin = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="Folder of the results.")]
 BaseImage = Annotated[
-    str | None, typer.Option(envvar="DLBENCH_BASE_IMAGE", help="Base image of a site without a registry.")
+    str | None,
+    typer.Option(
+        envvar="DLBENCH_BASE_IMAGE",
+        help="Other base images, e.g. 'mirror.site/hub/{base}' or 'site:{python}'; also {cuda}. Each stands for the image's own.",
+    ),
 ]
 
 
 class LazyCommands(Mapping[str, Any]):
     """Click's commands by name. A command's module is imported when the command is looked up.
 
-    The module has a function of the command's name, or an `app` that Typer makes a group or a command of.
+    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. Where the name is a word of
+    Python's, both end with "_". `modules`: the commands whose function is in another command's module.
     """
 
-    def __init__(self, package: str, names: Mapping[str, str]) -> None:
+    def __init__(self, package: str, names: Mapping[str, str], modules: Mapping[str, str]) -> None:
         self._package = package
         self._names = names
+        self._modules = modules
 
     def __getitem__(self, name: str) -> Any:
         sentence = self._names[name]
-        module = import_module(f"{self._package}.{name.replace('-', '_')}")
+        stem = name.replace("-", "_") + ("_" if keyword.iskeyword(name) else "")
+        module = import_module(f"{self._package}.{self._modules.get(stem, stem)}")
         app = getattr(module, "app", None)
         if app is None:
             app = typer.Typer(**PLAIN)
-            app.command()(getattr(module, name.replace("-", "_")))
+            app.command(name)(getattr(module, stem))
         command = typer.main.get_command(app)
+        command.name = name
         command.help = "\n\n".join(filter(None, (sentence, command.help)))
         return command
 
@@ -71,19 +82,22 @@ class LazyGroup(TyperGroup):
     package: ClassVar[str]
     # Each command with the first sentence of its help.
     names: ClassVar[Mapping[str, str]]
+    # Those that no person calls: the group's help does not list them.
+    unlisted: ClassVar[Mapping[str, str]] = {}
+    modules: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands(self.package, self.names)  # type: ignore[assignment]
+        self.commands = LazyCommands(self.package, {**self.names, **self.unlisted}, self.modules)  # type: ignore[assignment]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(self.names.items()))
 
 
-# What an option has beside its field in the model: another name, a variable of the environment, a check of the folder.
+# What an option has beside its field in the model: other names, a variable of the environment, a check of the folder.
 _MORE: dict[str, dict[str, Any]] = {
-    "precisions": {"flag": "--precision"},
+    "precisions": {"flag": "--precision", "also": "--precisions"},
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
     "data": {"exists": True, "file_okay": False},
 }
@@ -114,10 +128,18 @@ def takes_options(model: type[BaseModel], *names: str, **defaults: Any) -> Calla
     return decorate
 
 
+def flag_of(name: str) -> str:
+    """The option of a field on the command line."""
+    flag: str = _MORE.get(name, {}).get("flag", "--" + name.replace("_", "-"))
+    return flag
+
+
 def _parameter(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
     """A field of a model as a parameter that Typer makes an option of."""
     more = dict(_MORE.get(name, {}))
-    flag = more.pop("flag", "--" + name.replace("_", "-"))
+    flag = flag_of(name)
+    more.pop("flag", None)
+    also = [more.pop("also")] if "also" in more else []
     annotation: Any = field.annotation
     if annotation == tuple[str, ...]:
         annotation, default = list[str] | None, None
@@ -125,11 +147,30 @@ def _parameter(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
         annotation, default = str, ",".join(map(str, default))
     elif annotation is bool and default:
         flag = f"{flag}/{flag.replace('--', '--no-', 1)}"
-    for bound in field.metadata:
-        more |= {end: getattr(bound, limit) for end, limit in (("min", "ge"), ("max", "le")) if hasattr(bound, limit)}
-    option = typer.Option(flag, help=field.description, **more)
+    bounds = {
+        limit: getattr(bound, limit) for bound in field.metadata for limit in ("ge", "le") if hasattr(bound, limit)
+    }
+    if len(bounds) == 2:
+        more |= _number(flag, annotation in (int, int | None), bounds["ge"], bounds["le"])
+    option = typer.Option(flag, *also, help=field.description, **more)
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, option])
+
+
+def _number(flag: str, whole: bool, least: float, most: float) -> dict[str, Any]:
+    """How Typer reads a number between two bounds, and shows it in the help. Its own sentences are pydantic's."""
+    kind = "a whole number" if whole else "a number"
+
+    def read(given: str | float) -> float:
+        try:
+            number = int(given) if whole else float(given)
+        except ValueError:
+            number = None
+        if number is None or not least <= number <= most:
+            raise UserError(f"{flag}: {str(given)[:80]!r} is not {kind} from {least:.0f} to {most:.0f}; give one")
+        return number
+
+    return {"parser": read, "metavar": f"<{kind.split()[-1]} from {least:.0f} to {most:.0f}>"}
 
 
 def _value(field: FieldInfo, given: Any) -> Any:
@@ -160,13 +201,28 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
+def print_answers(table: Table) -> None:
+    """Print a table under its caption, with its commands as one can type them."""
+    # Help prints no table.
+    from runner.paths import typed
+    from runner.terminal import folded, print_table
+    from runner.text import visible
+
+    if table.caption:
+        typer.echo(folded(visible(table.caption)))
+    print_table(table.heads, [[typed(word) for word in row] for row in table.rows])
+
+
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def note(line: str) -> None:
-    """Tell the user something on standard error. A script reads standard output."""
-    typer.echo(line, err=True)
+    """Tell the user something on standard error, with its commands as one can type them. A script reads standard output."""
+    # Help needs no paths.
+    from runner.paths import typed
+
+    typer.echo(typed(line), err=True)
 
 
 def stored_runs(out: Path) -> list[Path]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from runner.catalog.names import ROSETTA, full_name
 from runner.cli.reference import References, shelf
 from runner.cli.report import write_report
-from runner.cli.shared import TextOrJson, chosen_runs, print_json, split_words, takes_options
+from runner.cli.shared import TextOrJson, chosen_runs, note, print_json, split_words, takes_options
 from runner.errors import UserError
 from runner.results.store import write_bytes
 from runner.run.options import Options
@@ -29,7 +29,8 @@ from runner.verify.verify import Verification
 def verify(
     options: Options,
     run: Annotated[
-        list[str] | None, typer.Option(metavar="RUN", help="Judge stored runs, by id or folder; measure nothing.")
+        list[str] | None,
+        typer.Option("--run", "--runs", metavar="RUN", help="Judge stored runs, by id or folder; measure nothing."),
     ] = None,
     image: Annotated[
         str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")
@@ -59,7 +60,7 @@ def verify(
     output_format: TextOrJson = "text",
 ) -> None:
     """Exit codes: 0 it does; 1 it does not; 2 it is undecided (no reference, or too little was measured)."""
-    options = _measured(options, image, engine, split_words(workloads) or verification.WORKLOADS)
+    options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     all_references = shelf(references)
     chosen = [all_references.find(name) for name in reference] if reference else all_references.all()
 
@@ -78,12 +79,21 @@ def verify(
         verdicts = judge(folders)
     except KeyboardInterrupt:
         raise UserError("interrupted: nothing was judged") from None
+    _refuse_nothing(verdicts, each_gpu)
     if each_gpu:
-        verdicts = verification.with_fleets(verdicts)
-    if not verdicts.findings:
-        raise UserError("the runs hold no cell, so there is nothing to judge")
+        verdicts = verification.with_fleets(verdicts, folders)
     _print(verdicts, output_format == "json", junit, markdown)
     raise typer.Exit(verdicts.exit_code)
+
+
+def _refuse_nothing(verdicts: Verification, each_gpu: bool) -> None:
+    """Raises UserError where the runs hold no cell to judge. Says so where `each_gpu` finds none of a GPU."""
+    if not verdicts.findings and verdicts.waiting:
+        raise UserError(f"nothing was measured, so there is nothing to judge: {'; '.join(verdicts.waiting)}")
+    if not verdicts.findings:
+        raise UserError("the runs hold no cell, so there is nothing to judge")
+    if each_gpu and not any(finding.device_uuid for finding in verdicts.findings):
+        note("runner: --each-gpu: these runs hold no cell of a GPU, so no GPU is compared")
 
 
 def _measured(options: Options, image: str | None, engine: str | None, workloads: tuple[str, ...]) -> Options:
@@ -105,4 +115,4 @@ def _print(verdicts: Verification, as_json: bool, junit: Path | None, markdown: 
     if as_json:
         print_json(verification.as_json(verdicts))
     else:
-        output.terminal(verdicts, Console())
+        output.terminal(verdicts)

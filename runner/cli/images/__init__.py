@@ -10,19 +10,25 @@ import typer
 from runner.cli.shared import PLAIN, LazyGroup
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from runner.catalog.images import Image
 
 
 class ImageCommands(LazyGroup):
     package = "runner.cli.images"
+    modules: ClassVar[Mapping[str, str]] = {"update": "lock"}
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
         "show": "Show all facts of images, and what their locks install.",
         "check": "Prove from the locks, without a network, that images hold what image.toml says.",
         "build": "Build images with the Docker Engine.",
+        "reproduce": "Build images again from nothing, and prove that they are the same bit for bit.",
         "push": "Push images that are built here.",
-        "lock": "Make the hashed locks of images again, with uv.",
-        "pin": "Write the digests of base images or of published images into image.toml.",
+        "lock": "Make the hashed locks of images again, with uv, and write what they hold into image.toml.",
+        "update": "Look for newer releases of the frameworks, and make a folder for each from its newest neighbour.",
+        "pin": "Write the digests of base images into bases.toml, or of published images into image.toml.",
+        "try": "Import an image's frameworks and check its adapters on this machine's CPU, and record what came of it.",
         "prune": "Remove the images and environments that older locks and benches left on this machine.",
         "files": "Write compose.gpu.yml and images/docker-bake.json again, from the catalog.",
         "ci-matrix": "Print the images as the matrix of a GitHub workflow: one line of JSON.",
@@ -39,6 +45,24 @@ def images_group() -> None:
 
 Names = Annotated[list[str], typer.Argument(help="Image names or patterns.")]
 SomeNames = Annotated[list[str] | None, typer.Argument(help="Image names or patterns; default: all.")]
+
+
+LastDay = Annotated[
+    str | None, typer.Option("--date", help="Take nothing newer than this day (YYYY-MM-DD); default: today.")
+]
+
+
+def last_day(given: str | None) -> date:
+    """The day that --date names. Raises UserError."""
+    # Help needs no dates.
+    import datetime
+
+    from runner.errors import UserError
+
+    try:
+        return datetime.date.fromisoformat(given) if given else datetime.date.today()
+    except ValueError:
+        raise UserError(f"--date: {given!r} is not a day; write it like 2026-11-20") from None
 
 
 def chosen(names: list[str] | None, locks: bool = True) -> list[Image]:

@@ -16,7 +16,7 @@ from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
 from runner.images import build as builder
 from runner.images import files, registry
-from runner.images.docker_client import connect
+from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
 
 
@@ -37,18 +37,21 @@ def build(
     """Prints the digest of each image; with --push, registry/name@digest."""
 
     def build_one(image: Image) -> None:
-        client = connect()
-        digest = builder.build(image, base_image, note, client, cache_from=cache_from)
+        client, image_recipe = connect(), recipe(image, base_image)
+        digest = builder.build(image, base_image, note, client, cache_from=cache_from, images=here)
         if push:
-            digest = registry.push(client, recipe(image, base_image), push)
+            digest = registry.push(client, image_recipe, push, note)
         if sbom:
             sbom.mkdir(parents=True, exist_ok=True)
-            (sbom / f"{image.name}.spdx.json").write_text(files.sbom(image), encoding="utf-8")
+            text = files.sbom(image, image_recipe.base, builder.debian_packages(client, image_recipe.tag))
+            (sbom / f"{image.name}.spdx.json").write_text(text, encoding="utf-8")
         typer.echo(f"{image.name} {digest}")
 
     images = [image for image in chosen(names or ["*-cpu"]) if names or image.untested is None]
-    if reason := DockerEngine(Settings(base_image)).unavailable():
+    if reason := DockerEngine(Settings(base_image)).why_no_build():
         raise UserError(reason)
+    # One question for all of them: most are up to date.
+    here = list_images(connect())
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(build_one, image) for image in images]
     errors = [error for future in futures if (error := future.exception())]

@@ -11,6 +11,7 @@ from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
 from runner.images import check as rules
 from runner.images import files
+from runner.text import plural
 
 
 def check(
@@ -27,7 +28,7 @@ def check(
         note(str(problem))
     unpinned = len(problems) - len(counted)
     typer.echo(
-        f"{len(images)} images, {len(counted)} problems"
+        f"{len(images)} images, {plural(len(counted), 'problem')}"
         + (f"; {unpinned} base images without a digest, which --strict counts" if unpinned else "")
     )
     raise typer.Exit(1 if counted else 0)

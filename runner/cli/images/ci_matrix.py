@@ -8,18 +8,29 @@ from typing import Annotated
 import typer
 
 from runner.cli.images import SomeNames, chosen
-from runner.images.files import changed_images
+from runner.cli.shared import BaseImage
+from runner.images import registry
+from runner.images.docker_client import connect
+from runner.images.recipe import recipe
 
 
 def ci_matrix(
     names: SomeNames = None,
-    changed_since: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="Only the images that changed since this commit.")
+    missing_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGISTRY", help="Only the images that this registry lacks: it has none of just these inputs."
+        ),
     ] = None,
+    base_image: BaseImage = None,
 ) -> None:
     """GitHub builds one job for each image of the matrix."""
     images = chosen(names)
-    if changed_since:
-        images = changed_images(images, changed_since)
+    if not names:
+        # Nobody has built these, so their jobs would be red for ever. Named, they are built.
+        images = [image for image in images if image.untested is None]
+    if missing_from:
+        recipes = [recipe(image, base_image) for image in images]
+        images = [lacking.image for lacking in registry.missing(connect(), recipes, missing_from)]
     rows = [{"image": image.name, "accelerator": image.accelerator} for image in images]
     typer.echo(json.dumps({"include": rows}))

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from runner.catalog.images import Image
 from runner.cli.images import chosen
 from runner.cli.images.show import facts
 from runner.cli.shared import PLAIN, TextOrJson, print_json
+from runner.paths import typed
+from runner.terminal import folded, print_table
+from runner.text import plural
 
 app = typer.Typer(**PLAIN)
 
-HEADS = (
-    "image",
-    "frameworks",
-    "version",
-    "Python",
-    "CUDA",
-    "cuDNN",
-    "driver ≥",
-    "capability",
-    "fetch",
-    "base pinned",
-    "untested",
-)
+# What fits 80 columns. `runner images show IMAGE` and --format json have all facts.
+HEADS = ("image", "Python", "CUDA", "driver ≥", "GPU", "GB")
 
 
 @app.command()
@@ -33,24 +25,37 @@ def show_list(output_format: TextOrJson = "text") -> None:
     images = chosen(None)
     if output_format == "json":
         return print_json([facts(image) for image in images])
-    table = Table(*HEADS)
-    for image in images:
-        table.add_row(*_row(image))
-    return Console().print(table)
+    print_table(HEADS, map(_row, images), right=("GB",))
+    for line in (
+        *_notes(images),
+        "GPU: compute capability; GB: wheels to fetch; `runner images show IMAGE`: all facts",
+    ):
+        print(folded(typed(line)))
+    return None
 
 
 def _row(image: Image) -> tuple[str, ...]:
     low, high = image.min_compute_capability, image.max_compute_capability
     return (
         image.name,
-        ", ".join(image.frameworks),
-        image.framework_version,
         image.python,
-        image.cuda or "-",
-        image.cudnn or "-",
+        ".".join(image.cuda.split(".")[:2]) if image.cuda else "-",
         image.min_driver or "-",
-        f"{low} to {high}" if low else "-",
-        f"{image.download_gb:.2f} GB",
-        "yes" if image.base_digest else "no digest yet",
-        image.untested or "",
+        f"{low}-{high}" if low else "-",
+        f"{image.download_gb:.2f}",
     )
+
+
+def _notes(images: Sequence[Image]) -> Iterator[str]:
+    """What holds for some images only: a line for each thing, with the images."""
+    notes: dict[str, list[str]] = {}
+    for image in images:
+        others = [name for name in image.frameworks if not image.name.startswith(f"{name.replace('_', '-')}-")]
+        facts = [f"serves {name}" for name in others]
+        facts += [f"no code for {', '.join(image.no_code_for)}"] if image.no_code_for else []
+        facts += ["untested"] if image.untested else []
+        for fact in facts:
+            notes.setdefault(fact, []).append(image.name)
+    yield from (f"{fact}: {', '.join(names)}" for fact, names in notes.items())
+    if unpinned := sum(image.base_digest is None for image in images):
+        yield f"base image without a digest: {unpinned} of {plural(len(images), 'image')}"

@@ -1,28 +1,118 @@
-"""The command `runner images lock`."""
+"""The commands `runner images lock` and `runner images update`."""
 
 from __future__ import annotations
 
-import datetime
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
-from runner.cli.images import Names, chosen
+from runner.catalog.images import Image, load_catalog
+from runner.catalog.workloads import adapters, load_workloads
+from runner.cli.images import LastDay, Names, SomeNames, chosen, last_day
 from runner.cli.shared import note
 from runner.errors import UserError
-from runner.images.lock import make_lock
+from runner.images import check as rules
+from runner.images import files
+from runner.images import update as updates
+from runner.images.lock import LockError, make_lock
+
+# A pipeline goes on after this code. Python's own for a traceback is 1.
+_SOME_FAILED = 3
 
 
-def lock(
-    names: Names,
-    date: Annotated[
-        str | None, typer.Option(help="Take nothing newer than this day (YYYY-MM-DD); default: today.")
-    ] = None,
-) -> None:
-    """Prints the path of each lock."""
-    try:
-        day = datetime.date.fromisoformat(date) if date else datetime.date.today()
-    except ValueError:
-        raise UserError(f"--date: {date!r} is not a day; write it like 2026-11-20") from None
+def lock(names: Names, date: LastDay = None) -> None:
+    """Prints the path of each lock. What it holds of CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
+    day = last_day(date)
     for image in chosen(names, locks=False):
         typer.echo(str(make_lock(image, day, note)))
+
+
+def update(
+    names: SomeNames = None,
+    date: LastDay = None,
+    cuda: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RELEASE", help="Make images on this release of CUDA, such as 13.2, where they have another."
+        ),
+    ] = None,
+    locks: Annotated[
+        bool,
+        typer.Option(
+            "--locks",
+            help="Where the framework has no newer release, bring the image's other pins and its lock up to date.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the newer releases, and write nothing.")] = False,
+) -> None:
+    """Prints each new image and what a person must still do. Exit code 0: all of it is done, or nothing is newer; 2: it could not start,
+    or the newer releases of no image could be looked up; 3: some image was not looked up or its folder not made, or
+    `runner images check` names a problem. The other images are done then."""
+    if cuda and not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", cuda):
+        raise UserError(f"--cuda: {cuda!r} is not a release of CUDA; write it like 13.2")
+    day = last_day(date)
+    failed = found = False
+    changed: list[str] = []
+    unanswered: list[str] = []
+    images = list(updates.newest_images(chosen(names)))
+    for image in images:
+        try:
+            unanswered.append(image.name)
+            newer = updates.find_newer(image, day, note, cuda)
+            unanswered.pop()
+            found = found or newer is not None
+            if dry_run:
+                if newer:
+                    typer.echo(_newer_line(newer))
+            elif newer and (new := updates.make_folder(newer, day, note)):
+                changed.append(new.name)
+                _print_to_do(f"Made from {image.name}.", new, updates.still_to_do(new, image))
+            elif newer is None and locks and updates.renew(image, day, note):
+                changed.append(image.name)
+                _print_to_do(f"Its lock is of {day}.", image, updates.still_to_do(image, None))
+        except LockError as error:
+            note(f"runner: {error}")
+            failed = True
+    if unanswered:
+        _say_unanswered(unanswered, len(images), bool(changed))
+    if changed:
+        failed |= _write_files(changed)
+    elif not found:
+        note("no newer release was found" + (" for the other images" if unanswered else ""))
+    raise typer.Exit(_SOME_FAILED if failed else 0)
+
+
+def _say_unanswered(names: list[str], of: int, in_pull_request: bool) -> None:
+    """Name the images whose releases nobody could look up. Raises UserError where these are all: a workflow must not pass then."""
+    advice = "where the package index does not answer, set PIP_INDEX_URL (or PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS) to one that does"
+    if len(names) == of:
+        raise UserError(f"the newer releases of no image could be looked up (see above); {advice}")
+    note(f"runner: whether these have a newer release is unknown: {', '.join(names)}; {advice}")
+    if in_pull_request:
+        typer.echo("## Unknown\n\nWhether these images have a newer release could not be looked up:\n")
+        typer.echo("".join(f"- {name}\n" for name in names))
+
+
+def _newer_line(newer: updates.Newer) -> str:
+    on = f" on CUDA {newer.cuda}" if newer.cuda else ""
+    return f"{newer.neighbour.name}: {newer.framework_version}{on}"
+
+
+def _print_to_do(how: str, image: Image, sentences: list[str]) -> None:
+    """A part of a pull request's text, in Markdown."""
+    typer.echo(f"## {image.name}\n\n{how} Still to do:\n")
+    typer.echo("".join(f"- [ ] {sentence}\n" for sentence in sentences))
+
+
+def _write_files(names: Iterable[str]) -> bool:
+    """Write what follows from the catalog, and name what `runner images check` finds in these images. Whether it finds something."""
+    catalog = load_catalog()
+    for path in files.write(catalog.values()):
+        note(str(path))
+    problems = rules.check([catalog[name] for name in names], load_workloads().values(), adapters())
+    counted = [problem for problem in problems if not problem.only_strict]
+    for problem in counted:
+        note(str(problem))
+    return bool(counted)

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.images import Names, chosen
+from runner.catalog.images import Image
+from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import BaseImage
+from runner.errors import UserError
 from runner.images import registry as registries
 from runner.images.docker_client import connect
 from runner.images.lock import pin_base, pin_published
@@ -15,19 +17,35 @@ from runner.images.recipe import recipe
 
 
 def pin(
-    names: Names,
+    names: SomeNames = None,
     registry: Annotated[
         str | None, typer.Option(help="Pin the images that were pushed to this registry, instead of the base images.")
     ] = None,
     base_image: BaseImage = None,
 ) -> None:
-    """Asks the base images' registries for the digests; with --registry, asks that one."""
-    images = chosen(names)
+    """Asks the base images' registries for the digests; with --registry, asks that one, by default for all tested images."""
+    if registry:
+        images = [image for image in chosen(names) if names or image.untested is None]
+        _pin_published(images, registry, base_image)
+        return
+    if not names:
+        raise UserError("name the images whose base is to be pinned, such as 'torch-*', or give --registry")
     client = connect()
+    for image in chosen(names):
+        typer.echo(f"{image.name} {image.base} {pin_base(image, client)}")
+
+
+def _pin_published(images: list[Image], registry: str, base_image: str | None) -> None:
+    """Raises RegistryError, once the images that are there are pinned, for those that are not."""
+    client = connect()
+    absent = []
     for image in images:
-        if registry:
+        try:
             reference = registries.digest_of(client, recipe(image, base_image), registry)
-            pin_published(image, reference)
-            typer.echo(f"{image.name} {reference}")
-        else:
-            typer.echo(f"{image.name} {image.base} {pin_base(image, client)}")
+        except registries.RegistryError as error:
+            absent.append(str(error))
+            continue
+        pin_published(image, reference)
+        typer.echo(f"{image.name} {reference}")
+    if absent:
+        raise registries.RegistryError("\n".join(absent))

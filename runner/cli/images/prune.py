@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -19,18 +20,38 @@ def prune(
     names: SomeNames = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
 ) -> None:
-    """Removes only what belongs to images of the catalog. Keeps what a process or a container uses."""
+    """Without names, also removes the images that the catalog does not have and what builds left over. Keeps what a process or a container
+    uses, the images that another checkout on this machine built last, and each image and name that no build, push or pull made here."""
     images = chosen(names)
-    for folder, sentence in environments.stale(images):
+    removed = [
         _print(str(folder), sentence, None if dry_run else environments.remove(folder))
+        for folder, sentence in environments.stale(images)
+    ]
     try:
         client = connect()
     except UserError as error:
         note(f"images were not looked for: {error}")
+        _print_end(removed, dry_run)
         return
-    for image_id, sentence in registry.stale(client, [recipe(image) for image in images]):
+    found = list(registry.stale(client, {image.name: partial(recipe, image) for image in images}))
+    if not names:
+        found += registry.unknown(client, images)
+    removed += [
         _print(image_id[:19], sentence, None if dry_run else registry.remove(client, image_id))
+        for image_id, sentence in found
+    ]
+    _print_end(removed, dry_run)
 
 
-def _print(name: str, sentence: str, why_kept: str | None) -> None:
+def _print(name: str, sentence: str, why_kept: str | None) -> bool:
+    """Print the line of an image or an environment; returns whether it goes."""
     typer.echo(f"{name} {sentence}" + (f": kept, {why_kept}" if why_kept else ""))
+    return why_kept is None
+
+
+def _print_end(removed: list[bool], dry_run: bool) -> None:
+    """How many went, beside the lines that a script reads."""
+    if dry_run:
+        note(f"{len(removed)} would be removed; nothing was, because of --dry-run")
+    else:
+        note(f"{sum(removed)} removed, {len(removed) - sum(removed)} kept")

@@ -1,0 +1,23 @@
+"""The command `runner images reproduce`."""
+
+from __future__ import annotations
+
+import typer
+
+from runner.cli.images import Names, chosen
+from runner.cli.shared import BaseImage, note
+from runner.images import build as builder
+from runner.images.docker_client import connect
+from runner.images.recipe import recipe
+
+
+def reproduce(names: Names, base_image: BaseImage = None) -> None:
+    """Builds without any earlier layer, and compares with the image that is here, or that the registry has. Exit code 1: one differs."""
+    client = connect()
+    different = False
+    for image in chosen(names):
+        image_id = builder.build(image, base_image, note, client)
+        difference = builder.build_again(client, recipe(image, base_image), image_id, note)
+        different = different or difference is not None
+        typer.echo(f"{image.name} {image_id} " + (f"differs: {difference}" if difference else "is reproduced"))
+    raise typer.Exit(1 if different else 0)

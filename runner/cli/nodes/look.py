@@ -1,0 +1,78 @@
+"""The command `runner nodes`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from runner.cli.shared import TextOrJson, note, print_json, takes_options
+from runner.nodes import show
+from runner.nodes.fleet import Fleet, Member, opened_fleet
+from runner.nodes.transports import nodes_of
+from runner.run.options import Options
+from runner.terminal import print_table
+
+
+@takes_options(
+    Options,
+    *("images", "frameworks", "workloads", "precisions", "modes", "preset", "devices", "gpus", "share", "engine"),
+    *("data", "base_image", "python"),
+)
+def nodes(
+    options: Options,
+    where: Annotated[
+        str,
+        typer.Option("--nodes", metavar="NODES", help="local:N, N agents on this machine; ssh:FILE, a host a line."),
+    ],
+    output_format: TextOrJson = "text",
+) -> None:
+    """Changes nothing. Exit code 0: all take part; 1: some do not; 2: none does."""
+    try:
+        with opened_fleet(nodes_of(where, options.gpus, options.share), options) as fleet:
+            _print(fleet, output_format == "json")
+            everybody = len(fleet.taken()) == len(fleet.members)
+    except KeyboardInterrupt:
+        note("runner: interrupted; nothing was changed")
+        raise typer.Exit(1) from None
+    raise typer.Exit(0 if everybody else 1)
+
+
+def _print(fleet: Fleet, as_json: bool) -> None:
+    members = list(fleet.members.values())
+    taken = fleet.taken()
+    notes = [*fleet.nodes.notes, *show.differences(taken), *show.not_everywhere(taken)]
+    if as_json:
+        return print_json({"nodes": [_document(member) for member in members], "notes": notes})
+    print_table(show.HEADS, show.rows(members))
+    for line in notes:
+        print(line)
+    for member in taken:
+        assert member.hello is not None
+        for refused in member.hello.refused:
+            print(f"{member.name}: not used: {refused.reason}")
+        for sentence in member.hello.notes:
+            print(f"{member.name}: {sentence}")
+    return None
+
+
+def _document(member: Member) -> dict[str, Any]:
+    """A node for a script."""
+    hello = member.hello
+    found = (
+        {
+            "host": hello.host,
+            "kernel": hello.kernel,
+            "engine": hello.engine,
+            "cpu": asdict(hello.cpu),
+            "gpus": [asdict(gpu) for gpu in hello.gpus],
+            "refused_gpus": [asdict(refused) for refused in hello.refused],
+            "cells": len(hello.cells),
+            "skipped": len(hello.skips),
+            "fetch_bytes": hello.fetch_bytes,
+        }
+        if hello
+        else {}
+    )
+    return {"node": member.name, "takes_part": not member.why, "why_not": member.why or None, **found}
