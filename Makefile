@@ -8,12 +8,18 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ARGS ?=
 DATE ?= $(shell date -u +%F)
+# What `make matrix` may take. Empty: as long as all of the matrix takes.
+MINUTES ?= 10
+BEGAN := $(shell date +%s)
 BIN := .venv/bin
 
-.PHONY: help matrix test check format lock clean
+# What only `make test-long` checks.
+TIERS := DLBENCH_CURVES=all DLBENCH_SPEED=all DLBENCH_FAULTS=all DLBENCH_DEVICES=all DLBENCH_SIMULATIONS=all DLBENCH_STRANGERS=all
+
+.PHONY: help matrix limit gpu-kit test test-slow test-all test-long check docs format lock clean
 
 help:  ## say what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 # The stamps say which lock the environment holds.
 .venv/%.stamp: requirements-%.lock pyproject.toml
@@ -21,19 +27,53 @@ help:  ## say what there is
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "installing requirements-$*.lock into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-$*.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-matrix: .venv/host.stamp  ## run the matrix on this machine: results, report, where they lie (ARGS='--repeats 3')
-	$(BIN)/runner matrix --gpus all $(ARGS)
+matrix: limit .venv/host.stamp  ## run the matrix on this machine for ten minutes (MINUTES=60, or MINUTES= for all of it; ARGS='--images torch-*')
+	@$(BIN)/runner matrix --gpus all $(if $(MINUTES),--minutes $$(awk 'BEGIN { left = $(MINUTES) - ('$$(date +%s)' - $(BEGAN)) / 60; print (left < 1 ? 1 : left) }')) $(ARGS)
 
-test: .venv/dev.stamp  ## run every test that can run here, and say which cannot (ARGS='-k parity')
+# The first line says how long it takes. Installing the runner counts.
+limit:
+	@[[ '$(MINUTES)' =~ ^([0-9]+(\.[0-9]+)?)?$$ ]] && awk 'BEGIN { left = $(or $(MINUTES),1); exit !(left > 0 && left <= 525600) }' || { echo "MINUTES=$(MINUTES) is no number above 0 and at most 525600; give one, or MINUTES= for all of the matrix" >&2; exit 2; }
+	@echo "$(if $(MINUTES),about $(if $(filter 1,$(MINUTES)),a minute,$(MINUTES) minutes) of the matrix (MINUTES=60 for an hour, MINUTES= for all of it),all of the matrix: hours)"
+
+gpu-kit: .venv/host.stamp  ## make build/gpu-kit: it measures a GPU machine without a network and without an installation
+	$(BIN)/python -m runner.kit.build build/gpu-kit
+
+# Run the tests of a marker expression: first those that share the CPUs, then those that nothing may run beside. 5: there is none.
+# A file's tests share fixtures, so one process runs them (loadfile). The slow ones are in few files: tests/conftest.py groups and orders them
+# (loadgroup).
+define tests
+$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist $(2) --quiet -m '$(1) and not alone' || [ $$? = 5 ] || status=1; \
+$(BIN)/python -m pytest -m '$(1) and alone' || [ $$? = 5 ] || status=1
+endef
+
+test: .venv/dev.stamp  ## run the quick tests, and say which cannot run here (ARGS='-k parity' runs any tests)
+ifeq ($(ARGS),)
+	@status=0; $(call tests,not slow,loadfile); exit $$status
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
+
+test-slow: .venv/dev.stamp  ## run the tests that `make test` leaves, as they take longer
+	@status=0; $(call tests,slow,loadgroup --no-loadscope-reorder); exit $$status
+
+test-all:  ## run both: the quick tests first
+	@status=0; $(MAKE) --no-print-directory test ARGS= || status=1; $(MAKE) --no-print-directory test-slow || status=1; exit $$status
+
+test-long: .venv/dev.stamp  ## hours: every test in full; fails where an environment cannot be made (ARGS='tests/contract')
+	$(TIERS) DLBENCH_ENVIRONMENTS=required $(BIN)/python -m pytest $(ARGS)
 
 check: .venv/dev.stamp  ## lint, formatting, strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/host.stamp  ## make the documents again that follow from the code: the commands, the tables of the catalog
+	$(BIN)/python -m typer runner.cli.main utils docs --name runner > docs/cli.md.part
+	mv docs/cli.md.part docs/cli.md
+	$(BIN)/runner images files
 
 format: .venv/dev.stamp  ## format and fix what the linter can
 	$(BIN)/ruff check --fix .

@@ -1,10 +1,21 @@
-"""What was left out is said at the end of every run: each group of tests, how many, and why."""
+"""What was left out is said at the end of every run: each group of tests, how many, and why.
+
+DLBENCH_ENVIRONMENTS=required: a run that left out tests because a framework's environment could not be made has failed.
+DLBENCH_SHARD=2/8: only the second of eight parts of the tests, which together are all of them.
+
+A test that takes more than SLOW_SECONDS of CPU without the marker `slow` is named at the end too: `make test` must stay quick.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
+import shutil
 import signal
+import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +26,83 @@ if TYPE_CHECKING:
 
 # pytest's words before a reason, of a test and of a whole file that could not be collected
 PREFIX = "Skipped: "
+# and before that of a test whose framework's environment could not be made
+NO_ENVIRONMENT = "no environment for "
+# The marker's limit is 3 s. A busy machine takes up to twice as long for the same work.
+SLOW_SECONDS = 6.0
 
 
 def pytest_configure() -> None:
+    # pytest-xdist gives its workers the terminal's width, and then what a command prints into a pipe would be folded.
+    os.environ.pop("COLUMNS", None)
+    # The CPUs of a machine have one lease. Tests that run beside one another must not wait for each other's.
+    os.environ["DLBENCH_LEASES"] = tempfile.mkdtemp(prefix="dlbench-leases-")
     # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that on: runners would not be interrupted.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # nohup ignores the other one: a handler that does nothing is not handed on, and this process outlives its terminal all the same
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["DLBENCH_LEASES"], ignore_errors=True)
+
+
+def in_shard(nodeid: str, shard: str) -> bool:
+    """Whether a test is in a part of all tests, which is called "2/8". Raises ValueError for what is no such name."""
+    number, count = (int(word) for word in shard.split("/"))
+    if not 1 <= number <= count:
+        raise ValueError(f"DLBENCH_SHARD={shard}: there is no part {number} of {count}")
+    return zlib.crc32(nodeid.encode()) % count == number - 1
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """The tests that one process runs one after another, where several processes share the CPUs."""
+    folder = item.path.parent.name
+    if folder in ("browser", "engine"):  # one Chromium, and one engine
+        return folder
+    if folder == "contract":  # an image's environment is made once; a file may keep what it ran
+        parameters = getattr(item, "callspec", None)
+        return str((parameters.params if parameters else {}).get("image_name", item.path.stem))
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("loadgroup", False):
+        # Groups are begun in this order. The engine's is the longest: begun last, it would run beside nothing.
+        items.sort(key=lambda item: item.path.parent.name != "engine")
+    for item in items:
+        if config.pluginmanager.hasplugin("xdist") and (group := group_of(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if shard := os.environ.get("DLBENCH_SHARD"):
+        others = [item for item in items if not in_shard(item.nodeid, shard)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if in_shard(item.nodeid, shard)]
+
+
+def cpu_seconds() -> float:
+    """What this process and the processes that it waited for have taken."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    begin = cpu_seconds()
+    try:
+        return (yield)
+    finally:
+        if item.get_closest_marker("slow") is None:
+            item.user_properties.append(("cpu_seconds", cpu_seconds() - begin))
+
+
+def unmarked(reports: Iterable[pytest.TestReport]) -> list[str]:
+    """One line for each test that lacks the marker `slow`, the longest first."""
+    taken = {report.nodeid: float(str(dict(report.user_properties).get("cpu_seconds", 0))) for report in reports}
+    slow = sorted(((seconds, test) for test, seconds in taken.items() if seconds > SLOW_SECONDS), reverse=True)
+    return [f"{seconds:.0f} s of CPU, and lacks the marker `slow`: {test}" for seconds, test in slow]
 
 
 def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:
@@ -37,15 +116,40 @@ def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> lis
     return [f"{what}: {count} left out, because {reason}" for (what, reason), count in counts.items()]
 
 
+def lacks_environments(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> bool:
+    """Whether tests were left out because the environment of a framework could not be made."""
+    return any(f"left out, because {NO_ENVIRONMENT}" in line for line in left_out(skipped))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    required = os.environ.get("DLBENCH_ENVIRONMENTS") == "required"
+    if required and reporter and lacks_environments(reporter.stats.get("skipped", ())):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The list, or that there is nothing on it: a green run must not be read as more than it was."""
     stats = terminalreporter.stats
     lines = left_out(stats.get("skipped", ()))
     if deselected := len(stats.get("deselected", ())):
         lines.append(f"{deselected} not chosen on the command line")
+    if slow := unmarked(stats.get("passed", ())):
+        terminalreporter.section("slow")
+        for line in slow:
+            terminalreporter.write_line(line)
     terminalreporter.section("left out")
     for line in lines or ["nothing: every test ran"]:
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk() -> Iterator[None]:
+    """Results of a test need not outlive a power failure: waiting for the disk was two thirds of the time of writing a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +168,8 @@ def fleet(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     from tests.stand_ins import fleet as stand_ins
 
     stand_ins.load_library(nvml_library)
+    for variable in stand_ins.CUDA_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
 
     def present(shown: Fleet) -> Path:
         file = shown.write(tmp_path / "fleet")

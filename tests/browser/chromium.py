@@ -26,8 +26,10 @@ SWITCHES = (
     "--disable-dev-shm-usage",
 )
 
-# Plots can be drawn, and every part that was left for later has been built.
-WHOLE = "window.Plotly && !document.querySelector('noscript.later')"
+# The page's scripts have run, and the table of results answers its reader.
+READY = "document.readyState === 'complete' && !document.getElementById('controls').hidden"
+# Nothing that is open waits to be built.
+BUILT = "![...document.querySelectorAll('.later')].some((part) => !part.closest('details:not([open])'))"
 # A busy machine may be slow; what takes so long does not come at all.
 PATIENCE_SECONDS = 60
 
@@ -56,19 +58,21 @@ class Browser:
         self.driver.get(page.as_uri() + anchor)
 
     def open_whole(self, page: Path, width: int = 1280, theme: str = "light") -> None:
-        """The same, and wait until all of it is built and plots can be drawn."""
+        """The same, and wait until its scripts have run."""
         self.open(page, width, theme)
-        self.wait(WHOLE)
+        self.wait(READY)
 
     def open_drawn(self, page: Path, width: int = 1280, theme: str = "light") -> None:
-        """Open every section and come by every table and plot, as a reader would who looks at it all."""
+        """Open every section and come by every table and all samples, as a reader would who looks at it all."""
         self.open_whole(page, width, theme)
+        while self.run("return document.querySelectorAll('.later, details:not([open])').length"):
+            self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            self.wait(BUILT)
         self.run("document.querySelectorAll('.box').forEach((one) => { one.style.contentVisibility = 'visible'; })")
-        self.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        count = self.run("return document.querySelectorAll('.plot').length")
+        count = self.run("return document.querySelectorAll('.samples').length")
         for index in range(count):
-            self.run("document.querySelectorAll('.plot')[arguments[0]].scrollIntoView()", index)
-            self.wait(f"document.querySelectorAll('.plot')[{index}].querySelector('.main-svg')")
+            self.run("document.querySelectorAll('.samples')[arguments[0]].scrollIntoView()", index)
+            self.wait(f"document.querySelectorAll('.samples')[{index}].querySelector('canvas')")
 
     def command(self, name: str, **arguments: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, arguments)

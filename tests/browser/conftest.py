@@ -15,8 +15,8 @@ from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, synthetic
 
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
-# The bar is set for 1000, which take a minute to render: DLBENCH_REPORT_CELLS=1000.
-CELLS = int(os.environ.get("DLBENCH_REPORT_CELLS", "100"))
+# The bar is set for 504 with three repeats, which take a minute to render: DLBENCH_REPORT_CELLS=504.
+CELLS = int(os.environ.get("DLBENCH_REPORT_CELLS", "252"))
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +76,9 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def large_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of CELLS cells."""
+    """A matrix of CELLS cells: 126 for each precision."""
     folder = tmp_path_factory.mktemp("large")
-    reports.page.render.render([large.make_run(folder / "run", CELLS, 60)], folder / "report.html")
+    precisions = max(1, min(len(large.PRECISIONS), CELLS // 126))
+    run = large.make_matrix(folder / "run", 3 if precisions > 2 else 2, 20, precisions)
+    reports.page.render.render([run], folder / "report.html")
     return folder / "report.html"

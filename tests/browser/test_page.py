@@ -12,11 +12,11 @@ pytestmark = pytest.mark.browser
 
 # What stands in a page, so that it is known to have been shown.
 WORDS = {
-    "page": ("Overview", "Failed and left out"),
+    "page": ("Which framework?", "Is mine healthy?", "Failed, skipped and not yet run"),
     "rich_page": (
         "Across versions on this device",
         "Across precisions",
-        "What moved between the runs",
+        "What changed between the runs",
         "Host memory",
     ),
 }
@@ -54,7 +54,7 @@ def test_light_and_dark_differ_in_page_and_plots_and_the_button_is_remembered(br
     style = "getComputedStyle({}).{}".format
     page_colour, plot_colour = (
         style("document.body", "backgroundColor"),
-        style("document.querySelector('.xtick text')", "fill"),
+        style("document.querySelector('svg.chart text')", "fill"),
     )
     colour = f"return [{page_colour}, {plot_colour}]"
     seen = []
@@ -79,11 +79,11 @@ def test_it_is_usable_by_keyboard_alone(browser: Browser, page: Path) -> None:
     browser.open_whole(page)
     active = browser.driver.switch_to
     browser.driver.find_element("tag name", "body").send_keys(Keys.TAB)
-    assert active.active_element.text == "Skip to the answers"
+    assert active.active_element.text == "Skip to the results"
     active.active_element.send_keys(Keys.ENTER)
-    browser.wait("location.hash === '#main'")
-    browser.driver.find_element("css selector", "#provenance summary").send_keys(Keys.ENTER)
-    browser.wait("document.querySelector('#provenance details').open")
+    browser.wait("location.hash === '#results'")
+    browser.driver.find_element("css selector", "#workload-cnn-cifar10 > summary").send_keys(Keys.ENTER)
+    browser.wait("document.querySelector('#workload-cnn-cifar10').open && document.querySelector('.box')")
     boxes = browser.driver.find_elements("css selector", ".box")
     assert boxes
     for box in boxes:

@@ -15,48 +15,74 @@ from tests.browser.chromium import PATIENCE_SECONDS, Browser
 pytestmark = pytest.mark.browser
 
 
+# Of each text of a picture: what it says, how large it is, and its place in the window.
+TEXTS = """return [...document.querySelectorAll('svg.chart')].filter((svg) => svg.getClientRects().length).map((svg) => ({
+  id: svg.closest('figure').id, marks: svg.querySelectorAll('path').length, width: svg.getBoundingClientRect().width,
+  texts: [...svg.querySelectorAll('text')].map((text) => {
+    const { left, right, top, bottom } = text.getBoundingClientRect();
+    return [text.textContent, parseFloat(getComputedStyle(text).fontSize), left, right, top, bottom]; }) }))"""
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("name", ["page", "rich_page"])
+def test_texts_of_pictures_are_large_enough_whole_and_do_not_overlap(
+    browser: Browser, request: pytest.FixtureRequest, name: str, width: int
+) -> None:
+    browser.open_drawn(request.getfixturevalue(name), width)
+    pictures = browser.run(TEXTS)
+    assert len(pictures) >= 2 * 3
+    for picture in pictures:
+        assert picture["marks"] > 1
+        texts = picture["texts"]
+        assert texts
+        for words, size, left, right, _, _ in texts:
+            assert size >= 11, (picture["id"], words, size)
+            assert 0 <= left < right <= width, (picture["id"], words, left, right)
+        for at, (words, _, left, right, top, bottom) in enumerate(texts):
+            for other, _, start, end, above, below in texts[at + 1 :]:
+                apart = right <= start + 1 or end <= left + 1 or bottom <= above + 3 or below <= top + 3
+                assert apart, (picture["id"], words, other)
+
+
 @pytest.mark.parametrize("width", [390, 1280])
-def test_every_plot_is_drawn_with_points_inside_its_box(browser: Browser, page: Path, width: int) -> None:
+def test_samples_are_drawn_when_they_are_seen_and_fit_their_box(browser: Browser, page: Path, width: int) -> None:
+    browser.open_whole(page, width)
+    assert browser.run("return document.querySelectorAll('canvas').length") == 0
     browser.open_drawn(page, width)
     drawn = browser.run(
-        """return [...document.querySelectorAll('.plot')].map((plot) => ({
-             marks: plot.querySelectorAll('.point, .point path, .js-line').length,
-             errors: plot.querySelectorAll('.errorbar').length,
-             inside: plot.querySelector('.main-svg').getBoundingClientRect().right <= innerWidth,
-             height: plot.getBoundingClientRect().height }))"""
+        """return [...document.querySelectorAll('.samples')].map((place) => ({
+             plots: place.querySelectorAll('canvas').length, right: place.getBoundingClientRect().right,
+             inside: [...place.querySelectorAll('canvas')].every((one) => one.getBoundingClientRect().right <= innerWidth) }))"""
     )
-    assert len(drawn) == 2 * 4 + 2 * 5
-    # Windows, how often which came, busy CPUs and memory: each in a part of the plot, and none beside it.
-    parts = (
-        "return document.querySelectorAll('#provenance .plot')[0].querySelectorAll('.plot-container .subplot').length"
-    )
-    assert browser.run(parts) == 4
-    assert all(plot["marks"] > 0 and plot["inside"] and plot["height"] > 80 for plot in drawn)
-    assert sum(plot["errors"] for plot in drawn) == 5  # one interval for each measured cell
+    assert len(drawn) == 2 * 5
+    # Windows, busy CPUs and memory: each a plot of its own.
+    assert {place["plots"] for place in drawn} == {3}
+    assert all(place["inside"] and 0 < place["right"] <= width for place in drawn)
+    assert browser.complaints() == []
 
 
 def test_learning_curves_switch_between_seconds_and_steps(browser: Browser, page: Path) -> None:
     browser.open_drawn(page)
-    titles = "[...document.querySelectorAll('.pair .xtitle')].map((one) => one.textContent)"
-    assert set(browser.run(f"return {titles}")) == {"training seconds"}
+    shown = "[...document.querySelectorAll('.curves figure')].filter((one) => one.offsetParent).map((one) => one.id.split('-').at(-1))"
+    assert browser.run(f"return {shown}") == ["seconds", "seconds"]
     choice = browser.driver.find_element("css selector", ".axis input[value=steps]")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", choice)
     choice.click()
-    browser.wait(f"{titles}.every((title) => title === 'training steps')")
+    assert browser.run(f"return {shown}") == ["steps", "seconds"]
     assert browser.complaints() == []
 
 
 def test_a_table_goes_out_as_csv_and_a_plot_as_picture(browser: Browser, page: Path, tmp_path: Path) -> None:
-    browser.open_whole(page)
+    browser.open_drawn(page)
     browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     browser.run("document.querySelector('[aria-label^=\"CSV: Results of cnn-cifar10\"]').click()")
     (saved,) = downloaded(tmp_path, "*.csv")
     rows = list(csv.reader(saved.read_text("utf-8").splitlines()))
     assert len(rows) == 1 + 3
     assert {len(row) for row in rows} == {len(rows[0])}
-    assert rows[1][0].startswith("torch-2.13.0-cpu")
+    assert rows[1][0].startswith("PyTorch 2.13.0")
     assert rows[1][1].startswith("131 ms ")
-    plot = "#workload-1 figure"
+    plot = "figure[id^=plot-steps]"
     browser.run(f"document.querySelector('{plot}').scrollIntoView()")
     browser.wait(f"document.querySelector('{plot} .tools')")
     for kind, head in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
@@ -78,12 +104,12 @@ def downloaded(folder: Path, pattern: str) -> list[Path]:
 
 
 def test_a_table_is_copied_as_csv_and_the_answers_as_markdown(browser: Browser, page: Path) -> None:
-    browser.open_whole(page)
+    browser.open_drawn(page)
     browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     rows = list(csv.reader(copied(browser, '[aria-label^="Copy: Results of cnn-cifar10"]').splitlines()))
     assert len(rows) == 1 + 3
     assert rows[0][0] == "Cell"
-    assert rows[1][0].startswith("torch-2.13.0-cpu")
+    assert rows[1][0].startswith("PyTorch 2.13.0")
     (run,) = page.parent.glob("*/")
     assert copied(browser, "#share") == summary.markdown(tables.load([run]))
 

@@ -9,6 +9,7 @@ import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
+from tests.fixtures.cpus import take_own_cpus
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +25,9 @@ def run_in() -> Callable[..., str]:
         path = Path(__file__).with_name(script)
         command = [python if path.suffix == ".py" else "Rscript", str(path), *arguments]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT), "DLBENCH_PYTHON": python}
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, preexec_fn=take_own_cpus
+        )
         assert ended.returncode == 0, ended.stderr[-2000:]
         return ended.stdout
 

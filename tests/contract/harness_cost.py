@@ -17,7 +17,7 @@ from bench.contract import Setup
 from bench.feeds import mini_batches
 from bench.frameworks.torch import cnn_cifar10, framework
 
-PAIRS = 80
+PAIRS = 32
 
 
 def plain_step(network, optimizer, criterion, x, y, pick):

@@ -21,7 +21,7 @@ def products():
 
         a = jax.numpy.ones((300, 300))
         product = jax.jit(lambda x: x @ x)
-        product(a)
+        product(a).block_until_ready()
         return lambda: [product(a).block_until_ready() for _ in range(5)]
     import tensorflow as tf
 

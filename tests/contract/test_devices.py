@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
+
+pytestmark = pytest.mark.slow
 
 ALWAYS = {("torch", "cnn-cifar10"), ("jax", "gru-imdb")}
 
@@ -49,3 +52,10 @@ def test_two_devices_agree_with_one(image_name: str, framework: str, workload: s
     assert verdict["failed"] == []
     assert (verdict["devices"], verdict["compared"] >= 14) == (2, True)
     assert ended.returncode == 0
+
+
+def test_tensorflow_makes_each_part_of_a_batch_on_the_device_that_computes_on_it(
+    run_in: Callable[[str, str], str],
+) -> None:
+    parts = json.loads(run_in("tensorflow-2.21.0-cpu", "parted_batch.py"))
+    assert parts == [["device:CPU:0", [0.0, 1.0]], ["device:CPU:1", [2.0, 3.0]]]

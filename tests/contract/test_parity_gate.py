@@ -1,30 +1,17 @@
-"""The parity gate against mistakes planted one at a time in real PyTorch adapters, in the image's own environment."""
+"""The parity gate against mistakes of mixed precision and of several devices, planted one at a time in real PyTorch adapters.
+
+Those of float32 are in test_mutants.py.
+"""
 
 import json
 from collections.abc import Callable
 
 import pytest
 
-UNCHANGED = {"Unchanged", "WithCell", "Half amp-fp16", "Half amp-bf16"}
-# What each planted mistake must at least be caught by; the first name of a quantity is enough.
-CAUGHT_BY = {
-    "DoubleSoftmax": "loss",
-    "DropoutLeftOn": "logits",
-    "PaddingOnOneSide": "logits",
-    "TransposedPicture": "logits",
-    "FlattenedChannelsLast": "logits",
-    "SummedLoss": "gradient",
-    "MomentumWithUnitGain": "parameter",
-    "Dampening": "parameter",
-    "Nesterov": "parameter",
-    "WeightDecay": "parameter",
-    "ResetBefore": "logits",
-    "UpdateGateTurned": "logits",
-    "GatesInAnotherOrder": "logits",
-    "RecurrentBiasForgotten": "logits",
-    "AdamWithoutBiasCorrection": "parameter",
-}
-# The same of mixed precision, whose bounds are wider: by what, and so many times beyond the bound at least.
+pytestmark = pytest.mark.slow
+
+UNCHANGED = {"Half amp-fp16", "Half amp-bf16"}
+# What each planted mistake must at least be caught by, and so many times beyond the bound. Mixed precision has wide bounds.
 CAUGHT_IN_HALF = {
     "LossNotUnscaled amp-fp16": ("gradient", 1000),
     "WeightsKeptInHalf amp-fp16": ("parameter", 1000),
@@ -55,17 +42,6 @@ def test_the_network_written_another_way_passes(verdicts: dict[str, dict[str, ob
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", sorted(CAUGHT_BY))
-def test_a_planted_mistake_is_caught_by_far(verdicts: dict[str, dict[str, object]], name: str) -> None:
-    failed = verdicts[name]["failed"]
-    assert isinstance(failed, list)
-    assert any(entry.startswith(CAUGHT_BY[name]) for entry in failed)
-    assert float(str(verdicts[name]["worst"])) > 100, (
-        "a mistake lies far outside the bound, so the bound need not be exact"
-    )
-
-
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted(CAUGHT_IN_HALF))
 def test_a_mistake_planted_in_mixed_precision_is_caught(verdicts: dict[str, dict[str, object]], name: str) -> None:
     failed, (quantity, times) = verdicts[name]["failed"], CAUGHT_IN_HALF[name]
@@ -76,7 +52,7 @@ def test_a_mistake_planted_in_mixed_precision_is_caught(verdicts: dict[str, dict
 
 @pytest.mark.timeout(900)
 def test_no_planted_mistake_is_left_out_here(verdicts: dict[str, dict[str, object]]) -> None:
-    assert set(verdicts) == UNCHANGED | set(CAUGHT_BY) | set(CAUGHT_IN_HALF)
+    assert set(verdicts) == UNCHANGED | set(CAUGHT_IN_HALF)
 
 
 @pytest.mark.timeout(900)

@@ -135,7 +135,8 @@ def run(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
     def run(*options: str, **more: str) -> subprocess.Popen[str]:
         workloads = () if "--workloads" in options else ("--workloads", "cnn-cifar10,gru-imdb")
         command = [sys.executable, "-m", "tests.engine.tiny_runner", "matrix", "--out", str(tmp_path / "results")]
-        command += [*workloads, *options]
+        once = () if "--repeats" in options else ("--repeats", "1")
+        command += [*workloads, *once, *options]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         process = subprocess.Popen(command, cwd=PROJECT, env=variables | more, **pipes)
         started.append(process)

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rows(tmp_path: Path) -> pd.DataFrame:
-    return store.read([folder(tmp_path)], "cells")
+    return store.read([folder(tmp_path)], "cells").to_pandas()
 
 
 def nothing_is_left(own: OwnEngine, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -13,14 +14,20 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image
+from runner.engines import trial
 from runner.engines.base import Settings, Slot
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build
 from runner.images import recipe as recipes
+from runner.images.docker_client import list_images
+from tests.stand_ins import package_index
 
 from .conftest import CPU_IMAGES
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+# Every character that means something else in a Dockerfile.
+NOTES = 'For "$HOME", ${HOME} and C:\\n, it\'s ä = 100 % # fine'
 
 
 @pytest.fixture
@@ -37,8 +44,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Any) -> Ite
     for module in (build, recipes):
         monkeypatch.setattr(module, "PROJECT", copy)
     yield copy
-    for image in client.images.list(name="dlbench/scratch"):
-        client.images.remove(image.id, force=True)
+    for name in ("scratch", "scratch-jax"):
+        for image in client.images.list(filters={"label": f"dlbench.image={name}"}):
+            client.images.remove(image.id, force=True)
 
 
 @pytest.fixture
@@ -49,7 +57,7 @@ def scratch(project: Path, catalog: dict[str, Image]) -> Image:
     folder.mkdir()
     pins = image.lock_path.read_text().split("typing-extensions==", 1)[1]
     (folder / "requirements.lock").write_text("typing-extensions==" + pins)
-    return image.model_copy(update={"name": "scratch", "folder": folder, "extra_index": None})
+    return image.model_copy(update={"name": "scratch", "folder": folder, "extra_index": None, "notes": NOTES})
 
 
 @pytest.mark.parametrize("name", CPU_IMAGES)
@@ -68,6 +76,25 @@ def test_an_image_is_built_and_holds_what_the_catalog_says(
     assert found[image.frameworks[0]]["version"].split("+")[0] == image.framework_version
 
 
+def test_the_adapter_in_a_built_image_is_held_against_the_reference(
+    engine: DockerEngine, base_image: str, catalog: dict[str, Image]
+) -> None:
+    image = catalog[CPU_IMAGES[0]]
+    said: list[str] = []
+    prepared = engine.prepare(image, print)
+    found = trial.attempt(engine, "docker", prepared, [], [("torch", "mlp-mnist", "fp32")], 120, said.append)
+    (check,) = found.checks
+    assert check.outcome == "ok", check.reason
+    assert check.worst is not None
+    assert 0 < check.worst <= 1
+    assert found.engine == "docker"
+    assert set(found.imported) == set(image.frameworks)
+    # One that takes too long is ended, with its container.
+    (check,) = trial.attempt(engine, "docker", prepared, [], [("torch", "gru-imdb", "fp32")], 1, said.append).checks
+    assert (check.outcome, check.reason) == ("unfinished", "it did not end within 1 seconds")
+
+
+@pytest.mark.alone
 def test_a_second_build_takes_seconds_and_costs_nothing(
     engine: DockerEngine, base_image: str, catalog: dict[str, Image]
 ) -> None:
@@ -80,7 +107,12 @@ def test_a_second_build_takes_seconds_and_costs_nothing(
     assert engine.cost(image) == 0
 
 
-def test_a_built_image_says_what_it_is(client: Any, base_image: str, scratch: Image) -> None:
+def test_a_built_image_says_what_it_is(
+    client: Any, base_image: str, scratch: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(recipes.SOURCE_VARIABLE, "https://git.example/team/project")
+    # An image of its own: the address is no input, and one that is there is not built again for it.
+    scratch = scratch.model_copy(update={"notes": f"{NOTES} sourced"})
     digest = build.build(scratch, client=client)
     built = client.images.get(digest)
     wanted = recipes.recipe(scratch)
@@ -90,7 +122,11 @@ def test_a_built_image_says_what_it_is(client: Any, base_image: str, scratch: Im
     assert built.labels["dlbench.lock_sha256"] == scratch.lock_sha256
     assert built.labels["dlbench.bench_sha256"] == wanted.bench_sha256
     assert built.labels["dlbench.base"] == base_image
+    # The base image may have labels of its own.
+    assert wanted.labels(client.images.get(base_image).id).items() <= built.labels.items()
     assert built.labels["org.opencontainers.image.version"] == "2.13.0"
+    assert built.labels["org.opencontainers.image.description"] == f"{NOTES} sourced"
+    assert built.labels["org.opencontainers.image.source"] == "https://git.example/team/project"
     assert "dlbench.cuda" not in built.labels
     config = built.attrs["Config"]
     assert config["User"] == "bench"
@@ -103,12 +139,49 @@ def test_a_change_in_the_bench_makes_only_the_last_layers_anew(
 ) -> None:
     before = client.images.get(build.build(scratch, client=client)).attrs["RootFS"]["Layers"]
     (project / "bench" / "errors.py").write_text("# changed\n")
-    assert build.built(client, recipes.recipe(scratch)) is None
+    assert build.built(list_images(client), recipes.recipe(scratch)) is None
     steps: list[str] = []
     after = client.images.get(build.build(scratch, client=client, say=steps.append)).attrs["RootFS"]["Layers"]
     assert len(before) == len(after)
-    assert before[:-2] == after[:-2]  # the copy of the bench, and its compiled files
-    assert before[-2] != after[-2]
+    assert before[:-1] == after[:-1]
+    assert before[-1] != after[-1]  # the bench with its compiled files
+
+
+def test_an_edit_of_one_adapter_builds_one_image_and_one_question_shows_that_the_others_are_current(
+    client: Any, base_image: str, scratch: Image, project: Path
+) -> None:
+    # Without its compiler from Debian, which would be installed for this name alone.
+    other = scratch.model_copy(update={"name": "scratch-jax", "frameworks": ("jax",), "debian": {}})
+    other = other.model_copy(update={"folder": shutil.copytree(scratch.folder, project / "images" / other.name)})
+    before = {image.name: build.build(image, client=client) for image in (scratch, other)}
+    layers = client.images.get(before[other.name]).attrs["RootFS"]["Layers"]
+    with (project / "bench" / "frameworks" / "jax" / "gru_imdb.py").open("a") as file:
+        file.write("# edited\n")
+    asked: list[str] = []
+    client.api.hooks["response"].append(lambda answer, *_, **__: asked.append(answer.request.path_url))
+    try:
+        here = list_images(client)
+        assert build.build(scratch, client=client, say=pytest.fail, images=here) == before[scratch.name]
+        assert len(asked) == 1, asked
+        begin = time.monotonic()
+        after = build.build(other, client=client, images=here)
+        # Two seconds where nothing else runs.
+        assert time.monotonic() - begin < 30
+    finally:
+        client.api.hooks["response"].pop()
+    changed = client.images.get(after).attrs["RootFS"]["Layers"]
+    assert (changed[:-1], len(changed)) == (layers[:-1], len(layers))
+    assert changed[-1] != layers[-1]
+
+
+def test_the_engine_is_asked_once_which_images_are_current(engine: DockerEngine, catalog: dict[str, Image]) -> None:
+    engine = DockerEngine()
+    asked: list[str] = []
+    assert engine.unavailable() is None
+    engine._client.api.hooks["response"].append(lambda answer, *_, **__: asked.append(answer.request.path_url))
+    for image in catalog.values():
+        engine.cost(image)
+    assert len(asked) == 1, asked
 
 
 def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base_image: str, scratch: Image) -> None:
@@ -116,9 +189,9 @@ def test_a_base_image_made_anew_under_its_name_is_another_base(client: Any, base
     try:
         first = build.build(scratch, "dlbench/scratch-base:test", client=client)
         wanted = recipes.recipe(scratch, "dlbench/scratch-base:test")
-        assert build.built(client, wanted) == first
+        assert build.built(list_images(client), wanted) == first
         client.images.get(first).tag("dlbench/scratch-base", "test")
-        assert build.built(client, wanted) is None
+        assert build.built(list_images(client), wanted) is None
     finally:
         client.images.remove("dlbench/scratch-base:test", force=True)
 
@@ -131,7 +204,7 @@ def test_a_file_with_another_hash_than_the_lock_says_is_refused(
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, client=client, logs=tmp_path / "logs")
     assert "DO NOT MATCH THE HASHES" in str(error.value)
-    assert build.built(client, recipes.recipe(scratch)) is None
+    assert build.built(list_images(client), recipes.recipe(scratch)) is None
 
 
 def test_a_failed_build_shows_its_last_lines_and_where_the_log_lies(
@@ -159,6 +232,24 @@ def test_the_site_chooses_the_network_of_a_build(
     monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "none")
     with pytest.raises(build.BuildError, match="networks: lo\n"):
         build.build(scratch, client=client, logs=tmp_path / "logs")
+
+
+def test_a_build_asks_the_site_s_package_index_and_the_image_says_nothing_of_it(
+    client: Any, base_image: str, scratch: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = package_index.Release("only-on-the-mirror", "1.0")
+    digest = hashlib.sha256(wheel.content).hexdigest()
+    scratch.lock_path.write_text(f"only-on-the-mirror==1.0 \\\n    --hash=sha256:{digest}\n")
+    image = scratch.model_copy(update={"debian": {}})
+    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "host")
+    with package_index.serve([wheel]) as url:
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        monkeypatch.setenv("PIP_TRUSTED_HOST", "127.0.0.1")
+        built = client.images.get(build.build(image, client=client))
+    assert "PIP_" not in json.dumps([built.attrs, built.history()])
+    assert client.containers.run(
+        built.id, ["-m", "pip", "show", "only-on-the-mirror"], entrypoint="python", remove=True
+    ).startswith(b"Name: only-on-the-mirror\nVersion: 1.0\n")
 
 
 def test_a_base_image_that_is_nowhere_is_told_with_what_to_do_before_and_when_it_is_needed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from runner.catalog.frameworks import load_frameworks
 from runner.engines.docker.engine import OWNER_LABEL
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
-# Names of the catalog that have both of the workloads: with the tiny runner's three images and two precisions they make 204 cells.
+# Names of the catalog that have both of the workloads. The tiny runner has three images, and tf32 is for frameworks with a switch for it.
 FRAMEWORKS = ("torch,jax,tensorflow,tensorflow_v1,keras_torch,keras_jax,keras_tensorflow,mxnet_gluon,mxnet_module,chainer,paddle,"
               "tinygrad,cntk,caffe2,lasagne,keras2_theano,keras2_cntk")  # fmt: skip
-CELLS = 3 * 17 * 2 * 2
+PRECISIONS = [1 if load_frameworks()[name].no_tf32 else 2 for name in FRAMEWORKS.split(",")]
+CELLS = 3 * 2 * sum(PRECISIONS)
 SEED = 20
 
 
@@ -61,9 +64,44 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
         assert len(ran) == len(set(ran.cell_id)) == CELLS, "every cell has exactly one row"
         assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what had ended was run again"
         failed = ran[ran.status == "failed"]
-        assert set(failed.error_kind) <= {"crash", "engine"}
+        assert set(failed.error_kind) <= {"crash", "engine"}, set(failed.reason)
         assert len(failed) <= killed, "only the killed containers' cells may have failed"
         nothing_is_left(own, tmp_path)
+
+
+def test_an_engine_that_freezes_longer_than_the_time_limit_fails_no_cell_and_an_interrupt_does_not_wait_for_it(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    Fleet((FakeGpu(), FakeGpu())).write(fleet_file)
+    few = "torch,jax"
+    process = run("--precision", "fp32", "--timeout", "4", "--repeats", "2", DLBENCH_TINY_FRAMEWORKS=few)
+    wait_for(lambda: rows_there(tmp_path) >= 4, process)
+    own.freeze()
+    try:
+        time.sleep(10)
+    finally:
+        own.thaw()
+    before = rows_there(tmp_path)
+    wait_for(lambda: rows_there(tmp_path) >= before + 4, process)
+    own.freeze()
+    try:
+        # What runs by now ends, and the next calls of the engine hang.
+        time.sleep(2)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        printed = ended(process)
+        seconds = time.monotonic() - begin
+    finally:
+        own.thaw()
+    ran = rows(tmp_path).query("status != 'skipped'")
+    assert set(ran.status) == {"ok"}, ran.reason.dropna().tolist()
+    assert "the engine does not answer" in printed
+    # The report is written within that time too.
+    assert seconds < 10
+    process = run("--repeats", "2", "--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=few)
+    printed = ended(process)
+    assert process.returncode == 0, printed
+    nothing_is_left(own, tmp_path)
 
 
 def rows_there(tmp_path: Path) -> int:

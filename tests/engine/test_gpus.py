@@ -16,12 +16,20 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runner.engines.base import Prepared, Slot
+from runner.engines.docker import engine as docker_engine
 from runner.results import store
+from runner.run.attempt import arguments
+from tests.engine import tiny_runner
 from tests.engine.gpu_runs import Run, ended, folder, nothing_is_left, rows, wait_for
+from tests.fixtures.plans import make_cell
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+# Debian's number of the group `video`, which drivers give to device nodes.
+VIDEO = 44
 
 H100, H100_SLICE, L4 = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA L4"
 
@@ -71,10 +79,10 @@ def test_telemetry_of_the_cells_own_gpu_lies_beside_its_samples(run: Run, fleet_
     hot = FakeGpu(power_watts=250.0, throttle=0x40, celsius=91)
     Fleet((hot, FakeGpu())).write(fleet_file)
     ended(run("--each-gpu", "--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128"))
-    cells, telemetry = rows(tmp_path), store.read([folder(tmp_path)], "telemetry")
+    cells, telemetry = rows(tmp_path), store.read([folder(tmp_path)], "telemetry").to_pandas()
     ran = cells[cells.status == "ok"].set_index("device_uuid")
     assert set(ran.index) == {uuid_of(0), uuid_of(1)}
-    samples = store.read([folder(tmp_path)], "samples").query("stage == 'steady'")
+    samples = store.read([folder(tmp_path)], "samples").to_pandas().query("stage == 'steady'")
     for uuid, watts in ((uuid_of(0), 250.0), (uuid_of(1), 60.0)):
         of_cell = telemetry[telemetry.cell_id == ran.loc[uuid].cell_id]
         assert set(of_cell.device) == {uuid, "cpu"}
@@ -184,6 +192,50 @@ def test_a_second_runner_on_the_same_gpu_is_told_who_has_it(run: Run, fleet_file
     ended(first)
 
 
+def test_a_cell_in_a_container_is_proved_by_its_process_on_the_gpu(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    slow = own.make_tiny_image(pace_milliseconds=25)  # 6 s
+    chosen = ("--frameworks", "torch", "--workloads", "gru-imdb", "--images", "tiny-cu128", "--precision", "fp32")
+    process = run(*chosen, "--seed", "71034", DLBENCH_TINY=slow)
+
+    def cells() -> list[int]:
+        return [
+            each.pid
+            for each in psutil.process_iter(["cmdline"])
+            if (words := each.info["cmdline"]) and words[0] == "/cell" and "71034" in words
+        ]
+
+    wait_for(lambda: bool(cells()), process, 120)
+    Fleet((FakeGpu(processes=f"{cells()[0]}:{1 << 30}"),)).write(fleet_file)
+    printed = ended(process)
+    (row,) = rows(tmp_path).query("status == 'ok'").to_dict("records")
+    assert row["device_proof"] == "proved by NVML", printed
+    assert list(row["foreign_processes"]) == []
+
+
+def test_clocks_that_a_run_locked_are_set_back_after_ctrl_c(
+    run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    notes = fleet_file.with_name(f"{fleet_file.name}.clocks")
+    process = run("--lock-clocks", "1500", "--frameworks", "torch", DLBENCH_TINY=own.make_tiny_image(90))
+
+    def recorded() -> bool:
+        """The run records the lock a moment after it was made."""
+        runs = tmp_path.glob("results/*/run.json")
+        return notes.exists() and any('"locked_sm_megahertz": 1500' in path.read_text() for path in runs)
+
+    wait_for(recorded, process, 120)
+    process.send_signal(signal.SIGINT)
+    printed = ended(process)
+    assert notes.read_text().splitlines() == ["0 1500 1500", "0 reset"], printed
+    (device,) = store.RunStore(folder(tmp_path)).manifest()["devices"]
+    assert device["locked_sm_megahertz"] == 1500
+    nothing_is_left(own, tmp_path)
+
+
 def share_of_a_core(process: psutil.Process, seconds: float) -> float:
     """The CPU time that a process takes, over the time that passes."""
     before, begin = process.cpu_times(), time.monotonic()
@@ -210,3 +262,26 @@ def test_the_runner_takes_three_percent_of_a_core_while_eight_cells_stream(
 
 def test_nothing_of_this_reaches_the_machines_own_engine(own: OwnEngine) -> None:
     assert own.url != os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+
+
+def test_a_gpu_cell_is_in_the_group_of_device_nodes_that_not_everybody_may_open(
+    own: OwnEngine, tiny: str, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fleet((FakeGpu(),)).write(fleet_file)
+    monkeypatch.setenv("DOCKER_HOST", own.url)
+    # This machine has no such nodes; tests/unit reads the groups of files that stand in for them.
+    monkeypatch.setattr(docker_engine, "device_groups", lambda info: [VIDEO])
+    engine = docker_engine.DockerEngine()
+    assert engine.unavailable() is None
+    prepared = Prepared(tiny_runner.images()["tiny-cu128"], tiny, ("/cell",))
+    slot = Slot("cuda", (uuid_of(0),), (), None)
+    cell = make_cell(device_kind="cuda", device_model=L4)
+    running = engine.start(prepared, arguments(cell), slot, "groups", None, tmp_path / "cache")
+    try:
+        status = Path(f"/proc/{running.pid()}/status").read_text()
+    finally:
+        running.stop()
+        running.wait()
+    (groups,) = (line.split()[1:] for line in status.splitlines() if line.startswith("Groups:"))
+    assert str(VIDEO) in groups
+    nothing_is_left(own, tmp_path)

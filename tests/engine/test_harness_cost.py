@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from runner.catalog.images import PROJECT, Image
 from runner.engines.docker.engine import DockerEngine
+from tests.contract.speed_verdict import HARNESS, verdict_of
 
 from .conftest import CPU_IMAGES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        os.environ.get("DLBENCH_SPEED") != "all",
+        reason="a verdict within 2 percent needs a machine that holds still, and minutes; DLBENCH_SPEED=all asks for it",
+    ),
+]
 
 SCRIPT = PROJECT / "tests" / "contract" / "harness_cost.py"
 
@@ -21,8 +32,8 @@ def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_a_plain_loop_i
 ) -> None:
     image = engine.prepare(catalog[CPU_IMAGES[0]], print)
     mount = {str(SCRIPT): {"bind": "/harness_cost.py", "mode": "ro"}}
-    ratios = []
-    for _ in range(5):  # a neighbour can disturb one attempt; it cannot make the harness cheaper than it is
+
+    def one_container() -> float:
         printed = client.containers.run(
             image.digest,
             ["/harness_cost.py"],
@@ -32,7 +43,7 @@ def test_a_step_under_the_bench_costs_at_most_2_percent_more_than_a_plain_loop_i
             remove=True,
             network_mode="none",
         )
-        ratios.append(float(printed))
-        if ratios[-1] <= 1.02:
-            break
-    assert min(ratios) <= 1.02, ratios
+        return float(printed)
+
+    verdict, ratios = verdict_of(one_container, HARNESS)
+    assert verdict == "alike", f"{verdict}: {ratios}"

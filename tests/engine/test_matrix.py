@@ -23,15 +23,24 @@ from runner.results import store
 
 from .conftest import CPU_IMAGES
 
+# Two that are built within a minute or so: an XLA compiler's and a NumPy framework's. The others' containers are test_build's.
+QUICK_IMAGES = ("jax-0.10.2-cpu", "chainer-7.8.1-cpu")
+
 # the others' parity is tests/contract's
-THREE = ("--frameworks", "jax,tensorflow,torch", "--workloads", "cnn-cifar10,gru-imdb")
-CELLS = {(name, workload) for name in CPU_IMAGES for workload in ("cnn-cifar10", "gru-imdb")}
+ROSETTA = ("cnn-cifar10", "gru-imdb")
+SMALL = ("mlp-mnist",)  # where what is tested is not the network
+MOST_COST = 1.15  # of the seconds that a bare container takes around the phases
+LEAST_TURNS, MOST_TURNS = 3, 8
 FIRST_CELL_SECONDS = 600  # with cold caches the images are built first
 
 
 def matrix_command(engine: str, out: Path, *options: str) -> list[str]:
     command = [sys.executable, "-m", "runner", "matrix", "--gpus", "none", "--preset", "quick", "--repeats", "1"]
     return [*command, "--engine", engine, "--out", str(out), *options]
+
+
+def cells_of(frameworks: str, workloads: tuple[str, ...]) -> tuple[str, ...]:
+    return "--frameworks", frameworks, "--workloads", ",".join(workloads)
 
 
 def run_folder(out: Path) -> Path:
@@ -53,16 +62,18 @@ def wait_until(condition: Any, process: subprocess.Popen[bytes], seconds: float)
         time.sleep(0.1)
 
 
-def assert_six_good_cells(folder: Path, engine: str) -> pd.DataFrame:
-    cells = store.read([folder], "cells")
+def assert_good_cells(folder: Path, engine: str, images: tuple[str, ...], workloads: tuple[str, ...]) -> pd.DataFrame:
+    cells = store.read([folder], "cells").to_pandas()
     ran = cells[cells.status != "skipped"]
     assert ran.status.eq("ok").all(), ran[["image", "workload", "status", "reason"]].to_string()
-    assert sorted(zip(ran.image, ran.workload, strict=True)) == sorted(CELLS)
+    assert sorted(zip(ran.image, ran.workload, strict=True)) == sorted(
+        (name, workload) for name in images for workload in workloads
+    )
     assert ran.parity_passed.all()
     assert set(ran.engine) == {engine}
     assert set(ran.device_kind) == {"cpu"}
     assert set(ran.data_source) == {"generated"}
-    steady = store.read([folder], "samples").query("stage == 'steady'")
+    steady = store.read([folder], "samples").to_pandas().query("stage == 'steady'")
     assert set(steady.cell_id) == set(ran.cell_id)
     return ran
 
@@ -73,7 +84,8 @@ def killed_and_resumed(
 ) -> Iterator[Path]:
     """A run in containers that was killed in its second cell and then resumed."""
     out = tmp_path_factory.mktemp("docker")
-    with subprocess.Popen(matrix_command("docker", out, *THREE), cwd=PROJECT) as process:
+    cells = cells_of("jax,chainer", ROSETTA)
+    with subprocess.Popen(matrix_command("docker", out, *cells), cwd=PROJECT) as process:
         try:
             wait_until(lambda: list(out.glob("*/cells/*.r*.parquet")), process, FIRST_CELL_SECONDS)
             wait_until(lambda: run_containers(client), process, 60)
@@ -82,7 +94,7 @@ def killed_and_resumed(
     folder = run_folder(out)
     left = run_containers(client)
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
-    resumed = subprocess.run(matrix_command("docker", out, *THREE, "--resume", folder.name), cwd=PROJECT)
+    resumed = subprocess.run(matrix_command("docker", out, *cells, "--resume", folder.name), cwd=PROJECT)
     assert resumed.returncode == 0
     assert left, "the kill should have left a container behind, or this test proves nothing"
     assert finished
@@ -91,12 +103,13 @@ def killed_and_resumed(
     assert run_containers(client) == []
 
 
+@pytest.mark.alone
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cell(
     killed_and_resumed: Path, client: Any, catalog: dict[str, Image]
 ) -> None:
-    ran = assert_six_good_cells(killed_and_resumed, "docker")
+    ran = assert_good_cells(killed_and_resumed, "docker", QUICK_IMAGES, ROSETTA)
     assert run_containers(client) == []
     for row in ran.itertuples():
         image = client.images.get(row.image_digest)
@@ -105,19 +118,27 @@ def test_a_killed_run_in_containers_is_resumed_without_losing_or_repeating_a_cel
         assert image.labels["dlbench.bench_sha256"] == row.bench_sha256
 
 
+@pytest.mark.skipif(
+    os.environ.get("DLBENCH_SPEED") != "all",
+    reason="two minutes of turns on a quiet machine; DLBENCH_SPEED=all takes them",
+)
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.engine
 @pytest.mark.timeout(900)
 def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker_run(
     engine: DockerEngine, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
     image = engine.prepare(catalog[CPU_IMAGES[0]], print)
-    cell = ["cnn-cifar10", "--framework", "torch", "--precision", "fp32", "--preset", "quick", "--seed", "1"]
-    ours, theirs = [], []
-    for turn in range(3):  # in turns, and the least of each: what a neighbour takes is in neither
-        out = tmp_path / str(turn)
-        options = ["--images", image.image.name, "--frameworks", "torch", "--workloads", "cnn-cifar10"]
+    cell = [*SMALL, "--framework", "torch", "--precision", "fp32", "--preset", "quick", "--seed", "1"]
+    ours: list[float] = []
+    theirs: list[float] = []
+    # In turns, and the least of each: what a neighbour takes is in neither. On a busy machine more turns find a quiet moment.
+    while len(ours) < LEAST_TURNS or (len(ours) < MOST_TURNS and min(ours) > MOST_COST * min(theirs)):
+        out = tmp_path / str(len(ours))
+        options = ["--images", image.image.name, "--frameworks", "torch", "--workloads", *SMALL]
         subprocess.run(matrix_command("docker", out, *options), cwd=PROJECT, check=True)
-        cells = store.read([run_folder(out)], "cells").query("status == 'ok'")
+        cells = store.read([run_folder(out)], "cells").to_pandas().query("status == 'ok'")
         (events,) = (run_folder(out) / "events").glob("*.jsonl")
         ours.append(cells.wall_seconds.item() - phase_seconds(events.read_bytes()))
 
@@ -125,20 +146,20 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
         command = ["docker", "run", "--rm", "--network", "none", image.digest, "run", *cell]
         bare = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         theirs.append(time.monotonic() - begin - phase_seconds(bare.stdout))
-    assert min(ours) <= 1.15 * min(theirs), f"{ours} s around the phases, against {theirs} s"
+    assert min(ours) <= MOST_COST * min(theirs), f"{ours} s around the phases, against {theirs} s"
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.engine
 @pytest.mark.timeout(900)
 def test_two_processes_over_mpi_train_together_in_a_container(
     engine: DockerEngine, base_image: str, catalog: dict[str, Image], tmp_path: Path
 ) -> None:
     """MPICH starts them and carries their messages in a container that has no network, no capability and a read-only root."""
-    if os.environ.get("DLBENCH_DEVICES") != "all":
-        pytest.skip("it builds an image that no other test needs; DLBENCH_DEVICES=all checks it")
     options = ["--images", "chainer-7.8.1-cpu", "--workloads", "cnn-mnist", "--devices", "2"]
     subprocess.run(matrix_command("docker", tmp_path, *options), cwd=PROJECT, check=True)
-    cells = store.read([run_folder(tmp_path)], "cells").query("status != 'skipped'")
+    cells = store.read([run_folder(tmp_path)], "cells").to_pandas().query("status != 'skipped'")
     assert cells[["engine", "framework", "devices", "status"]].to_numpy().tolist() == [["docker", "chainer", 2, "ok"]]
     assert cells.parity_passed.all()
     assert cells.lock_sha256.item() == catalog["chainer-7.8.1-cpu"].lock_sha256
@@ -153,13 +174,17 @@ def phase_seconds(events: bytes) -> float:
     return sum(event["seconds"] for event in phases if event["event"] == "phase" and event["state"] == "end")
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:
     ended = subprocess.run(
-        matrix_command("venv", tmp_path, *THREE), cwd=PROJECT, env=os.environ | {"DOCKER_HOST": "unix:///no"}
+        matrix_command("venv", tmp_path, *cells_of("jax,tensorflow,torch", SMALL)),
+        cwd=PROJECT,
+        env=os.environ | {"DOCKER_HOST": "unix:///no"},
     )
     assert ended.returncode == 0
-    ran = assert_six_good_cells(run_folder(tmp_path), "venv")
+    ran = assert_good_cells(run_folder(tmp_path), "venv", CPU_IMAGES, SMALL)
     assert {row.image: row.lock_sha256 for row in ran.itertuples()} == {
         name: catalog[name].lock_sha256 for name in CPU_IMAGES
     }

@@ -7,55 +7,33 @@ import io
 import json
 import re
 import shutil
-import socket
-import subprocess
 import tarfile
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.errors import ImageNotFound
+from docker.errors import APIError, ImageNotFound
 
-from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog
+from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog, read_bases
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build, lock
 from runner.images import recipe as recipes
 from runner.images import registry as shelf
+from tests.fixtures.registry import serve
 
-pytestmark = pytest.mark.engine
-
-CONFIG = """\
-version: 0.1
-storage: {{filesystem: {{rootdirectory: {folder}}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-log: {{level: error}}
-"""
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def registry(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A registry of its own on this machine, which Docker takes without encryption."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("left out, because there is no docker-registry program (Debian's package docker-registry)")
-    folder = tmp_path_factory.mktemp("registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (folder / "config.yml").write_text(CONFIG.format(folder=folder, port=port))
-    with subprocess.Popen([program, "serve", str(folder / "config.yml")], stderr=subprocess.DEVNULL) as process:
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=1)
-                break
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        yield f"127.0.0.1:{port}"
-        process.terminate()
+    with serve(tmp_path_factory.mktemp("registry")) as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +73,7 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
     pinned = load_catalog(tmp_path, ("torch", "keras_torch"))[image.name]
     assert pinned.base_digest == digest
     assert pinned.model_copy(update={"base_digest": None}) == image  # nothing else in the file changed
-    assert "not resolved" not in (image.folder / "image.toml").read_text()
+    assert read_bases(tmp_path) == {image.base: digest}
 
     second = push(client, image.base, b"second")
     wanted = recipes.recipe(pinned)
@@ -110,7 +88,7 @@ def test_a_base_is_pinned_by_the_registry_and_pulled_by_its_digest_when_the_tag_
 
 def test_a_registry_that_does_not_know_the_base_is_named(client: Any, image: Image) -> None:
     unknown = image.model_copy(update={"base": image.base.replace("/python", "/unknown")})
-    with pytest.raises(lock.LockError, match=r"the registry of .*/unknown:3.11 does not tell its digest"):
+    with pytest.raises(lock.LockError, match=r"/unknown:3.11 does not tell its digest: the registry does not have it"):
         lock.pin_base(unknown, client)
     assert load_catalog(image.folder.parent, ("torch", "keras_torch"))[image.name].base_digest is None
 
@@ -162,9 +140,39 @@ def every(client: Any) -> list[tuple[str, dict[str, str]]]:
     return [(str(image.id), image.labels) for image in found]
 
 
+def unnamed_steps(client: Any, image_id: str) -> Iterator[str]:
+    """The steps of an image's build that nothing else is named by, the last first."""
+    step = client.api.inspect_image(image_id)["Parent"]
+    while step and not (attributes := client.api.inspect_image(step))["RepoTags"]:
+        yield step
+        step = attributes["Parent"]
+
+
+def remove_step(client: Any, step: str) -> None:
+    """Remove a step of a build unless another build stands on it. The engine refuses while a container of it is still going."""
+    for _ in range(100):
+        try:
+            client.images.remove(step)
+        except ImageNotFound:
+            return
+        except APIError as error:
+            if "child" in str(error):
+                return
+            time.sleep(0.1)
+    raise AssertionError(f"a container holds {step}")
+
+
 def forget(client: Any) -> None:
-    for image_id, _ in every(client):
+    """Remove the image with every step of its build: a layer that a step keeps here is not asked of the registry again.
+
+    The engine removes the steps with their image, and keeps one, without a word, while a container of it is still going.
+    """
+    images = [image_id for image_id, _ in every(client)]
+    steps = [step for image_id in images for step in unnamed_steps(client, image_id)]
+    for image_id in images:
         assert shelf.remove(client, image_id) is None
+    for step in steps:
+        remove_step(client, step)
     assert every(client) == []
 
 
@@ -172,8 +180,11 @@ def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any,
     built = build.build(small, client=client)
     wanted = recipes.recipe(small)
     assert wanted.base == f"{registry}/site:3.11@{small.base_digest}"
+    assert shelf.missing(client, [wanted], registry) == [wanted]
     pushed = shelf.push(client, wanted, registry)
+    assert shelf.missing(client, [wanted], registry) == []
     assert shelf.digest_of(client, wanted, registry) == pushed
+    reference = f"{registry}/small-cpu@{pushed.partition('@')[2]}"
     lock.pin_published(small, pushed)
     pinned = reload(small)
     assert pinned.published == pushed
@@ -183,40 +194,142 @@ def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any,
     engine, said = DockerEngine(), list[str]()
     assert engine.unfit(pinned) is None
     prepared = engine.prepare(pinned, said.append)
-    assert said == [f"pulling {pushed}"]
-    assert prepared.digest == pushed  # what a result names the image by is what was pushed
-    assert client.images.get(pushed).id == built
+    assert said == [f"pulling {reference}"]
+    assert prepared.digest == reference  # what a result names the image by is what was pushed
+    assert client.images.get(reference).id == built
     # bench is there, and what the lock holds
     assert (
-        client.containers.run(pushed, ["-c", "import bench, typing_extensions"], entrypoint="python", remove=True)
+        client.containers.run(reference, ["-c", "import bench, typing_extensions"], entrypoint="python", remove=True)
         == b""
     )
 
 
-def test_an_image_of_another_bench_is_not_taken_from_the_registry_but_serves_as_the_cache(
+def test_a_pin_of_another_bench_is_not_pulled_to_be_used_but_its_layers_are_the_cache(
+    client: Any, registry: str, small: Image, tmp_path: Path
+) -> None:
+    built = build.build(small, client=client)
+    pushed = shelf.push(client, recipes.recipe(small), registry)
+    lock.pin_published(small, pushed)
+    layers = client.images.get(built).attrs["RootFS"]["Layers"]
+    forget(client)
+    (build.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    said: list[str] = []
+    again = build.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
+    # The layers are the same bytes also where they are made again, so the log says whether they were.
+    assert "Successfully installed" not in (tmp_path / "logs" / "small-cpu.log").read_text()
+    tagged = pushed.partition("@")[0]
+    assert said[0] == f"{tagged} was built from other inputs, and only the bench differs; building small-cpu"
+    assert client.images.get(again).attrs["RootFS"]["Layers"][:-1] == layers[:-1]
+    # the one that was pulled is stale now, and only that: the new one and what its steps made are of this bench
+    wanted = recipes.recipe(reload(small))
+    stale = dict(shelf.stale(client, {small.name: lambda: wanted}))
+    older = [image_id for image_id, labels in every(client) if labels["dlbench.bench_sha256"] != wanted.bench_sha256]
+    assert stale == dict.fromkeys(older, "small-cpu, built from another bench")
+    assert stale
+    assert again not in stale
+
+
+def test_prune_names_what_the_catalog_lost_and_leaves_what_another_checkout_built(
+    client: Any, small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "cache_folder", lambda: tmp_path / "cache")
+    other = tmp_path / "other"
+    other.mkdir()
+    built = build.build(small, client=client)
+    lost = {
+        image_id for image_id, what in shelf.unknown(client, []) if what == "small-cpu, which the catalog does not have"
+    }
+    assert built in lost
+    assert lost == {image_id for image_id, _ in every(client)}  # with the steps that the builder's cache needs
+    assert not [image_id for image_id, _ in shelf.unknown(client, [small]) if image_id in lost]
+    (build.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    changed = {small.name: lambda: recipes.recipe(small)}
+    assert {image_id for image_id, _ in shelf.stale(client, changed)} == lost
+    # The other checkout has the image of the older bench, and needs its steps too.
+    note = next((tmp_path / "cache" / "checkouts").glob("*/small-cpu"))
+    note.write_text(note.read_text().replace(str(PROJECT), str(other)))
+    assert not list(shelf.stale(client, changed))
+    assert not [image_id for image_id, _ in shelf.unknown(client, []) if image_id in lost]
+    other.rmdir()
+    assert {image_id for image_id, _ in shelf.stale(client, changed)} == lost
+
+
+def test_prune_leaves_every_image_that_a_user_named(client: Any, small: Image) -> None:
+    built = client.images.get(build.build(small, client=client))
+    built.tag("user.example/app", "1")
+    built.tag("dlbench/small-cpu", "mine")
+    made = client.api.create_container(built.id, "true")["Id"]
+    try:
+        application = str(client.containers.get(made).commit("user.example/on-top", "1").id)
+    finally:
+        client.containers.get(made).remove()
+    try:
+        # It has the labels of the image below it.
+        assert client.images.get(application).labels["dlbench.image"] == "small-cpu"
+        left = dict(shelf.unknown(client, []))
+        assert application not in left
+        assert "stays as " in left[built.id]
+        for image_id, what in left.items():
+            if what.startswith("small-cpu,"):
+                assert shelf.remove(client, image_id) is None
+        assert client.images.get(application).tags == ["user.example/on-top:1"]
+        assert set(client.images.get(built.id).tags) == {"user.example/app:1", "dlbench/small-cpu:mine"}
+        assert not [name for name in shelf.unknown(client, []) if name[0] in (built.id, application)]
+    finally:
+        for name in ("user.example/on-top:1", "user.example/app:1", "dlbench/small-cpu:mine"):
+            client.images.remove(name)
+
+
+def test_prune_removes_the_names_of_the_registry_that_pushes_and_pulls_gave(
     client: Any, registry: str, small: Image
+) -> None:
+    def named() -> list[str]:
+        tags = (name for image in client.images.list(name=f"{registry}/*") for name in image.tags)
+        return sorted(name for name in tags if name.startswith(f"{registry}/"))
+
+    older = recipes.recipe(small)
+    built = build.build(small, client=client)
+    shelf.push(client, older, registry)
+    base = f"{registry}/{older.base_tag.partition('/')[2]}"
+    names = [base, f"{registry}/small-cpu:{older.input_tag}", f"{registry}/small-cpu:latest"]
+    assert named() == sorted([*names, f"{registry}/site:3.11"])
+    # They are of the image and the common layers that are in use, so they stay.
+    changed = {small.name: lambda: recipes.recipe(small)}
+    assert built not in dict(shelf.stale(client, changed))
+    assert named() == sorted([*names, f"{registry}/site:3.11"])
+
+    for path in (build.PROJECT / "bench" / "errors.py", build.PROJECT / "Dockerfile.base"):
+        with path.open("a") as file:
+            file.write(f"# {uuid.uuid4()}\n")
+    newer = build.build(small, client=client, cache_from=registry)
+    # What was pulled to be the cache has the name of the registry again.
+    for image_id, _ in [*shelf.stale(client, changed), *shelf.unknown(client, [small])]:
+        if {*client.images.get(image_id).tags} & {*names, older.base_tag, older.tag}:
+            shelf.remove(client, image_id)
+    assert named() == [f"{registry}/site:3.11"]
+    assert client.images.get(newer).tags == [recipes.recipe(small).tag, f"dlbench/{small.name}:latest"]
+
+
+def test_a_pin_of_another_lock_costs_no_download(
+    client: Any, registry: str, small: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
     lock.pin_published(small, pushed)
-    layers = client.images.get(pushed).attrs["RootFS"]["Layers"]
     forget(client)
-    (build.PROJECT / "bench" / "errors.py").write_text("# changed\n")
+    monkeypatch.setattr(shelf, "pull_image", None)  # a pull would be an error
+    with open(small.lock_path, "a") as file:
+        file.write("# another lock\n")
     said: list[str] = []
-    again = build.build(reload(small), client=client, say=said.append, cache_from=registry)
-    assert f"{pushed} was made from another bench_sha256; building it" in said
-    assert client.images.get(again).attrs["RootFS"]["Layers"][:-2] == layers[:-2]
-    # the one that was pulled is stale now, and only that
-    stale = dict(shelf.stale(client, [recipes.recipe(reload(small))]))
-    assert stale == {
-        image_id: "small-cpu of another bench_sha256" for image_id, _ in every(client) if image_id != again
-    }
-    assert stale
+    build.build(reload(small), client=client, say=said.append)
+    assert said[0] == f"{pushed.partition('@')[0]} was built from other inputs; building small-cpu"
 
 
 def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     client: Any, registry: str, blobs: Path, small: Image, tmp_path: Path
 ) -> None:
+    # No other build has this bench, so that none keeps its layer here.
+    (build.PROJECT / "bench" / "errors.py").write_text(f"# {uuid.uuid4()}\n")
     build.build(small, client=client)
     pushed = shelf.push(client, recipes.recipe(small), registry)
     lock.pin_published(small, pushed)
@@ -231,7 +344,9 @@ def test_a_layer_that_was_tampered_with_in_the_registry_is_refused(
     blob.write_bytes(bytes(content))
     said: list[str] = []
     assert shelf.pull(client, recipes.recipe(reload(small)), said.append) is None
-    assert any("cannot be had from its registry" in line for line in said), said
+    assert any(
+        "small-cpu was not pulled: the registry gave other content than the digest says" in line for line in said
+    ), said
     assert every(client) == []
 
 
@@ -246,11 +361,12 @@ def test_a_tampered_lock_is_another_image_and_its_build_is_refused(
     said: list[str] = []
     with pytest.raises(build.BuildError, match="DO NOT MATCH THE HASHES"):
         build.build(reload(small), client=client, say=said.append, logs=tmp_path / "logs")
-    assert any("was made from another lock_sha256" in line for line in said), said
+    assert any("was built from other inputs; building small-cpu" in line for line in said), said
 
 
 def test_a_registry_without_the_image_is_told_with_what_puts_it_there(client: Any, registry: str, small: Image) -> None:
-    with pytest.raises(shelf.RegistryError, match=f"`runner images build small-cpu --push {registry}/nothing`"):
+    remedy = f"the registry does not have it .*`runner images build small-cpu --push {registry}/nothing`"
+    with pytest.raises(shelf.RegistryError, match=remedy):
         shelf.digest_of(client, recipes.recipe(small), f"{registry}/nothing")
 
 
@@ -260,4 +376,4 @@ def test_a_base_without_python_gets_its_distribution_s(
     shutil.copy(IMAGES / "Dockerfile.cuda", build.PROJECT / "images" / "Dockerfile.cuda")
     wanted = recipes.Recipe(small.model_copy(update={"cuda_from": "base", "python": "3.6"}), base_image, "", "")
     with open(tmp_path / "log", "w") as log, pytest.raises(build.BuildError, match="the image is locked for 3.6"):
-        build._build_common(client, wanted, build._Log(log, tmp_path / "log", print), None)
+        build._build_common(client, wanted, build._Log(log, tmp_path / "log", print), None, "", {})

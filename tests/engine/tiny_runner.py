@@ -7,15 +7,18 @@ releases, so that a fleet of several GPUs runs some and leaves some out.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+from bench import identity
 from runner import engines
 from runner.catalog.images import PROJECT, Image
-from runner.engines.base import Prepared
-from runner.engines.docker.engine import DockerEngine
+from runner.engines.base import Prepared, Slot
+from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.engines.process.host import HostImage
+from runner.nodes import transports
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -34,11 +37,18 @@ class TinyEngine(DockerEngine):
     def unfit(self, image: Image) -> str | None:
         return None
 
-    def cost(self, image: Image) -> int:
-        return 0
+    def parts(self, image: Image) -> Mapping[str, int]:
+        return {}
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         return Prepared(image, os.environ["DLBENCH_TINY"], ("/cell",))
+
+    def start(
+        self, prepared: Prepared, arguments: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+    ) -> DockerRunning:
+        # The bench's own words: run WORKLOAD --framework F.
+        code = identity.code_sha256(arguments[arguments.index("--framework") + 1], arguments[1])
+        return super().start(prepared, [*arguments, "--code", code], slot, label, data, cache)
 
 
 def images() -> dict[str, Image]:
@@ -65,6 +75,7 @@ def images() -> dict[str, Image]:
 def main() -> None:
     engines.ENGINES["docker"] = "tests.engine.tiny_runner:TinyEngine"
     engines.AUTOMATIC = ["docker"]
+    transports.AGENT = ("-m", "tests.engine.tiny_runner", "agent")
     from runner.cli.main import main
 
     main()

@@ -2,7 +2,7 @@
  *
  * It sees the GPUs that the hook's stand-in wrote into /dev/dlbench-gpus, or those that CDI edits put into its environment as
  * DLBENCH_GPU_<place>, and no others. In the stream
- * @DEVICE@, @FRAMEWORK@ and @ZERO@ (when it began) stand for what it reports. What may go wrong goes by --seed: 66 a crash, 67 a hang that answers SIGABRT with
+ * @DEVICE@, @FRAMEWORK@, @CODE@, @ZERO@ (when it began) and @ITEMS@ (before those of one device) stand for what it reports. What may go wrong goes by --seed: 66 a crash, 67 a hang that answers SIGABRT with
  * a stack, 68 a driver's message on standard error and a failure.
  */
 #define _GNU_SOURCE
@@ -79,9 +79,18 @@ static void print_line(const char *line, int argc, char **argv, double zero) {
         } else if (!strncmp(line, "@FRAMEWORK@", 11)) {
             fputs(option(argc, argv, "--framework"), stdout);
             line += 11;
+        } else if (!strncmp(line, "@CODE@", 6)) {
+            fputs(option(argc, argv, "--code"), stdout);
+            line += 6;
         } else if (!strncmp(line, "\"@ZERO@\"", 8)) {
             printf("%.6f", zero);
             line += 8;
+        } else if (!strncmp(line, "\"@ITEMS@", 8)) {
+            char *end;
+            long items = strtol(line + 8, &end, 10);
+            long devices = strtol(option(argc, argv, "--devices"), NULL, 10);
+            printf("%ld", strcmp(option(argc, argv, "--scaling"), "weak") || devices < 1 ? items : items * devices);
+            line = end + 1;
         } else {
             putchar(*line++);
         }
@@ -97,7 +106,9 @@ int main(int argc, char **argv) {
     int number = 0;
     if (strstr(argv[0], "nvidia-smi")) return nvidia_smi();
     signal(SIGABRT, told_stack);
-    FILE *stream = fopen("/stream.jsonl", "r");
+    char path[128];
+    snprintf(path, sizeof path, "/%s.jsonl", argc > 2 ? argv[2] : "");
+    FILE *stream = fopen(path, "r");
     if (!stream) return 2;
     while (fgets(line, LONGEST, stream)) {
         print_line(line, argc, argv, zero);

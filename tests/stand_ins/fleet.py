@@ -17,18 +17,21 @@ HERE = Path(__file__).parent
 FLEET_VARIABLE = "DLBENCH_FLEET"
 LIBRARY = "libnvidia-ml.so.1"
 
+# A user's own choice of GPUs does not concern a fleet.
+CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One GPU as NVML tells it; None: it does not support the question."""
+    """One GPU as NVML tells it; None: it does not support the question; "!4": NVML's error 4 instead of an answer."""
 
     name: str = "NVIDIA L4"
     uuid: str = ""  # "": made of its place
     capability: str = "8.9"
-    memory_bytes: int = 23 << 30
+    memory_bytes: int | None = 23 << 30
     used_bytes: int = 0
     cpus: str = "0-7"  # first-last
-    numa: int = 0
+    numa: int | str = 0
     pci: str = ""
     pcie_generation: int = 4
     pcie_width: int = 16
@@ -36,9 +39,17 @@ class FakeGpu:
     persistence: int | None = 1
     ecc: int | None = 1
     power_limit_watts: float | None = 72.0
+    default_power_limit_watts: float | None = 72.0
+    max_sm_megahertz: int | None = 2040
+    max_memory_megahertz: int | None = 6251
+    application_sm_megahertz: int | None = None
+    application_memory_megahertz: int | None = None
+    vbios: str | None = "95.04.29.00.06"
+    compute_mode: int | None = 0  # 2: prohibited, 3: exclusive process
+    lockable: str | None = "yes"  # None: it has no lock for its clocks; "!4": root may lock them
     island: str | None = None  # GPUs of one island are joined by NVLink
     processes: str | None = None  # "pid:bytes pid:bytes"
-    power_watts: float | None = 60.0
+    power_watts: float | str | None = 60.0
     wave_watts: float | None = None
     no_energy_counter: int | None = None
     celsius: int | None = 45
@@ -51,6 +62,7 @@ class FakeGpu:
     pcie_sent_bytes: int | None = None
     pcie_received_bytes: int | None = None
     lost: int | None = None
+    handle: str | None = None  # an error of the GPU as a whole
     mig: int | None = None
     instances: tuple[FakeGpu, ...] = ()
 
@@ -116,10 +128,23 @@ def compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
-def build_library(folder: Path) -> Path:
-    """Compile the stand-in into a folder; the folder, for LD_LIBRARY_PATH."""
+# NVIDIA's drivers by how they list processes: bytes of an entry by function, 0 where the function is missing. The sources stand in
+# runner/machine/processes.py.
+DRIVERS = {
+    "440.33.01": {"V2": 0, "V3": 0},
+    "470.256.02": {"V2": 24, "V3": 0},
+    "510.39.01": {"V2": 24, "V3": 24},
+    "535.54.03": {"V2": 24, "V3": 32},
+    "535.98": {"V2": 24, "V3": 0},
+    "580.82.07": {"V2": 24, "V3": 24},
+}
+
+
+def build_library(folder: Path, driver: str = "580.82.07") -> Path:
+    """Compile the stand-in for a driver into a folder; the folder, for LD_LIBRARY_PATH."""
     made = folder / LIBRARY
     command = [str(compiler()), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
+    command += [f"-DPROCESSES_{function}={size}" for function, size in DRIVERS[driver].items()]
     subprocess.run([*command, "-o", str(made), str(HERE / "nvml.c"), "-lm"], check=True)
     return folder
 
@@ -132,7 +157,8 @@ def load_library(folder: Path) -> None:
 def environment(folder: Path, fleet: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a program that shall see the fleet."""
     paths = [str(folder), *filter(None, [base.get("LD_LIBRARY_PATH")])]
-    return {**base, "LD_LIBRARY_PATH": ":".join(paths), FLEET_VARIABLE: str(fleet)}
+    kept = {name: value for name, value in base.items() if name not in CUDA_VARIABLES}
+    return {**kept, "LD_LIBRARY_PATH": ":".join(paths), FLEET_VARIABLE: str(fleet)}
 
 
 def eight_gpus(busy_pid: int, busy: Sequence[int] = (7,)) -> Fleet:

@@ -2,8 +2,12 @@
  *
  * DLBENCH_FLEET names the file: a line "key value" each, "<device>.<key> value" for a device (see fleet.py, which writes it). It is
  * read again whenever it is replaced, so that a test can take a GPU off the bus under a running program. Without the variable there is
- * no driver. A key that is missing is what a GPU does not support. Power is power_watts + wave_watts * sin(t), and the energy counter
+ * no driver. A key that is missing is what a GPU does not support; the value "!4" is NVML's error 4 instead of an answer, and the key
+ * "handle" stands for the GPU as a whole. Power is power_watts + wave_watts * sin(t), and the energy counter
  * is its exact integral.
+ *
+ * Drivers differ in which functions there are to list processes, and in the size of an entry. PROCESSES_V3 and PROCESSES_V2 are that
+ * size; 0: the driver has no such function (fleet.py has the drivers).
  */
 #include <errno.h>
 #include <math.h>
@@ -16,11 +20,19 @@
 
 enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, TIMEOUT = 10,
        LIBRARY_NOT_FOUND = 12, GPU_IS_LOST = 15 };
+#ifndef PROCESSES_V3
+#define PROCESSES_V3 24
+#endif
+#ifndef PROCESSES_V2
+#define PROCESSES_V2 24
+#endif
+
 enum { MAX_ENTRIES = 4096, MAX_DEVICES = 256, MAX_TEXT = 128 };
 
 typedef struct { int number; } device_t;
 typedef struct { char key[48]; char value[MAX_TEXT]; } entry_t;
-typedef struct { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; } process_t;
+/* The longest form of an entry; shorter ones are its beginning. */
+typedef struct { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; unsigned long long protected; } process_t;
 typedef struct {
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
@@ -79,6 +91,7 @@ static int get(const device_t *device, const char *key, char *text) {
     int status = refresh();
     if (!status && device && !look_up(device, "lost", lost)) status = GPU_IS_LOST;
     if (!status) status = look_up(device, key, text);
+    if (!status && *text == '!') status = atoi(text + 1);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -135,6 +148,7 @@ int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int status) {
     switch (status) {
     case NOT_SUPPORTED: return "Not Supported";
+    case 4: return "Insufficient Permissions";
     case 9: return "Driver Not Loaded";
     case LIBRARY_NOT_FOUND: return "NVML Shared Library Not Found";
     case GPU_IS_LOST: return "GPU is lost";
@@ -156,12 +170,14 @@ int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDrive
 int nvmlDeviceGetCount_v2(unsigned *count) { return get_unsigned(NULL, "count", 1, count); }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **device) {
-    unsigned count, lost = 0;
+    unsigned count;
+    char text[MAX_TEXT];
     int status = nvmlDeviceGetCount_v2(&count);
     if (status) return status;
     if (index >= count) return INVALID_ARGUMENT;
     *device = &devices[index];
-    return get_unsigned(*device, "lost", 1, &lost) == GPU_IS_LOST ? GPU_IS_LOST : SUCCESS;
+    status = get(*device, "handle", text);
+    return status == NOT_SUPPORTED ? SUCCESS : status;
 }
 
 int nvmlDeviceGetUUID(device_t *device, char *text, unsigned length) { return get_text(device, "uuid", text, length); }
@@ -235,6 +251,38 @@ int nvmlDeviceGetCurrPcieLinkWidth(device_t *device, unsigned *value) {
 int nvmlDeviceGetPersistenceMode(device_t *device, unsigned *mode) { return get_unsigned(device, "persistence", 1, mode); }
 int nvmlDeviceGetEnforcedPowerLimit(device_t *device, unsigned *milliwatts) { return get_unsigned(device, "power_limit_watts", 1e3, milliwatts); }
 
+int nvmlDeviceGetPowerManagementDefaultLimit(device_t *device, unsigned *milliwatts) {
+    return get_unsigned(device, "default_power_limit_watts", 1e3, milliwatts);
+}
+int nvmlDeviceGetVbiosVersion(device_t *device, char *text, unsigned length) { return get_text(device, "vbios", text, length); }
+int nvmlDeviceGetComputeMode(device_t *device, unsigned *mode) { return get_unsigned(device, "compute_mode", 1, mode); }
+int nvmlDeviceGetMaxClockInfo(device_t *device, unsigned clock, unsigned *megahertz) {
+    return get_unsigned(device, clock == 2 ? "max_memory_megahertz" : "max_sm_megahertz", 1, megahertz);
+}
+int nvmlDeviceGetApplicationsClock(device_t *device, unsigned clock, unsigned *megahertz) {
+    return get_unsigned(device, clock == 2 ? "application_memory_megahertz" : "application_sm_megahertz", 1, megahertz);
+}
+
+/* What was asked of the clocks: a line "<device> <least> <most>" in the fleet's file with ".clocks", or "<device> reset". */
+static int set_clocks(device_t *device, const char *words) {
+    char path[4096], allowed[MAX_TEXT];
+    int status = get(device, "lockable", allowed);
+    if (status) return status;
+    snprintf(path, sizeof path, "%s.clocks", getenv("DLBENCH_FLEET"));
+    FILE *file = fopen(path, "a");
+    if (!file) return 999;
+    fprintf(file, "%d %s\n", device->number, words);
+    fclose(file);
+    return SUCCESS;
+}
+
+int nvmlDeviceSetGpuLockedClocks(device_t *device, unsigned least, unsigned most) {
+    char words[32];
+    snprintf(words, sizeof words, "%u %u", least, most);
+    return set_clocks(device, words);
+}
+int nvmlDeviceResetGpuLockedClocks(device_t *device) { return set_clocks(device, "reset"); }
+
 int nvmlDeviceGetEccMode(device_t *device, unsigned *now, unsigned *pending) {
     int status = get_unsigned(device, "ecc", 1, now);
     *pending = *now;
@@ -263,8 +311,8 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device_t *device, unsigned index, device
     return SUCCESS;
 }
 
-/* "pid:bytes pid:bytes" */
-static int get_processes(device_t *device, const char *key, unsigned *count, process_t *processes) {
+/* "pid:bytes pid:bytes", into entries of so many bytes each */
+static int get_processes(device_t *device, const char *key, unsigned *count, char *processes, size_t size) {
     char text[MAX_TEXT], *rest, *word;
     unsigned found = 0, room = processes ? *count : 0;
     int status = get(device, key, text);
@@ -273,20 +321,29 @@ static int get_processes(device_t *device, const char *key, unsigned *count, pro
     if (status) return status;
     for (word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest), found++)
         if (found < room) {
-            processes[found] = (process_t){0, 0, ~0U, ~0U};
-            sscanf(word, "%u:%llu", &processes[found].pid, &processes[found].memory);
+            process_t process = {0, 0, ~0U, ~0U, 0};
+            sscanf(word, "%u:%llu", &process.pid, &process.memory);
+            memcpy(processes + found * size, &process, size);
         }
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(device_t *device, unsigned *count, process_t *processes) {
-    return get_processes(device, "processes", count, processes);
+int nvmlDeviceGetComputeRunningProcesses(device_t *device, unsigned *count, void *processes) {
+    return get_processes(device, "processes", count, processes, 16);
 }
 
-int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t *device, unsigned *count, process_t *processes) {
-    return get_processes(device, "graphics", count, processes);
+#if PROCESSES_V2
+int nvmlDeviceGetComputeRunningProcesses_v2(device_t *device, unsigned *count, void *processes) {
+    return get_processes(device, "processes", count, processes, PROCESSES_V2);
 }
+#endif
+
+#if PROCESSES_V3
+int nvmlDeviceGetComputeRunningProcesses_v3(device_t *device, unsigned *count, void *processes) {
+    return get_processes(device, "processes", count, processes, PROCESSES_V3);
+}
+#endif
 
 /* The GPUs of one "island" reach each other over NVLink; those of one NUMA node are behind one host bridge. */
 int nvmlDeviceGetP2PStatus(device_t *first, device_t *second, unsigned capability, int *answer) {

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bench.data import cifar10, imdb, mnist
 from tests.fixtures.data_folders import SEED
+
+# The tests share the CPUs: how long an example takes says nothing.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="module")

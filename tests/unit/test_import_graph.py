@@ -15,9 +15,9 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 
 # From the ground up: a wing imports from itself and from those before it.
-WINGS = ("results", "catalog", "machine", "images", "engines", "plan", "run", "verify", "doctor", "cli")
+WINGS = ("results", "catalog", "machine", "images", "engines", "plan", "run", "kit", "nodes", "verify", "doctor", "cli")
 # What every wing may import beside.
-GROUND = ("runner.errors", "runner.paths", "runner.text", "runner.known_messages")
+GROUND = ("runner.errors", "runner.paths", "runner.text", "runner.terminal", "runner.known_messages", "runner.version")
 HALLS = ("reports.data", "reports.answers", "reports.page")
 
 # What the host may take from the bench. The bench takes nothing from the host.
@@ -112,6 +112,14 @@ def test_the_reports_stand_on_the_results_and_in_three_halls() -> None:
         if not inside(found.imported, *ground, *below):
             wrong.append(str(found))
     assert wrong == []
+
+
+def test_the_reports_print_nothing() -> None:
+    """What they make is printed by the command, or written by whom it is handed to."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (PROJECT / "reports").rglob("*.py")}
+    calls = [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert len(calls) > 1000
+    assert [path.name for path, node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"] == []
 
 
 def test_only_the_command_and_verify_import_the_reports() -> None:

@@ -1,40 +1,74 @@
 """The real `runner` over toy cells: real command line, plan, schedule, store and processes; only the engine's images are toys.
 
 Run as `python -m tests.unit.toy_runner matrix ...`. A toy cell prints a stream that was recorded from a real image, slowly, and
-what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter, or `unready` for its image.
+what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), or `unready` for its image.
+With `lies` an agent says of each repeat that it ran on another GPU, with `twice` it sends each result twice, with
+`mute` that of local-3 says nothing while a cell runs. With `fetch` each image is
+to be fetched, which takes as long as a cell does. With `cuda` the images are for GPUs, and a cell says that it ran on the GPU that it was
+given.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench import identity
 from runner import engines
 from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
+from runner.nodes import agent, driver, fleet, tracker, transports
+from runner.nodes.wire import repeats
+from runner.nodes.wire.frames import Frame
+from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
+from runner.results.plausible import windows, work
+from runner.run.begin import Prospect
 
-RECORDED = Path(__file__).parent / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl"
+RECORDED = Path(__file__).parent / "recorded"
 
 CELL = """
-import os, subprocess, sys, time
+import json, os, subprocess, sys, time
+from tests.fixtures.events import line_by_line
 ways = os.environ.get("DLBENCH_TOY", "").split(",")
 pace = float(os.environ.get("DLBENCH_TOY_SECONDS", "0.2"))
 with open(os.environ["DLBENCH_TOY_STARTED"], "a") as file:
     file.write(" ".join(sys.argv[1:]) + chr(10))
-lines = open(sys.argv[1], "rb").read().splitlines(keepends=True)
+gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "") if "cuda" in ways else ""
+workload = "cnn-cifar10" if "cnn-cifar10" in sys.argv else "gru-imdb"
+stream = os.path.join(sys.argv[1], "torch-2.13.0-cpu." + workload + ".jsonl")
+events = [json.loads(line) for line in open(stream)]
+# Its windows are the same whatever its pace: it spends the time before and after them.
+brief = 0.05 / len(events)
+line_by_line(events, brief, as_recorded=True)
+measured = [event["event"] in ("sample", "metric") for event in events]
+for event in events:
+    if event["event"] == "environment":
+        event["code_sha256"] = os.environ["DLBENCH_TOY_CODE"]
+lines = [json.dumps(event).encode() + bytes([10]) for event in events]
 hit = "gru-imdb" in sys.argv
 for at, line in enumerate(lines):
-    time.sleep(pace / len(lines))
+    time.sleep(brief if measured[at] else pace / measured.count(False))
+    if gpu and b'"environment"' in line:
+        event = json.loads(line)
+        event["device"].update(kind="cuda", name="NVIDIA L4", uuids=[gpu])
+        line = json.dumps(event).encode() + bytes([10])
     if at == len(lines) // 2 and hit:
         if "fork" in ways:
             subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if "hang" in ways or "fork" in ways:
+            time.sleep(300)
+        if "murder" in ways and os.environ["DLBENCH_TOY_IMAGE"] == "toy-b":
+            # Its keeper is its parent, and the keeper's is the agent.
+            keeper = open("/proc/%d/stat" % os.getppid()).read().rsplit(")", 1)[1].split()
+            os.kill(int(keeper[1]), 9)
             time.sleep(300)
         if "crash" in ways:
             os.kill(os.getpid(), 11)
@@ -52,13 +86,20 @@ class ToyEngine(Engine):
     name = "toy"
 
     def __init__(self, settings: Settings) -> None:
-        pass
+        self._fetched: set[str] = set()
 
     def images(self, gpus: bool) -> dict[str, Image]:
         return toys()
 
+    def cost(self, image: Image) -> int:
+        fetched = "fetch" not in os.environ.get("DLBENCH_TOY", "").split(",") or image.name in self._fetched
+        return 0 if fetched else 1000
+
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         say(f"{image.name} is a toy")
+        if self.cost(image):
+            self._fetched.add(image.name)
+            time.sleep(float(os.environ["DLBENCH_TOY_SECONDS"]))
         if "unready" in os.environ.get("DLBENCH_TOY", "").split(",") and image.name == "toy-b":
             raise EngineError("toy-b could not be built: the disk of toys is full")
         return Prepared(image, f"sha256:{image.name}", (sys.executable, "-c", CELL, str(RECORDED)))
@@ -68,6 +109,10 @@ class ToyEngine(Engine):
     ) -> LocalRunning:
         keep = ("DLBENCH_TOY", "DLBENCH_TOY_SECONDS", "DLBENCH_TOY_STARTED")
         extra = {"DLBENCH_TOY_IMAGE": prepared.image.name}
+        if arguments[0] == "run":
+            # The bench's own words: run WORKLOAD --framework F.
+            framework, workload = arguments[arguments.index("--framework") + 1], arguments[1]
+            extra["DLBENCH_TOY_CODE"] = identity.code_sha256(framework, workload)
         named = [*arguments, prepared.image.name]
         return start_process(prepared, named, slot, label, data, cache, keep=keep, extra=extra)
 
@@ -81,7 +126,7 @@ def toys() -> dict[str, Image]:
         "frameworks": ("torch",),
         "framework_version": "2.13.0",
         "python": "3.11",
-        "accelerator": "cpu",
+        "accelerator": "cuda" if "cuda" in os.environ.get("DLBENCH_TOY", "").split(",") else "cpu",
         "base": "host",
         "precisions": ("fp32",),
         "locked": date(2026, 1, 1),
@@ -91,9 +136,58 @@ def toys() -> dict[str, Image]:
     return {name: HostImage.model_construct(name=name, **fixed) for name in ("toy-a", "toy-b", "toy-c")}
 
 
+def set_the_patience_of_nodes() -> None:
+    """DLBENCH_TOY_BEAT: seconds between two beats of an agent; by them a node is silent, lost, called again.
+
+    DLBENCH_TOY_BOOT: the machine that an agent says it is on.
+    """
+    beat = float(os.environ.get("DLBENCH_TOY_BEAT", agent.BEAT_SECONDS))
+    agent.BEAT_SECONDS, driver._AGAIN_SECONDS = beat, 2 * beat
+    tracker.SILENT_SECONDS, tracker.LOST_SECONDS, fleet._BYE_SECONDS = 5 * beat, 15 * beat, 10.0
+    if boot := os.environ.get("DLBENCH_TOY_BOOT"):
+        agent.boot_id = lambda: boot
+    if "mute" in os.environ.get("DLBENCH_TOY", "").split(","):
+        mute_one_node()
+    if "twice" in os.environ.get("DLBENCH_TOY", "").split(","):
+        send = agent._Pipe.send_frame
+
+        def send_twice(pipe: agent._Pipe, frame: Frame) -> None:
+            for _ in range(1 + (frame.header["kind"] == "ended")):
+                send(pipe, frame)
+
+        agent._Pipe.send_frame = send_twice  # type: ignore[method-assign]
+    if "lies" in os.environ.get("DLBENCH_TOY", "").split(","):
+        pack = agent.packed
+        agent.packed = lambda attempt, repeat: pack(attempt, replace(repeat, uuids=("GPU-of-another",)))
+
+
+def mute_one_node() -> None:
+    """The agent of local-3 says nothing while a cell runs."""
+    look, send, muted = agent.Agent._look, agent._Pipe.send, []
+
+    def look_and_mute(self: agent.Agent, order: Look) -> Prospect:
+        muted.append(order.node == "local-3")
+        return look(self, order)
+
+    def send_unless_mute(pipe: agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
+        if not (any(muted) and isinstance(message, Beat | Progress)):
+            send(pipe, message, body)
+
+    agent.Agent._look = look_and_mute  # type: ignore[method-assign]
+    agent._Pipe.send = send_unless_mute  # type: ignore[method-assign]
+
+
 def main() -> None:
+    os.fsync = lambda _: None  # as in the tests' own process: nothing here need outlive a power failure
+    # A toy prints what a CPU measured in half a minute, faster than any device computes it.
+    work.most_operations = lambda *_: None
+    windows._SPENT = 0.0
     engines.ENGINES = dict.fromkeys(["toy", *engines.ENGINES], "tests.unit.toy_runner:ToyEngine")
     engines.AUTOMATIC = ["toy"]
+    set_the_patience_of_nodes()
+    # The driver of a run over several nodes finds the toys in its catalog, as it finds images.
+    repeats._catalog = toys
+    transports.AGENT = ("-m", "tests.unit.toy_runner", "agent")
     from runner.cli.main import main
 
     main()

@@ -1,4 +1,6 @@
-"""Chainer's published way: examples/mnist/train_mnist_custom_loop.py of its repository, and for the GRU the links of its examples/seq2seq.
+"""Chainer's published way: examples/mnist/train_mnist_custom_loop.py of its repository, and the links of its other examples.
+
+The GRU is of examples/seq2seq, ResNet-50 of chainer.links, with the stride where this benchmark has it (downsample_fb).
 
 As there: a Chain, softmax_cross_entropy, and in each step cleargrads, backward, update; NStepGRU is given a list of sequences. Other
 than there: this benchmark's layers and optimisers, and mini-batches from NumPy.
@@ -38,6 +40,37 @@ class Sentiment(chainer.Chain):
         return self.out(last[0])
 
 
+class MNIST(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv1, self.conv2, self.fc = L.Convolution2D(1, 16, 2), L.Convolution2D(16, 8, 2), L.Linear(288, 10)
+
+    def forward(self, x):
+        h = F.max_pooling_2d(F.relu(self.conv1(x)), 2, cover_all=False)
+        return self.fc(F.max_pooling_2d(F.relu(self.conv2(h)), 2, cover_all=False))
+
+
+class MLP(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.l1, self.l2 = L.Linear(784, 32), L.Linear(32, 10)
+
+    def forward(self, x):
+        return self.l2(F.relu(self.l1(x)))
+
+
+class ResNet50(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.base = L.ResNet50Layers(pretrained_model=None, downsample_fb=True)
+
+    def forward(self, x):
+        return self.base(x, layers=["fc6"])["fc6"]
+
+
 def loop(model, optimizer, x, y):
     optimizer.setup(model)
 
@@ -57,3 +90,18 @@ def cnn_cifar10(setup, x, y):
 
 def gru_imdb(setup, x, y):
     return loop(Sentiment(), chainer.optimizers.Adam(), x, y)
+
+
+def cnn_mnist(setup, x, y):
+    return loop(MNIST(), chainer.optimizers.Adam(), x, y)
+
+
+def mlp_mnist(setup, x, y):
+    return loop(MLP(), chainer.optimizers.Adam(), x, y)
+
+
+def resnet50_imagenet(setup, x, y):
+    optimizer = chainer.optimizers.MomentumSGD(lr=0.0125, momentum=0.9)
+    step = loop(ResNet50(), optimizer, x, y)
+    optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
+    return step

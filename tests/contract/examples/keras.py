@@ -1,5 +1,7 @@
 """Keras 3's published way: its guides "Writing a training loop from scratch" in TensorFlow, JAX and PyTorch.
 
+The networks on MNIST are of "Simple MNIST convnet" and the guide's own, DenseNet-121 of keras.applications.
+
 As there: a model, a loss on logits, an optimiser of Keras, and each guide's fast train step: under tf.function, jitted and
 stateless, of torch's autograd. Other than there: this benchmark's layers and optimisers, no metric, and mini-batches from NumPy.
 """
@@ -84,8 +86,8 @@ def on_torch(model, loss_fn, optimizer, x, y):
     import torch
 
     def step():
-        logits = model(torch.from_numpy(x), training=True)
-        loss = loss_fn(torch.from_numpy(y), logits)
+        logits = model(torch.as_tensor(x), training=True)
+        loss = loss_fn(torch.as_tensor(y), logits)
         model.zero_grad()
         trainable_weights = list(model.trainable_weights)
         loss.backward()
@@ -97,17 +99,48 @@ def on_torch(model, loss_fn, optimizer, x, y):
     return step
 
 
-def loop(model, optimizer, x, y):
-    loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def loop(model, optimizer, x, y, loss=keras.losses.SparseCategoricalCrossentropy):
+    loss_fn = loss(from_logits=True)
     on = {"tensorflow": on_tensorflow, "jax": on_jax, "torch": on_torch}[keras.backend.backend()]
     return on(model, loss_fn, optimizer, x, y)
 
 
+def images(x):
+    """In the backend's order."""
+    return x if keras.config.image_data_format() == "channels_first" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
 def cnn_cifar10(setup, x, y):
-    if keras.config.image_data_format() == "channels_last":
-        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    return loop(cnn(), keras.optimizers.SGD(learning_rate=0.01, momentum=0.9), x, y)
+    return loop(cnn(), keras.optimizers.SGD(learning_rate=0.01, momentum=0.9), images(x), y)
 
 
 def gru_imdb(setup, x, y):
     return loop(sentiment(), keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8), x, y)
+
+
+def resident(x, y):
+    """Arrays that lie on the device before the first step."""
+    return keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(y)
+
+
+def cnn_mnist(setup, x, y):
+    x = images(x)
+    first = [keras.Input(x.shape[1:]), layers.Conv2D(16, 2, activation="relu"), layers.MaxPooling2D(2)]
+    second = [layers.Conv2D(8, 2, activation="relu"), layers.MaxPooling2D(2), layers.Flatten(), layers.Dense(10)]
+    adam = keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8)
+    return loop(keras.Sequential(first + second), adam, *resident(x, y))
+
+
+def mlp_mnist(setup, x, y):
+    model = keras.Sequential([keras.Input((784,)), layers.Dense(32, activation="relu"), layers.Dense(10)])
+    adam = keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8)
+    return loop(model, adam, *resident(x.reshape(len(x), 784), y))
+
+
+def densenet121_chestxray(setup, x, y):
+    x = images(x)
+    base = keras.applications.DenseNet121(
+        include_top=False, weights=None, input_shape=x.shape[1:], pooling="avg", name="densenet"
+    )
+    adam = keras.optimizers.Adam(learning_rate=0.0001, epsilon=1e-8)
+    return loop(keras.Sequential([base, layers.Dense(14)]), adam, x, y, keras.losses.BinaryCrossentropy)

@@ -1,7 +1,7 @@
 """Keras 2's published way, on Theano and on CNTK: examples/cifar10_cnn.py and examples/imdb_lstm.py of its repository.
 
-As there: one-hot labels for images, softmax as the last layer, categorical cross-entropy, accuracy as a metric. train_on_batch is what fit
-and fit_generator call for every mini-batch. Other than there: this benchmark's layers and optimisers, and for the GRU labels as numbers.
+As there: one-hot labels for images, softmax as the last layer, categorical cross-entropy. train_on_batch is what fit and fit_generator call
+for every mini-batch. Other than there: no metric, this benchmark's layers and optimisers, and for the GRU labels as numbers.
 """
 
 import keras
@@ -31,9 +31,9 @@ def cnn_cifar10(setup, x, y):
     model.add(Dense(10))
     model.add(Activation("softmax"))
     sgd = keras.optimizers.SGD(lr=0.01, momentum=0.9)
-    model.compile(loss="categorical_crossentropy", optimizer=sgd, metrics=["accuracy"])
+    model.compile(loss="categorical_crossentropy", optimizer=sgd)
     labels = keras.utils.to_categorical(y, 10)
-    return lambda: model.train_on_batch(x, labels)[0]
+    return lambda: model.train_on_batch(x, labels)
 
 
 def gru_imdb(setup, x, y):
@@ -42,5 +42,5 @@ def gru_imdb(setup, x, y):
     model.add(GRU(100, recurrent_activation="sigmoid", reset_after=True))
     model.add(Dense(2, activation="softmax"))
     adam = keras.optimizers.Adam(lr=0.001, epsilon=1e-8)
-    model.compile(loss="sparse_categorical_crossentropy", optimizer=adam, metrics=["accuracy"])
-    return lambda: model.train_on_batch(x, y)[0]
+    model.compile(loss="sparse_categorical_crossentropy", optimizer=adam)
+    return lambda: model.train_on_batch(x, y)

@@ -1,10 +1,14 @@
-"""Gluon's published way: example/gluon/mnist/mnist.py of MXNet's repository, and for the GRU the layers of its word_language_model.
+"""Gluon's published way: example/gluon/mnist/mnist.py of MXNet's repository, and the layers of its other examples.
+
+The GRU is of word_language_model, DenseNet-121 of Gluon's model zoo, as image_classification.py takes its network.
 
 As there: blocks, SoftmaxCrossEntropyLoss, autograd.record, and a Trainer that is told the size of the mini-batch. Other than there:
-the blocks are hybridised, as image_classification.py has it, the layers and optimisers, no metric, mini-batches from NumPy.
+the blocks are hybridised with static memory, as MXNet's guide to performance advises, the layers and optimisers, no metric, mini-batches
+from NumPy.
 """
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn, rnn
 
@@ -21,18 +25,20 @@ class Sentiment(gluon.HybridBlock):
         return self.decoder(F.slice_axis(self.rnn(self.encoder(x)), axis=1, begin=-1, end=None))
 
 
-def loop(net, optimizer, options, x, y):
+def loop(net, optimizer, options, x, y, loss=gluon.loss.SoftmaxCrossEntropyLoss):
     context = mx.cpu()
     net.initialize(mx.init.Xavier(), ctx=context)
-    net.hybridize()
+    net.hybridize(static_alloc=True, static_shape=True)
     trainer = gluon.Trainer(net.collect_params(), optimizer, options)
-    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    criterion = loss()
+    criterion.hybridize(static_alloc=True, static_shape=True)
 
     def step():
-        data, label = mx.nd.array(x).as_in_context(context), mx.nd.array(y).as_in_context(context)
+        data, label = (mx.nd.array(x), mx.nd.array(y)) if isinstance(x, np.ndarray) else (x, y)
+        data, label = data.as_in_context(context), label.as_in_context(context)
         with autograd.record():
             output = net(data)
-            losses = loss(output, label)
+            losses = criterion(output, label)
             losses.backward()
         trainer.step(data.shape[0])
         return losses
@@ -53,3 +59,25 @@ def cnn_cifar10(setup, x, y):
 
 def gru_imdb(setup, x, y):
     return loop(Sentiment(), "adam", {"learning_rate": 0.001}, x, y)
+
+
+def cnn_mnist(setup, x, y):
+    net = nn.HybridSequential()
+    with net.name_scope():
+        net.add(nn.Conv2D(16, 2, activation="relu"), nn.MaxPool2D(2, 2))
+        net.add(nn.Conv2D(8, 2, activation="relu"), nn.MaxPool2D(2, 2), nn.Dense(10))
+    return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))
+
+
+def mlp_mnist(setup, x, y):
+    net = nn.HybridSequential()
+    with net.name_scope():
+        net.add(nn.Dense(32, activation="relu"), nn.Dense(10))
+    return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))
+
+
+def densenet121_chestxray(setup, x, y):
+    net = gluon.model_zoo.vision.densenet121(classes=14)
+    # The zoo's last pooling takes 7 x 7 positions, those of an image of 224 x 224. A global one takes any number.
+    net.features._children[list(net.features._children)[-2]] = nn.GlobalAvgPool2D()
+    return loop(net, "adam", {"learning_rate": 0.0001}, x, y, gluon.loss.SigmoidBinaryCrossEntropyLoss)

@@ -5,6 +5,7 @@ there: this benchmark's layers and optimisers, no metric, and mini-batches from 
 """
 
 import mxnet as mx
+import numpy as np
 from mxnet.io import DataBatch
 
 
@@ -15,7 +16,8 @@ def loop(symbol, optimizer, options, x, y):
     module.init_optimizer(kvstore="local", optimizer=optimizer, optimizer_params=options)
 
     def step():
-        batch = DataBatch([mx.nd.array(x)], [mx.nd.array(y)])
+        data, label = (mx.nd.array(x), mx.nd.array(y)) if isinstance(x, np.ndarray) else (x, y)
+        batch = DataBatch([data], [label])
         module.forward_backward(batch)
         module.update()
         return module.get_outputs()[0]
@@ -45,3 +47,21 @@ def gru_imdb(setup, x, y):
     states, _ = cell.unroll(150, words, layout="NTC", merge_outputs=True)
     last = mx.sym.slice_axis(states, axis=1, begin=-1, end=None)
     return loop(mx.sym.FullyConnected(last, num_hidden=2), "adam", {"learning_rate": 0.001}, x, y)
+
+
+def cnn_mnist(setup, x, y):
+    sym = mx.sym
+
+    def block(x, filters):
+        x = sym.Activation(sym.Convolution(x, num_filter=filters, kernel=(2, 2)), act_type="relu")
+        return sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")
+
+    net = sym.FullyConnected(sym.Flatten(block(block(sym.Variable("data"), 16), 8)), num_hidden=10)
+    return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))
+
+
+def mlp_mnist(setup, x, y):
+    sym = mx.sym
+    net = sym.Activation(sym.FullyConnected(sym.Flatten(sym.Variable("data")), num_hidden=32), act_type="relu")
+    net = sym.FullyConnected(net, num_hidden=10)
+    return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))

@@ -4,6 +4,7 @@ As there: a Layer in train mode, cross_entropy, and in each step backward, step,
 optimisers, and mini-batches from NumPy.
 """
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
@@ -38,12 +39,12 @@ class Sentiment(nn.Layer):
 
 
 def loop(model, optimizer, x, y):
-    y = y.astype("int64")
     model.train()
 
     def step():
-        predicts = model(paddle.to_tensor(x))
-        loss = F.cross_entropy(predicts, paddle.to_tensor(y))
+        images, labels = (paddle.to_tensor(x), paddle.to_tensor(y)) if isinstance(x, np.ndarray) else (x, y)
+        predicts = model(images)
+        loss = F.cross_entropy(predicts, labels)
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()
@@ -54,9 +55,29 @@ def loop(model, optimizer, x, y):
 
 def cnn_cifar10(setup, x, y):
     model = Net()
-    return loop(model, paddle.optimizer.Momentum(0.01, momentum=0.9, parameters=model.parameters()), x, y)
+    return loop(
+        model, paddle.optimizer.Momentum(0.01, momentum=0.9, parameters=model.parameters()), x, y.astype("int64")
+    )
 
 
 def gru_imdb(setup, x, y):
     model = Sentiment()
-    return loop(model, paddle.optimizer.Adam(learning_rate=0.001, parameters=model.parameters()), x, y)
+    return loop(model, paddle.optimizer.Adam(learning_rate=0.001, parameters=model.parameters()), x, y.astype("int64"))
+
+
+def resident(x, y):
+    """Arrays that lie on the device before the first step."""
+    return paddle.to_tensor(x), paddle.to_tensor(y.astype("int64"))
+
+
+def cnn_mnist(setup, x, y):
+    model = nn.Sequential(
+        *(nn.Conv2D(1, 16, 2), nn.ReLU(), nn.MaxPool2D(2, 2), nn.Conv2D(16, 8, 2), nn.ReLU(), nn.MaxPool2D(2, 2)),
+        *(nn.Flatten(), nn.Linear(288, 10)),
+    )
+    return loop(model, paddle.optimizer.Adam(learning_rate=0.001, parameters=model.parameters()), *resident(x, y))
+
+
+def mlp_mnist(setup, x, y):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+    return loop(model, paddle.optimizer.Adam(learning_rate=0.001, parameters=model.parameters()), *resident(x, y))

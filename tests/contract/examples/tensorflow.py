@@ -1,4 +1,7 @@
-"""TensorFlow 2's published way: "TensorFlow 2 quickstart for experts" of its tutorials, and for the GRU the layers of its text generation.
+"""TensorFlow 2's published way: "TensorFlow 2 quickstart for experts" of its tutorials, and the layers of other tutorials.
+
+The GRU is of "Text generation", the perceptron of "Quickstart for beginners", DenseNet-121 of tf.keras.applications, as "Transfer learning"
+takes its network.
 
 As there: a subclass of tf.keras.Model, a loss and an optimiser of Keras, and a train_step under tf.function with a GradientTape. Other than
 there: this benchmark's layers and optimisers, the loss returned where a metric is updated, and mini-batches from NumPy.
@@ -6,7 +9,7 @@ there: this benchmark's layers and optimisers, the loss returned where a metric 
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.keras.layers import GRU, Conv2D, Dense, Dropout, Embedding, Flatten, MaxPooling2D
+from tensorflow.keras.layers import GRU, Conv2D, Dense, Dropout, Embedding, Flatten, Input, MaxPooling2D
 
 
 class MyModel(tf.keras.Model):
@@ -38,8 +41,8 @@ class Sentiment(tf.keras.Model):
         return self.dense(self.gru(self.embedding(x, training=training), training=training), training=training)
 
 
-def loop(model, optimizer, x, y):
-    loss_object = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def loop(model, optimizer, x, y, loss=tf.keras.losses.SparseCategoricalCrossentropy):
+    loss_object = loss(from_logits=True)
 
     @tf.function
     def train_step(images, labels):
@@ -60,3 +63,24 @@ def cnn_cifar10(setup, x, y):
 
 def gru_imdb(setup, x, y):
     return loop(Sentiment(), tf.keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8), x, y)
+
+
+def cnn_mnist(setup, x, y):
+    layers = [Input((28, 28, 1)), Conv2D(16, 2, activation="relu"), MaxPooling2D()]
+    layers += [Conv2D(8, 2, activation="relu"), MaxPooling2D(), Flatten(), Dense(10)]
+    adam = tf.keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8)
+    return loop(tf.keras.Sequential(layers), adam, tf.constant(x.transpose(0, 2, 3, 1)), tf.constant(y))
+
+
+def mlp_mnist(setup, x, y):
+    model = tf.keras.Sequential([Input((28, 28)), Flatten(), Dense(32, activation="relu"), Dense(10)])
+    return loop(
+        model, tf.keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8), tf.constant(x[:, 0]), tf.constant(y)
+    )
+
+
+def densenet121_chestxray(setup, x, y):
+    images = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    base = tf.keras.applications.DenseNet121(False, None, input_shape=images.shape[1:], pooling="avg")
+    adam = tf.keras.optimizers.Adam(learning_rate=0.0001, epsilon=1e-8)
+    return loop(tf.keras.Sequential([base, Dense(14)]), adam, images, y, tf.keras.losses.BinaryCrossentropy)

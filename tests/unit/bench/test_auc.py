@@ -10,7 +10,7 @@ from bench.auc import auc, of_classes
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=2, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_it_is_scikit_learn_s_also_on_ties(pairs: list[tuple[bool, int]]) -> None:
     labels, scores = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     if labels.min() == labels.max():

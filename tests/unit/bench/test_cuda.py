@@ -80,10 +80,24 @@ def test_a_gpu_whose_uuid_the_driver_does_not_tell_leaves_no_half_list(monkeypat
     assert cuda.uuids(1) == []
 
 
+class ForgetfulDriver(Driver):
+    """It counts two devices and knows one of them."""
+
+    def cuDeviceGetCount(self, count):  # noqa: N802
+        count._obj.value = 2
+        return 0
+
+
 def test_a_gpu_that_the_driver_does_not_know_leaves_no_half_list(monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
-    assert cuda.uuids(2) == []
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: ForgetfulDriver())
+    assert cuda.uuids(2) == cuda.uuids() == []
     assert cuda.memory_bytes(1) is None
+
+
+@pytest.mark.parametrize("count", [2, 16])
+def test_of_fewer_gpus_than_asked_for_those_that_there_are_are_told(monkeypatch, count):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert cuda.uuids(count) == ["GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]
 
 
 def test_without_a_count_the_driver_tells_all_devices(monkeypatch):

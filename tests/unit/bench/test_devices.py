@@ -21,6 +21,7 @@ from bench.errors import Unsupported
 from bench.feeds import mini_batches
 from bench.protocol import parse
 from runner.catalog.images import PROJECT
+from runner.run import matrix
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework" / "adapter"
 
@@ -58,6 +59,7 @@ def events(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [parse(line.encode()) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_devices_agree_with_one(bench: Bench) -> None:
     ended = bench("check", "--devices", "2")
@@ -67,6 +69,7 @@ def test_two_devices_agree_with_one(bench: Bench) -> None:
     assert verdict["failed"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rank_that_forgets_to_average_its_gradients_fails_parity(bench: Bench) -> None:
     ended = bench("check", "--devices", "2", fault="forgets 1")
@@ -75,6 +78,7 @@ def test_a_rank_that_forgets_to_average_its_gradients_fails_parity(bench: Bench)
     assert {entry.split()[0] for entry in failed} == {"gradient", "parameter"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("fault", "message", "kind"),
@@ -204,3 +208,8 @@ def test_the_earliest_error_of_mpis_processes_is_the_cells(tmp_path: Path) -> No
     assert (told.number, told.error["message"]) == (2, "of 2")
     first.error = {"t": 1.0}
     assert ranks._failed_aside(str(tmp_path), first) is None
+
+
+def test_a_process_that_waits_for_another_in_vain_says_so_before_the_host_ends_the_cell() -> None:
+    # Processes meet for the first time after the import, when the first adapter is built; four minutes are enough for that.
+    assert matrix._TIME_LIMITS["quick"] >= parallel.PATIENCE_SECONDS + 240

@@ -42,6 +42,11 @@ def digests(folder: Path) -> dict[tuple[str, str], str]:
     return dict(identity.code_digests(computed(), str(folder)))
 
 
+@pytest.fixture(scope="module")
+def before(copy: Path) -> dict[tuple[str, str], str]:
+    return digests(copy)
+
+
 @pytest.mark.parametrize(
     ("edited", "changed"),
     [
@@ -57,8 +62,9 @@ def digests(folder: Path) -> dict[tuple[str, str], str]:
         ("workloads/densenet121-chestxray.json", lambda framework, workload: workload.startswith("densenet121")),
     ],
 )
-def test_an_edit_changes_the_digests_of_the_cells_that_run_it_and_no_other(copy: Path, edited: str, changed) -> None:
-    before = digests(copy)
+def test_an_edit_changes_the_digests_of_the_cells_that_run_it_and_no_other(
+    copy: Path, before: dict[tuple[str, str], str], edited: str, changed
+) -> None:
     path = copy / edited
     text = path.read_text()
     path.write_text(text + "\n")

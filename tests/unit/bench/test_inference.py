@@ -55,6 +55,7 @@ def test_the_bound_of_the_features_lets_float32_through_and_no_mistake() -> None
         assert stored["value/features/features"].shape == (contract.Specification.BUCKETS,)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_stored_features_are_what_the_code_computes() -> None:
     exact = parity.quantities(RESNET, arithmetic.Exact())["features", "features"]
@@ -161,7 +162,7 @@ def test_a_cell_measures_windows_of_images_and_a_whole_run_is_one_pass_after_ano
     epochs: int | None, stop: str
 ) -> None:
     emitter = Emitter()
-    options = SimpleNamespace(workload="resnet50-features", preset="quick", data=None, seed=1)
+    options = SimpleNamespace(workload="resnet50-features", preset="quick", data=None, seed=1, device="cpu")
     cell = InferenceCell(options, emitter)
     cell.preset = {
         "seconds": None if epochs else 0.5,
@@ -174,7 +175,7 @@ def test_a_cell_measures_windows_of_images_and_a_whole_run_is_one_pass_after_ano
     adapter = Mean()
     cell.fill(adapter, data, np.random.RandomState(1))
     assert set(adapter.loaded) == {spec.name for spec in RESNET.PARAMETERS}
-    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, data, None)
+    cell.measure(contract.Framework(SimpleNamespace(synchronize=lambda: None)), adapter, data, None)
     samples = [event for event in emitter.events if event["event"] == "sample"]
     assert {sample["stage"] for sample in samples} == {"first", "warm-up", "steady"}
     assert all(sample["items"] == 32 * sample["steps"] for sample in samples)
@@ -202,3 +203,10 @@ def test_the_same_seed_makes_the_same_images_and_a_given_file_is_said(tmp_path: 
         assert (data.parameters is None) == (folder is None)
     assert told[0]["sha256"] == told[1]["sha256"] != told[2]["sha256"]
     assert "given file" in told[2]["name"]
+
+
+def test_the_case_of_an_inference_workload_has_inputs_and_no_labels() -> None:
+    _, batches = canonical.parity_case(RESNET)
+    _, again = canonical.parity_case(RESNET)
+    assert [y for _, y in batches] == [None] * len(batches)
+    assert all((x == same).all() and x is not same for (x, _), (same, _) in zip(batches, again, strict=True))

@@ -49,7 +49,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell(precision: str = "fp32", devices: int = 1) -> tuple[operators.OperatorsCell, Emitter]:
     emitter = Emitter()
-    options = SimpleNamespace(workload="ops", preset="quick", precision=precision, seed=1, devices=devices)
+    options = SimpleNamespace(
+        workload="ops", preset="quick", precision=precision, seed=1, devices=devices, device="cpu"
+    )
     made = operators.OperatorsCell(options, emitter)
     made.preset = dict(made.preset, seconds=0.01)
     return made, emitter
@@ -121,6 +123,46 @@ def test_runs_take_turns_and_a_window_waits_for_the_device() -> None:
     turns = operators.Turns(lambda: calls.append("|"), runs)
     turns.window(5)
     assert "".join(calls) == "|abcab|"
+
+
+class Rising:
+    """A device whose runs take 4 ms in its first 0.2 s of work, and 1 ms then."""
+
+    def __init__(self) -> None:
+        self.now = self.pending = 0.0
+
+    def run(self) -> None:
+        self.pending += 0.004 if self.now + self.pending < 0.2 else 0.001
+
+    def synchronize(self) -> None:
+        self.now, self.pending = self.now + self.pending, 0.0
+
+
+@pytest.mark.parametrize(("least_seconds", "per_run"), [(0.0, 0.004), (0.3, 0.001)])
+def test_a_point_of_a_gpu_runs_until_its_clock_has_risen(least_seconds: float, per_run: float) -> None:
+    device = Rising()
+    turns = operators.Turns(device.synchronize, [device.run] * 3, clock=lambda: device.now)
+    assert turns.spin(least_seconds, turns.warm_up(0.06)) == pytest.approx(per_run)
+    assert device.now >= least_seconds
+
+
+@pytest.mark.usefixtures("small")
+def test_on_a_gpu_more_inputs_take_turns_and_each_point_runs_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MiB of inputs lie in a GPU's second-level cache."""
+    spun: list[float] = []
+    monkeypatch.setattr(operators.Turns, "spin", lambda self, seconds, per_run: spun.append(seconds) or 1e-3)
+    buffers = {}
+    for device in ("cpu", "cuda"):
+        made, emitter = cell()
+        made.options.device = device
+        point = ops.Point("add", ops.FORWARD, (32,), 1.0, 1, 2**25)
+        for idle in (float("inf"), 0.1):
+            made.worked_until = time.perf_counter() - idle
+            made.measure_point(FRAMEWORK, Operators(), point, np.random.RandomState(0))
+        buffers[device] = {each["buffers"] for each in emitter.of("operation")}
+    assert buffers == {"cpu": {2}, "cuda": {8}}
+    assert spun[:3] == [0.0, 0.0, operators.SPIN_SECONDS["cuda"]]
+    assert 0.1 <= spun[3] <= operators.SPIN_SECONDS["cuda"]
 
 
 def test_several_devices_measure_their_all_reduce_and_say_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

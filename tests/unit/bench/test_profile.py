@@ -21,7 +21,10 @@ from runner.plan.plan import Cell as PlannedCell
 from runner.results.store import RunStore
 from runner.run.attempt import arguments
 from runner.run.record import Recorder
+from runner.verify import output as verify_output
+from runner.verify.verify import Verification, as_json, assess
 from tests.fixtures import synthetic
+from tests.fixtures.pages import whole
 
 
 def test_a_span_within_another_one_is_taken_off_its_time() -> None:
@@ -90,6 +93,94 @@ def test_a_workload_without_steps_says_that_it_has_no_profile() -> None:
     assert "ops has none" in only["reason"]
 
 
+def share(told: list[dict[str, Any]]) -> dict[str, Any]:
+    (only,) = [event for event in told if event["event"] in ("kernels", "left-out")]
+    return only
+
+
+def looped(kernels: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[RunningCell, Told]:
+    """A cell whose steps took 10 ms each, with the stand-in of a framework's profiler."""
+    monkeypatch.setattr(profiling.importlib, "import_module", lambda name: SimpleNamespace(kernels=kernels))
+    told = Told()
+    chosen = {"workload": "gru-imdb", "preset": "quick", "framework": "torch", "device": "cuda", "devices": 1}
+    made = RunningCell(SimpleNamespace(**chosen | options), told)
+    made.loop = timing.Loop(lambda x, y: None, iter(lambda: (0, 0), None), lambda: None, None)
+    made.loop.samples = [timing.Sample(0, "steady", 0.0, 0.1, 10), timing.Sample(1, "warm-up", 0.0, 90.0, 1)]
+    return made, told
+
+
+def test_the_share_of_kernels_is_of_a_step_that_no_profiler_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernels(run: Any) -> list[Span]:
+        run()
+        # 20 steps of 10 ms: a kernel of 2 ms in each, and beside every second one another that begins in its middle.
+        return [Span("gemm", "cuda", 0.03 * n, 0.002) for n in range(20)] + [
+            Span("add", "cuda", 0.06 * n + 0.001, 0.002) for n in range(10)
+        ]
+
+    made, told = looped(kernels, monkeypatch)
+    made.share_of_kernels()
+    event = share(told)
+    assert (event["steps"], event["share"]) == (20, pytest.approx(0.25))
+    assert [each["state"] for each in told if each["event"] == "phase"] == ["begin", "end"]
+
+
+def test_kernels_that_fill_a_step_are_its_whole_time_and_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = looped(lambda run: [Span("gemm", "cuda", 0.0, 9.0)], monkeypatch)
+    made.share_of_kernels()
+    assert share(told)["share"] == 1.0
+
+
+def failing(run: Any) -> list[Span]:
+    raise RuntimeError("CUPTI_ERROR_NOT_INITIALIZED".ljust(20000))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "options", "reason"),
+    [
+        (failing, {"device": "cpu"}, "kernels are a GPU's, and this cell ran on a CPU"),
+        (failing, {"devices": 2}, "it is told of one device, and this cell has 2"),
+        (failing, {"framework": "chainer"}, "chainer has no profiler here"),
+        (failing, {}, "torch's profiler failed: CUPTI_ERROR_NOT_INITIALIZED"),
+        (lambda run: [], {}, "torch's profiler saw no kernel"),
+    ],
+)
+def test_a_share_that_is_not_known_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, kernels: Any, options: dict[str, Any], reason: str
+) -> None:
+    made, told = looped(kernels, monkeypatch, **options)
+    made.share_of_kernels()
+    assert share(told)["reason"].strip() == reason
+    states = [each["state"] for each in told if each["event"] == "phase"]
+    assert states in ([], ["begin", "end"]), "a phase that began has ended"
+
+
+def test_a_cell_of_single_operations_has_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = looped(failing, monkeypatch, workload="ops")
+    made.loop = None
+    made.share_of_kernels()
+    assert told == []
+
+
+def test_copies_are_no_kernels() -> None:
+    streams = [[Span(name, "cuda", 0.0, 1.0) for name in ("sgemm", "MemcpyH2D", "Memcpy DtoD", "Memset 4 bytes")], []]
+    assert [span.name for span in profiling.without_copies(streams)] == ["sgemm"]
+
+
+def test_of_pytorch_s_trace_only_kernels_count() -> None:
+    """The optimiser's annotation spans the time between its kernels too."""
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 2e6, "dur": 5e5, "pid": 0, "tid": 7},
+        {"ph": "X", "cat": "Kernel", "name": "add", "ts": 3e6, "dur": 25e4, "pid": 0, "tid": 7},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)", "ts": 0, "dur": 9e6},
+        {"ph": "X", "cat": "gpu_user_annotation", "name": "Optimizer.step#Adam.step", "ts": 0, "dur": 9e6},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0, "dur": 9e6},
+        {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+    ]
+    spans = profiling.kernels_of_trace({"traceEvents": events})
+    assert spans == [Span("gemm", "cuda", 2.0, 0.5), Span("add", "cuda", 3.0, 0.25)]
+    assert profiling.covered(spans) == pytest.approx(0.75)
+
+
 def row(**more: Any) -> dict[str, Any]:
     return {"name": "aten::mm", "on": "cpu", "calls": 10, "seconds": 0.5, "steps": 5, "step_seconds": 0.2} | more
 
@@ -115,6 +206,35 @@ def test_only_frameworks_with_a_profiler_are_asked_for_one() -> None:
     assert arguments(planned, profiled=True)[-1] == "--profile"
 
 
+@pytest.mark.parametrize(("share", "host_bound"), [(0.125, True), (0.5, False), (None, False)])
+def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, host_bound: bool) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=1)
+    store = RunStore(folder)
+    entry = next(each for each in store.manifest()["plan"] if each["framework"] == "torch")
+    ended = synthetic.ended(entry, 1, 20)
+    ended["cells"][0]["kernel_share"] = share
+    store.write_repeat(entry["id"], 1, ended)
+    reports.page.render.render([folder], folder / "report.html")
+    page = whole(folder / "report.html").replace("&#39;", "'")
+    assert ("Host-bound: kernels ran in less than half of a step's time" in page) == host_bound
+    assert ('<span class="sub warn">host-bound</span>' in page) == host_bound
+    assert ("12.5\N{NO-BREAK SPACE}%" in page or "13\N{NO-BREAK SPACE}%" in page) == host_bound
+    (finding,) = [f for f in assess([folder], []).findings if f.cell_id == entry["id"]]
+    told = "\n".join(verify_output.details(Verification((finding,))))
+    assert ("  host-bound: kernels ran in 12 % of a step's time" in told) == host_bound
+    assert json.loads(json.dumps(as_json(Verification((finding,)))))["findings"][0]["kernel_share"] == share
+
+
+def test_the_share_reaches_the_cell_s_row_and_no_share_above_one(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "events.jsonl")
+    line = json.dumps({"event": "kernels", "t": 1.0, "v": protocol.VERSION, "share": 0.25, "steps": 20}).encode()
+    recorder.feed(line + b"\n")
+    assert (recorder.problem, recorder.row["kernel_share"]) == (None, 0.25)
+    recorder.feed(line.replace(b"0.25", b"1.25") + b"\n")
+    assert "kernels.share" in str(recorder.problem)
+    recorder.close()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = synthetic.make_run(tmp_path / "run")
@@ -138,7 +258,7 @@ def test_the_report_shows_shares_and_escapes_names(run: Path) -> None:
     assert len(one.operations) == profiles.SHOWN
     assert one.others == pytest.approx(0.007 / 0.77)
     reports.page.render.render([run], run / "report.html")
-    page = (run / "report.html").read_text(encoding="utf-8")
+    page = whole(run / "report.html")
     assert "Where a step&#39;s time goes" in page or "Where a step's time goes" in page
     assert re.search(r"&lt;script&gt;alert\(1\)", page)
     assert "<script>alert(1)" not in page
@@ -147,4 +267,4 @@ def test_the_report_shows_shares_and_escapes_names(run: Path) -> None:
 def test_a_page_without_profiles_has_no_such_section(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
     reports.page.render.render([folder], folder / "report.html")
-    assert "time goes</h4>" not in (folder / "report.html").read_text(encoding="utf-8")
+    assert "time goes</h4>" not in whole(folder / "report.html")

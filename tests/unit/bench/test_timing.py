@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bench import timing
+from runner.run import record
 
 
 class Clock:
@@ -58,6 +59,46 @@ def test_warm_up_ends_at_its_limit_even_after_one_step() -> None:
     assert len(loop.samples) == 1
 
 
+class Rising(Clock):
+    """A GPU that idled: a step takes four times as long during its first second. Each synchronisation takes the host's time besides."""
+
+    def step(self, x: object, y: object) -> str:
+        self.pending += 0.001 * (4 if self.now + self.pending < 1.0 else 1)
+        return "loss"
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        self.now += 0.005
+
+
+def test_warm_up_of_a_gpu_lasts_until_its_clock_has_risen() -> None:
+    short, long = Rising([1.0]).loop(), Rising([1.0]).loop()
+    assert short.warm_up(limit_seconds=10) > 0.004
+    assert long.warm_up(limit_seconds=10, least_seconds=1.0) == pytest.approx(0.001, rel=0.1)
+    assert long.seconds >= 1.0
+
+
+def test_a_window_s_steps_are_not_counted_from_steps_that_each_wait_for_the_device() -> None:
+    """One step with its synchronisation takes 6 ms, one of many 1 ms."""
+    clock = Rising([1.0])
+    clock.now = 2.0
+    step_seconds = clock.loop().warm_up(limit_seconds=10, least_seconds=1.0)
+    assert timing.steps_per_window(step_seconds) > 70
+
+
+def test_steps_as_long_as_a_window_are_warm_when_the_first_ones_were() -> None:
+    loop = Clock([0.5]).loop()
+    loop.warm_up(limit_seconds=100, least_seconds=1.0)
+    assert loop.steps == 2 * timing.WARMUP_GROUP
+
+
+def test_warm_up_ends_before_more_steps_than_a_short_run_may_spend() -> None:
+    loop = Rising([1.0]).loop()
+    loop.window("first", 1)
+    loop.warm_up(limit_seconds=10, least_seconds=1.0, most_steps=20)
+    assert loop.steps <= 21
+
+
 def test_sampling_stops_on_noise_reached_but_not_before_the_least_windows() -> None:
     loop = Clock([0.1]).loop()
     assert loop.until_quiet(1, 30, 0.01, 1000.0) == ("noise", pytest.approx(0.0, abs=1e-12))
@@ -100,3 +141,13 @@ def test_a_window_is_long_against_the_clock() -> None:
     assert timing.steps_per_window(0.3) == 1
     assert timing.steps_per_window(0.001) == 100
     assert timing.steps_per_window(0.0) > 1000
+
+
+def test_a_whole_run_of_days_has_no_more_windows_than_the_host_takes() -> None:
+    """ResNet-50's 90 epochs are four million steps: windows of 0.1 s would be a million, of three events each."""
+    per_window = timing.steps_per_window_of(4_003_600, 3)
+    assert 4_003_600 / per_window <= timing.MOST_WINDOWS
+    assert 4 * timing.MOST_WINDOWS <= 0.9 * record.MAX_EVENTS
+    assert 4 * 200 * timing.MOST_WINDOWS <= record.MAX_TOTAL_BYTES
+    # A run of minutes keeps its windows of 0.1 s.
+    assert timing.steps_per_window_of(7810, 3) == 3

@@ -32,6 +32,7 @@ def python(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["cnn-cifar10", "gru-imdb"])
 def test_its_adapter_is_held_against_the_reference(project: Path, workload: str) -> None:
     ended = python(project, "bench", "check", workload, "--framework", "toy")
@@ -51,6 +52,29 @@ def test_it_is_planned_with_its_image(project: Path, tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     planned = {(cell["image"], cell["framework"], cell["workload"]) for cell in json.loads(ended.stdout)["cells"]}
     assert planned == {("toy-1-cpu", "toy", "cnn-cifar10"), ("toy-1-cpu", "toy", "gru-imdb")}
+
+
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [
+        ("", ["cpu"]),
+        ("def device_kinds():\n    return ('cpu', 'cuda')\n", ["cpu", "cuda"]),
+        ("def device_kinds():\n    raise RuntimeError('the driver is older than the build')\n", ["cpu"]),
+    ],
+)
+def test_it_is_listed_with_the_kinds_of_devices_that_it_computes_on(
+    project: Path, tmp_path: Path, told: str, kinds: list[str]
+) -> None:
+    copy = tmp_path / "project"
+    shutil.copytree(project / "bench", copy / "bench")
+    with (copy / "bench" / "frameworks" / "toy" / "framework.py").open("a") as source:
+        source.write(f"\n\n{told}")
+    ended = python(copy, "bench", "frameworks", "--framework", "toy")
+    assert ended.returncode == 0, ended.stderr
+    (entry,) = json.loads(ended.stdout)
+    assert entry["framework"] == "toy"
+    assert entry["device_kinds"] == kinds
+    assert ("the driver is older" in ended.stderr) == ("raise" in told)
 
 
 def test_its_source_is_shown(project: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench import timing
 from bench.data import Dataset
 from bench.errors import DataError
 from bench.feeds import ArrayFeed, in_order
@@ -15,7 +16,7 @@ from bench.training import TrainingCell
 from tests.fixtures.adapters import Incomplete
 from tests.fixtures.events import Emitter
 
-ALONE: dict[str, Any] = {"devices": 1, "scaling": "weak"}
+ALONE: dict[str, Any] = {"device": "cpu", "devices": 1, "scaling": "weak"}
 
 
 class Placed:
@@ -56,7 +57,12 @@ def measured(workload: str, data: Dataset, **preset: Any) -> tuple[Adapter, list
     cell = TrainingCell(SimpleNamespace(workload=workload, preset="quick", data=None, seed=1, **ALONE), emitter)
     cell.preset = {"seconds": 0.2, "windows": 6, "noise": 1e-9, "epochs": None, **preset}
     feed = ArrayFeed(data, cell.workload.SHUFFLE, cell.group)
-    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, feed, np.random.RandomState(1))
+    cell.measure(
+        SimpleNamespace(synchronize=lambda: None, device_peak_bytes=lambda: None),
+        adapter,
+        feed,
+        np.random.RandomState(1),
+    )
     return adapter, emitter.events
 
 
@@ -89,6 +95,17 @@ def test_a_whole_run_of_200_epochs_is_200_steps_and_is_evaluated_ten_times() -> 
     adapter, events = measured("mlp-mnist", dataset(60_000, 100), seconds=None, windows=None, noise=None, epochs=200)
     assert len(adapter.stepped) == 200
     assert [told["step"] for told in metrics(events, "accuracy")] == [0, *range(20, 201, 20)]
+
+
+def test_a_long_whole_run_has_longer_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "MOST_WINDOWS", 30)
+    adapter, events = measured("mlp-mnist", dataset(60_000, 100), seconds=None, windows=None, noise=None, epochs=200)
+    assert len(adapter.stepped) == 200
+    steady = [event["steps"] for event in events if event["event"] == "sample" and event["stage"] == "steady"]
+    assert len(steady) <= 30 + 10
+    (plan,) = [event for event in events if event["event"] == "plan"]
+    assert plan["steps_per_window"] == max(steady) == 7
 
 
 @pytest.mark.parametrize(("epochs", "ends"), [(1, [3]), (3, [3, 6, 9]), (25, [*range(6, 73, 6), 75])])

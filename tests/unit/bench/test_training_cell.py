@@ -1,5 +1,6 @@
 """A training cell's events with an adapter that is no network, but fast: AUC by finding, waiting, a batch of its own, weight files."""
 
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import canonical, contract, weights
+from bench import canonical, contract, environment, timing, weights
 from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
 from tests.fixtures.adapters import Incomplete
@@ -71,7 +72,36 @@ def made(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path, **preset: Any)
 def measured(cell: TrainingCell, adapter: Brightness) -> None:
     feed = cell.load_data()
     cell.fill(adapter, feed, np.random.RandomState(1))
-    cell.measure(SimpleNamespace(synchronize=lambda: None), adapter, feed, np.random.RandomState(1))
+    cell.measure(contract.Framework(SimpleNamespace(synchronize=lambda: None)), adapter, feed, np.random.RandomState(1))
+
+
+def test_the_first_build_starts_the_framework_and_the_checked_adapter_is_gone_before_the_measured_one_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cell, emitter = made("gru-imdb", monkeypatch, tmp_path)
+    cell.options.profile = False
+    alive: list[int] = []
+
+    class Adapter(Brightness):
+        def __init__(self, setup: Any) -> None:
+            super().__init__()
+            alive.append(sum(seen() is not None for seen in built))
+            built.append(weakref.ref(self))
+
+    built: list[weakref.ref[Adapter]] = []
+    framework = SimpleNamespace(configure=lambda setup: None, device_peak_bytes=lambda: None)
+    monkeypatch.setattr(contract, "check", lambda options: None)
+    monkeypatch.setattr(contract, "load_framework", lambda name: framework)
+    monkeypatch.setattr(contract, "load_adapter", lambda *names: Adapter)
+    monkeypatch.setattr(environment, "describe", lambda *facts: {"settings": {}})
+    monkeypatch.setattr(cell, "check_parity", lambda adapter: canonical.parity_case(cell.workload))
+    for name in ("load_data", "fill", "measure", "prove", "emit_memory", "share_of_kernels"):
+        monkeypatch.setattr(cell, name, lambda *things: None)
+    cell.run()
+    phases = [event["name"] for event in emitter.events if event["event"] == "phase" and event["state"] == "begin"]
+    assert phases == ["import", "data", "build", "parity", "build"]
+    assert alive == [0, 0]
+    assert canonical._drawn == {}
 
 
 def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(
@@ -197,3 +227,58 @@ def test_fewer_images_than_a_batch_are_refused(tmp_path: Path, monkeypatch: pyte
     cell, _ = made(NAME, monkeypatch, tmp_path, train_items=4)
     with pytest.raises(DataError, match="batches of 8 here, and there are 4 items"):
         cell.load_data()
+
+
+class Counting:
+    """A framework that counts the most memory of the device, and what was measured when it forgot the count."""
+
+    def __init__(self, cell: TrainingCell, can_forget: bool) -> None:
+        self.cell, self.can_forget, self.peak, self.stages = cell, can_forget, 1000, []
+
+    def synchronize(self) -> None:
+        pass
+
+    def device_peak_bytes(self) -> int:
+        return self.peak
+
+    def forget_device_peak(self) -> bool:
+        told = self.cell.emitter.events
+        self.stages = [event["stage"] for event in told if event["event"] == "sample"]
+        self.peak = 300 if self.can_forget else self.peak
+        return self.can_forget
+
+
+@pytest.mark.parametrize(("can_forget", "peak"), [(True, 300), (False, 1000)])
+def test_the_peak_of_memory_is_that_of_the_measured_windows_or_the_cell_says_that_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_forget: bool, peak: int
+) -> None:
+    cell, emitter = made(NAME, monkeypatch, tmp_path)
+    framework = Counting(cell, can_forget)
+    feed = cell.load_data()
+    adapter = Brightness()
+    cell.fill(adapter, feed, np.random.RandomState(1))
+    cell.measure(framework, adapter, feed, np.random.RandomState(1))
+    assert cell.device_peak_bytes == peak
+    assert set(framework.stages) == {"first", "warm-up"}
+    why = [event["reason"] for event in emitter.events if event["event"] == "left-out"]
+    assert [reason[:37] for reason in why] == ([] if can_forget else ["torch cannot count it anew after the "])
+
+
+def test_the_warm_up_of_a_gpu_lasts_and_a_whole_run_spends_a_tenth_of_its_steps_on_it_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(timing.WARMUP_SECONDS, "cuda", 0.25)
+
+    def warm_up(device: str, **preset: Any) -> list[dict[str, Any]]:
+        cell, emitter = made(NAME, monkeypatch, tmp_path, **preset)
+        cell.options.device = device
+        measured(cell, Brightness())
+        return [event for event in emitter.events if event["event"] == "sample" and event["stage"] == "warm-up"]
+
+    by_time = {device: warm_up(device, seconds=2.5, windows=6, noise=9.0) for device in ("cpu", "cuda")}
+    assert {window["steps"] for window in by_time["cpu"]} == {1}
+    assert sum(window["seconds"] for window in by_time["cuda"]) >= 0.25
+    assert max(window["steps"] for window in by_time["cuda"]) > 1
+    whole = warm_up("cuda", seconds=None, epochs=150)
+    # One step an epoch: the first six steps show whether they get faster, and fifteen are a tenth.
+    assert 6 <= sum(window["steps"] for window in whole) <= 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,21 @@ def test_without_the_variables_they_lie_in_the_users_home(tmp_path: Path, monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     assert paths.cache_folder() == tmp_path / ".cache" / "dlbench"
     assert paths.data_folder() == tmp_path / ".local" / "share" / "dlbench"
+
+
+def test_a_command_to_type_is_the_one_by_which_the_runner_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "bin" / "runner"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert paths.own_command() == str(script)
+    hint = paths.typed("runner: go on with runner matrix --resume a (`runner verify` says more)")
+    assert hint == f"runner: go on with {script} matrix --resume a (`{script} verify` says more)"
+    assert paths.typed(hint) == hint
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert paths.own_command() == "runner"
+    monkeypatch.setattr(sys, "argv", ["__main__.py"])
+    assert paths.own_command() == "runner"

@@ -1,4 +1,4 @@
-"""What the answers say of cells that did not end, learned too little, or were measured once; and what speed-ups say of unsteady ones."""
+"""What the answers say of cells that are not yet run, learned too little, or were measured once; and speed-ups of unsteady ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reports.answers import across, findings, scaling
+from reports.answers import across, findings, plain, scaling
 from reports.data import tables
 from reports.data.model import Tables
-from reports.page import figure, summary
+from reports.page import summary
+from reports.page.drawing import Axis, Picture
 from reports.page.render import page
+from reports.text import device_name
 from runner.results.store import arrow_schema
 from tests.fixtures import synthetic
+from tests.fixtures.pages import whole
 
 FULL = {"data_source": "files", "short": False}
 
@@ -40,34 +43,77 @@ def test_a_full_run_that_ends_outside_its_band_is_said_beside_its_speed(tmp_path
     low = full_run(tmp_path / "low", 0.62)
     said = "Outside what a correct full run reaches (accuracy 0.75 to 0.8): PyTorch 2.13.0 (0.620)."
     assert said in caveats(low, "Synthetic GPU")
-    assert "outside the band" in page(low)
+    assert "outside the band" in whole(page(low))
     assert said not in caveats(low, synthetic.CPU), "a quick run on generated data is held against no band"
     right = full_run(tmp_path / "right", 0.77)
     assert "Outside" not in caveats(right, "Synthetic GPU")
-    assert "outside the band" not in page(right)
+    assert "outside the band" not in whole(page(right))
 
 
-def test_a_cell_that_did_not_end_is_called_so(tmp_path: Path) -> None:
-    folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"repeats": 2})
-    said = caveats(tables.load([folder]), synthetic.CPU)
-    assert "PyTorch 2.13.0 (did not end)" in said
-    assert "missing" not in said
+def test_a_cell_that_lacks_repeats_is_ranked_by_those_that_it_has_and_the_others_are_announced(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", windows=6, manifest={"repeats": 3})])
+    assert "Not ranked: TensorFlow 2.21.0 (failed)." in caveats(data, synthetic.CPU)
+    assert f"{2 * len(data.cells)} repeats are still to come." in findings.lead(data)
+
+
+def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_to_come(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    for path in folder.glob("*/*.parquet"):
+        if not path.name.startswith(synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]):
+            path.unlink()
+    data = tables.load([folder])
+    assert findings.title(data) == f"PyTorch on {device_name(synthetic.CPU)}"
+    assert [finding.workload.name for finding in findings.findings(data)] == ["cnn-cifar10"]
+    assert f"1 ended well and {len(data.waiting)} not yet run" in findings.lead(data)
+    assert f"{len(data.cells)} cells from 3 images and 2 workloads " in findings.lead(data)
+    assert "5 repeats are still to come (5 cells without any repeat)." in findings.lead(data)
+    shown = whole(page(data))
+    assert shown.count('class="none">not yet run</td>') == 2, "the other cells of the column were planned"
+    assert "not planned" not in shown
+    assert f"Still to come: {len(data.waiting)} cells" in shown
+    assert f"runner matrix --resume {data.runs[0].run_id}" in shown
+    assert "No answer" not in shown
+
+
+def test_a_run_of_which_nothing_ended_well_says_none(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    for path in folder.glob("cells/*.parquet"):
+        path.unlink()
+    assert "none ended well and 6 not yet run" in findings.lead(tables.load([folder]))
 
 
 def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -> None:
-    folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=6, manifest={"repeats": 1})
+    folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=12, manifest={"repeats": 1})
     one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
     for path in folder.glob(f"*/{one}.r2.parquet"):
         path.unlink()
     said = caveats(tables.load([folder]), synthetic.CPU)
-    assert "One repeat of PyTorch 2.13.0: the intervals do not say" in said
-    assert "One repeat each" not in said
+    assert "Measured once (PyTorch 2.13.0): a second run may differ" in said
+    assert "Measured once:" not in said
+    assert "one run on one side, " in whole(page(tables.load([folder]))), (
+        "the cells with two repeats are not of one run"
+    )
+
+
+def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=12)
+    one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
+    for path in folder.glob(f"*/{one}.r2.parquet"):
+        path.unlink()
+    data = tables.load([folder])
+    finding = next(finding for finding in findings.findings(data) if finding.group.key.workload == "cnn-cifar10")
+    assert len(finding.group.ranked) > 1
+    section = next(part for part in plain.sections(data) if part.rows)
+    assert [line for line in section.below if line.startswith("not confirmed: 1 to 2 repeats. ")]
+    assert "the first has one run" in " ".join(str(row) for row in section.rows)
+    assert '<span class="warn">1 to 2 repeats</span>' in whole(page(data))
+    assert "measured once" not in finding.headline
 
 
 def test_counts_of_one_model_are_not_counted_as_devices(tmp_path: Path) -> None:
     folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.105, 4: 0.11})
     title = findings.title(tables.load([folder]))
-    assert title == f"JAX, PyTorch and TensorFlow 2 on {synthetic.CPU} and Synthetic GPU"
+    assert title == f"JAX, PyTorch and TensorFlow 2 on {device_name(synthetic.CPU)} and Synthetic GPU"
 
 
 def slowed(row: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +154,9 @@ def test_what_a_device_and_a_precision_did_is_said_at_the_top(tmp_path: Path) ->
     assert "less time in 2 of 2 cells." in summary.markdown(data)
 
 
-def test_a_long_name_beside_an_axis_is_cut_without_a_note_that_takes_the_plots_room() -> None:
-    assert figure.tick("short") == "short"
-    assert figure.tick("x" * 100 + " · eager · monday") == "x" * 27 + "…<br>eager · monday"
-    assert figure.tick("<b>") == "&lt;b&gt;"
+def test_a_long_name_in_a_picture_is_cut_and_markup_in_it_is_text() -> None:
+    picture = Picture(40, Axis(0, 1))
+    for name in ("short", "x" * 100, "<b>"):
+        picture.words(0, 10, name, longest=28)
+    names = re.findall(r"<text [^>]*>([^<]*)</text>", picture.chart("place", "words").svg)
+    assert names == ["short", "x" * 27 + "…", "&lt;b&gt;"]

@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from reports.answers import compare
+from reports.answers import compare, plain
+from reports.answers import left as of_runs
 from reports.data import tables
+from reports.page import glance
 from runner.cli.main import app
-from runner.results.store import RunStore
+from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import synthetic
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
@@ -39,10 +44,10 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     verdicts = {(row["framework"], row["workload"]): row["verdict"] for row in found["rows"]}
     assert verdicts == {
         ("torch", "cnn-cifar10"): "real",
-        ("torch", "gru-imdb"): "noise",
-        ("tensorflow", "cnn-cifar10"): "noise",
+        ("torch", "gru-imdb"): "same",
+        ("tensorflow", "cnn-cifar10"): "same",
         ("jax", "cnn-cifar10"): "cannot tell",
-        ("jax", "gru-imdb"): "noise",
+        ("jax", "gru-imdb"): "same",
     }
     assert (found["by"], found["correction"], found["exit_code"]) == ("run", "Holm", 1)
     assert result.exit_code == 1
@@ -54,7 +59,7 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
 
 
 def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Path) -> None:
-    fast = {name: 0.8 for name in synthetic.LEVELS if name != synthetic.UNSTEADY}
+    fast = {name: 0.96 for name in synthetic.LEVELS if name != synthetic.UNSTEADY}
     folders = [
         synthetic.make_run(tmp_path / "a", repeats=4),
         synthetic.make_run(tmp_path / "b", repeats=4, draw=2, slower=fast),
@@ -63,8 +68,43 @@ def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Pat
     for folder in folders:
         synthetic.forget(folder, *synthetic.UNSTEADY)
     result = ask(tmp_path, "a", "b", "--format", "json")
-    assert {row["verdict"] for row in json.loads(result.stdout)["rows"]} == {"real"}
+    told = json.loads(result.stdout)
+    assert {row["verdict"] for row in told["rows"]} == {"same"}
+    assert told["common_shift"]["ratio"] == pytest.approx(0.96, abs=0.02)
     assert result.exit_code == 0
+    far = {name: 1.2 for name in synthetic.LEVELS if name != synthetic.UNSTEADY}
+    synthetic.forget(synthetic.make_run(tmp_path / "far", repeats=4, draw=2, slower=far), *synthetic.UNSTEADY)
+    result = ask(tmp_path, "a", "far")
+    assert result.exit_code == 2
+    assert "Two runs of one machine are assumed to differ by at most 8.5" in result.stdout
+    synthetic.make_run(tmp_path / "c", repeats=4, draw=2, slower={("torch-2.13.0-cpu", "gru-imdb"): 0.8})
+    synthetic.forget(tmp_path / "c", *synthetic.UNSTEADY)
+    result = ask(tmp_path, "a", "c", "--format", "json")
+    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("real") == 1
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("how", ["text", "markdown", "json"])
+def test_what_moved_all_cells_is_said_once_and_fails_no_change(tmp_path: Path, how: str) -> None:
+    for name, moved in (("a", 1.0), ("b", 1.08)):
+        folder = synthetic.make_run(
+            tmp_path / name, repeats=4, draw=len(name) + (moved > 1), slower=dict.fromkeys(synthetic.LEVELS, moved)
+        )
+        synthetic.forget(folder, *synthetic.UNSTEADY)
+    result = ask(tmp_path, "a", "b", "--format", how)
+    assert result.exit_code == 0
+    assert result.stdout.count("All 4 cells moved together: they take ") == 1
+    assert "beside what moved all: 4 the same within 5" in result.stdout
+    if how != "json":
+        assert "runner matrix" in result.stdout
+
+
+def test_a_slower_cell_within_the_margin_fails_nothing(runs: Path) -> None:
+    result = ask(runs, "monday", "tuesday", "--margin", "20")
+    assert "real, below 20" in result.stdout
+    assert "1 changed by less than 20" in result.stdout
+    assert ask(runs, "monday", "tuesday").exit_code == 1
+    assert result.exit_code != 1
 
 
 def test_a_cell_that_no_longer_runs_ends_with_1(tmp_path: Path) -> None:
@@ -74,7 +114,7 @@ def test_a_cell_that_no_longer_runs_ends_with_1(tmp_path: Path) -> None:
     RunStore(folder).write_repeat(entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
     result = ask(tmp_path, "a", "b")
     assert result.exit_code == 1
-    assert "not compared: torch-2.13.0-cpu, cnn-cifar10: in b: 1 of 3 repeats: out-of-memory" in result.stdout
+    assert "not compared: PyTorch 2.13.0, cnn-cifar10: in b: 1 of 3 repeats: out-of-memory" in result.stdout
     assert "1 no longer measured" in result.stdout
 
 
@@ -86,6 +126,99 @@ def test_two_images_of_different_frameworks_are_compared_by_workload(runs: Path)
         ("jax-0.10.2-cpu", "gru-imdb"),
     ]
     assert all("framework 2.13.0 → 0.10.2" in row["differences"] for row in found["rows"])
+
+
+def test_two_frameworks_are_compared_by_their_names_and_a_row_says_what_both_share(runs: Path) -> None:
+    for words in (("torch", "jax"), ("PyTorch", "JAX")):
+        result = ask(runs, *words, "--runs", "monday")
+        assert "framework PyTorch and JAX" in result.stdout
+        assert "lock " not in result.stdout
+        assert "code " not in result.stdout
+        assert result.stdout.count("cnn-cifar10") == 1, result.stdout
+    both = ask(runs, "torch", "jax", "--runs", "monday", "--by", "framework", "--format", "json")
+    assert json.loads(both.stdout)["by"] == "framework"
+
+
+def test_a_framework_with_several_images_asks_for_the_image(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "a", repeats=2, changes={"image": "torch-2.9.1-cpu"})
+    result = ask(tmp_path, "torch", "jax")
+    assert result.exit_code == 2
+    assert (
+        "'torch' was measured in several images: torch-2.13.0-cpu and torch-2.9.1-cpu; name an image" in result.stderr
+    )
+
+
+def test_an_image_of_several_frameworks_is_compared_by_the_name_that_the_refusal_proposes(tmp_path: Path) -> None:
+    # An image of JAX and TensorFlow that is named after neither.
+    site = synthetic.make_run(tmp_path / "a", repeats=2, everywhere={"image": "site-1-cpu"})
+    for workload in ("cnn-cifar10", "gru-imdb"):
+        synthetic.forget(site, "torch-2.13.0-cpu", workload)
+    synthetic.make_run(tmp_path / "b", repeats=2)
+    refused = ask(tmp_path, "torch-2.13.0-cpu", "site-1-cpu", "--runs", "a,b")
+    assert refused.exit_code == 2
+    assert "site-1-cpu has cells of jax and tensorflow at one workload; name the framework" in refused.stderr
+    proposed = refused.stderr.partition("compare ")[2].partition("`")[0].split()
+    assert proposed == ["torch-2.13.0-cpu", "site-1-cpu:jax"]
+    found = json.loads(ask(tmp_path, *proposed, "--runs", "a,b", "--format", "json").stdout)
+    assert {(row["framework"], row["workload"]) for row in found["rows"]} == {
+        ("jax", "cnn-cifar10"),
+        ("jax", "gru-imdb"),
+    }
+
+
+def test_the_command_that_goes_on_with_a_run_names_the_folder_that_it_was_started_in(tmp_path: Path) -> None:
+    manifest = {"repeats": 3, "options": {"out": "/big disk/runs"}}
+    synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest=manifest), ("jax-0.10.2-cpu", "cnn-cifar10"))
+    data = tables.load([tmp_path / "begun"])
+    (left,) = of_runs.left(data.cells)
+    command = "runner matrix --resume begun --out '/big disk/runs'"
+    assert (left.command, glance.go_on(data.runs[0])) == (command, command)
+    assert (
+        f"not compared: 2 cells are not yet run ({command})"
+        in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
+    )
+
+
+def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_it(tmp_path: Path) -> None:
+    places = [("torch-2.13.0-cpu", "cnn-cifar10"), ("torch-2.13.0-cpu", "gru-imdb"), ("jax-0.10.2-cpu", "cnn-cifar10")]
+    synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest={"repeats": 3}), *places)
+    result = ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu")
+    assert "differ; runner matrix --resume begun" in result.stdout
+    assert "--repeats 3" not in result.stdout
+    lines = [line for line in result.stdout.splitlines() if line.startswith("not compared")]
+    assert lines == ["not compared: 1 cell is not yet run (runner matrix --resume begun)"]
+    (more,) = [line for line in result.stdout.splitlines() if line.startswith("to tell more")]
+    (left,) = of_runs.left(tables.load([tmp_path / "begun"]).cells)
+    assert more == f"to tell more: `runner matrix --resume begun` ({left.count}{left.time})"
+    assert f"{left.repeats} repeats not yet run (3 cells without any repeat), about" in more
+    assert result.exit_code == 2, "what is not yet run is not lost"
+    refused = ask(tmp_path, "x", "y").stderr
+    assert "torch-2.13.0-cpu" in refused
+    assert "tensorflow" not in refused, "only what was measured can be compared"
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        ({"repeats": 15, "seconds": 10_800.0}, ", about 3.0 h"),
+        # The runner was killed: five repeats ended after it stored this.
+        ({"repeats": 20, "seconds": 10_800.0}, ", about 2.2 h"),
+        ({"repeats": 0, "seconds": 0.0}, ", about 8 min"),
+        (None, ", about 8 min"),
+    ],
+)
+def test_what_is_left_takes_as_long_as_the_runner_says(
+    tmp_path: Path, stored: Mapping[str, Any] | None, words: str
+) -> None:
+    places = [("torch-2.13.0-cpu", "cnn-cifar10"), ("torch-2.13.0-cpu", "gru-imdb"), ("jax-0.10.2-cpu", "cnn-cifar10")]
+    manifest = {"repeats": 3} | ({"left": stored} if stored else {})
+    synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest=manifest), *places)
+    data = tables.load([tmp_path / "begun"])
+    (left,) = of_runs.left(data.cells, data.runs)
+    assert (left.repeats, left.time) == (15, words)
+    shown = " ".join(line for section in plain.sections(data) for line in section.below)
+    assert f"{left.count}{words}" in shown
+    assert f"({left.count}{words})" in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
 
 
 def gpu_run(folder: Path, model: str, cuda: str, draw: int, **more: Any) -> Path:
@@ -121,7 +254,9 @@ def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
     assert float(rows[0]["ratio"]) == pytest.approx(1.08, abs=0.03)
     lines = ask(runs, "monday", "tuesday", "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + 5
-    assert lines[0].startswith("**tuesday against monday: 5 cells compared: 1 slower, 3 noise and 1 undecided.**")
+    assert lines[0].startswith(
+        "**tuesday against monday: 5 cells compared: 1 slower, 3 the same within 5 % and 1 undecided.**"
+    )
     assert len({line.count(" | ") for line in lines if line.startswith("| ")}) == 1
 
 
@@ -133,8 +268,8 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
         assert "\x1b" not in text
         assert "\u202e" not in text
     found = ask(tmp_path, "a", "b", "--format", "markdown").stdout
-    assert "<script>" not in found.replace("\\<script\\>", "")
-    assert "torch\\|\\<script\\>" in found
+    assert "<script" not in found
+    assert "torch\\|&lt;script\\>" in found
     rows = list(csv.DictReader(io.StringIO(ask(tmp_path, "a", "b", "--format", "csv").stdout)))
     assert {row["framework"] for row in rows} >= {"'=1+1"}
 
@@ -142,17 +277,56 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x", "y"), "'x' and 'y' do not name two things of one kind; these runs have run: "),
-        (("monday", "tuesday", "--by", "gpus"), "'gpus' is not one of 'run', 'image', 'gpu', 'cuda'"),
+        (("x", "y"), "'x' and 'y' do not name two things of one kind; these runs measured run: "),
+        (("monday", "tuesday", "--by", "gpus"), "'gpus' is not one of 'run', 'image', 'framework', 'gpu', 'cuda'"),
         (("monday", "tuesday", "--format", "yaml"), "'yaml' is not one of 'text', 'json', 'markdown', 'csv'"),
         (("monday", "monday"), "both sides are 'monday'"),
-        (("monday", "tuesday", "--by", "image"), "these runs have image: "),
+        (("monday", "tuesday", "--by", "image"), "these runs measured image: "),
+        (("x", "y"), "; --runs names other runs"),
     ],
 )
 def test_what_cannot_be_compared_is_told_with_what_can(runs: Path, words: tuple[str, ...], said: str) -> None:
     result = ask(runs, *words)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_newest_run_that_has_both_sides_is_looked_at_and_named(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "20261120-matrix", repeats=2)
+    synthetic.make_run(tmp_path / "20261121-verify", repeats=2, manifest={"plan": []})
+    for path in (tmp_path / "20261121-verify").glob("cells/*.parquet"):
+        if pq.read_table(path).to_pylist()[0]["framework"] != "torch":
+            path.unlink()
+    result = ask(tmp_path, "jax", "torch")
+    assert "looked up in run 20261120-matrix" in result.stderr
+    assert "compared" in result.stdout
+    result = ask(tmp_path, "jax", "torch", "--runs", "20261121-verify")
+    assert "these runs measured run: 20261121-verify; image: torch-2.13.0-cpu" in result.stderr
+
+
+def test_a_cell_that_is_too_noisy_is_listed_as_measured(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "run", everywhere={"noise": 0.9}, repeats=2)
+    assert "framework: jax, tensorflow, torch" in ask(tmp_path, "x", "y").stderr
+
+
+def test_two_runs_without_an_image_in_common_are_told_how_their_images_are_compared(tmp_path: Path) -> None:
+    for name, image in (("matrix", "torch-2.13.0-cpu"), ("imported", "host-of-somebody")):
+        folder = synthetic.make_run(tmp_path / name, repeats=3, manifest={"plan": [], "skipped": 0})
+        for path in (folder / "cells").glob("*.parquet"):
+            rows = pq.read_table(path).to_pylist()
+            if (rows[0]["framework"], rows[0]["workload"]) != ("torch", "cnn-cifar10"):
+                for part in folder.glob(f"*/{path.name}"):
+                    part.unlink()
+                continue
+            changed = pa.Table.from_pylist([{**rows[0], "image": image}], schema=arrow_schema("cells"))
+            pq.write_table(changed, path)
+    result = ask(tmp_path, "matrix", "imported")
+    assert result.exit_code == 2
+    assert "matrix has torch-2.13.0-cpu, imported has host-of-somebody" in result.stderr
+    typed = "runner compare torch-2.13.0-cpu host-of-somebody --runs matrix,imported"
+    assert f"{typed} --out {tmp_path}" in result.stderr
+    found = ask(tmp_path, *typed.split()[2:], "--format", "json")
+    assert [row["workload"] for row in json.loads(found.stdout)["rows"]] == ["cnn-cifar10"]
 
 
 def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_after(tmp_path: Path) -> None:
@@ -165,3 +339,14 @@ def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_afte
         RunStore(folder).write_repeat(keras["id"], repeat, rows)
     found = compare.comparison(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
     assert {cell.framework for row in found.rows for cell in row.before.cells} == {"torch"}
+
+
+@pytest.mark.parametrize("noisy", ["a", "b"])
+def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: Path, noisy: str) -> None:
+    for draw, name in enumerate("ab"):
+        synthetic.make_run(tmp_path / name, repeats=3, draw=draw, changes={"noise": 0.4} if name == noisy else {})
+    result = ask(tmp_path, "a", "b", "--margin", "20")
+    assert f"not compared: PyTorch 2.13.0, cnn-cifar10: in {noisy}: too noisy: ± 40" in result.stdout
+    assert "1 measured too noisily or too shortly" in result.stdout
+    assert "no longer measured" not in result.stdout
+    assert result.exit_code == 2

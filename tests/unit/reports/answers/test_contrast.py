@@ -1,4 +1,4 @@
-"""What is called real, noise or unknown: against simulated runs whose truth is known, at the fixtures' own noise."""
+"""What is called real, the same or unknown: against simulated runs whose truth is known, at the fixtures' own noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from reports.answers import contrast
 from reports.answers.contrast import Contrast, Side, contrasts
 from reports.data import tables
-from runner.results import statistics
+from runner.results import steadiness
 from runner.results.statistics import Array, Estimate, holm, p_value, ratio_estimate
 from runner.results.student import student_quantile, student_tail
 from tests.fixtures import synthetic
@@ -39,6 +39,7 @@ def real(random: np.random.Generator, repeats: int, levels: list[float]) -> list
     return [p < contrast.ALPHA for p in holm([value for value in values if value is not None])]
 
 
+@pytest.mark.slow
 def test_a_run_against_itself_is_called_different_in_at_most_five_of_100_trials() -> None:
     random = np.random.default_rng(20261121)
     wrong = sum(any(real(random, 3, [1.0] * CELLS)) for _ in range(TRIALS))
@@ -51,6 +52,7 @@ def test_a_true_change_of_five_percent_is_found_in_nine_of_ten_trials_beside_unc
     assert found / 300 >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repeats", "alike"), [(1, False), *((repeats, alike) for repeats in (2, 3, 5, 8) for alike in (True, False))]
 )
@@ -112,10 +114,10 @@ def test_p_is_below_five_percent_exactly_when_the_interval_excludes_one() -> Non
 
 def test_an_interval_over_two_levels_answers_for_the_one_nearest_to_no_change() -> None:
     random = np.random.default_rng(8)
-    ratio = ratio_estimate(measured(random, 4, 1.3), measured(random, 4))
+    ratio = ratio_estimate(measured(random, 1, 1.3), measured(random, 4), alike=True)
     assert ratio is not None
-    over = statistics.spanning(ratio, [0.9, 1.3], [1.0])
-    far, near, across = p_value(ratio), p_value(statistics.spanning(ratio, [1.1, 1.3], [1.0])), p_value(over)
+    over = steadiness.spanning(ratio, [0.9, 1.3], [1.0])
+    far, near, across = p_value(ratio), p_value(steadiness.spanning(ratio, [1.1, 1.3], [1.0])), p_value(over)
     assert far is not None
     assert near is not None
     assert far < near < 0.05
@@ -136,6 +138,7 @@ def test_one_repeat_has_no_p_but_against_many_of_the_same_cell() -> None:
     assert p_value(Estimate(1.1, None, None, 3, 2, "none")) is None
 
 
+@pytest.mark.slow
 def test_one_repeat_against_many_of_the_same_cell_errs_in_at_most_five_of_100_trials_and_finds_five_percent() -> None:
     random = np.random.default_rng(10)
     wrong = found = 0
@@ -160,7 +163,7 @@ def rows(before: Path, after: Path) -> dict[tuple[str, str], Contrast]:
     return dict(zip(names, contrasts(pairs), strict=True))
 
 
-def test_a_slower_cell_is_real_and_an_unchanged_one_noise(tmp_path: Path) -> None:
+def test_a_slower_cell_is_real_and_an_unchanged_one_the_same(tmp_path: Path) -> None:
     slow = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
     found = rows(
         synthetic.make_run(tmp_path / "a", repeats=4),
@@ -171,12 +174,12 @@ def test_a_slower_cell_is_real_and_an_unchanged_one_noise(tmp_path: Path) -> Non
     assert torch.slower
     assert torch.words.startswith("real: takes ")
     assert torch.words.endswith(" longer")
-    assert found["tensorflow", "cnn-cifar10"].verdict == "noise"
-    assert found["torch", "gru-imdb"].verdict == "noise"
+    assert found["tensorflow", "cnn-cifar10"].verdict == "same"
+    assert found["torch", "gru-imdb"].verdict == "same"
 
 
-def test_an_unsteady_cell_cannot_be_told_and_it_is_said_why(tmp_path: Path) -> None:
-    found = rows(synthetic.make_run(tmp_path / "a", repeats=4), synthetic.make_run(tmp_path / "b", repeats=4, draw=1))
+def test_an_unsteady_cell_of_one_repeat_cannot_be_told_and_it_is_said_why(tmp_path: Path) -> None:
+    found = rows(synthetic.make_run(tmp_path / "a"), synthetic.make_run(tmp_path / "b", repeats=4, draw=1))
     jax = found["jax", "cnn-cifar10"]
     assert jax.verdict == "cannot tell"
     assert "unsteady" in jax.reason
@@ -209,3 +212,72 @@ def test_what_else_was_recorded_to_differ_is_told_and_what_one_side_lacks_is_not
     )
     said = [str(one) for one in found["torch", "cnn-cifar10"].differences]
     assert said == ["driver 550.54 → 570.10", "kernel 6.1.0-synthetic → 6.8"]
+
+
+def judged_alone(low: float, high: float) -> Contrast:
+    """The verdict on one ratio of the given interval, where ten degrees of freedom are left."""
+    value = math.sqrt(low * high)
+    reach = math.log(high / low) / 2
+    ratio = Estimate(value, low, high, 40, 6, "any", error=reach / student_quantile(0.975, 10), freedom=10, inside=0.0)
+    side = Side(())
+    (row,) = contrast.judged([Contrast(side, side, ratio, None, "cannot tell", "", ())])
+    return row
+
+
+@pytest.fixture
+def same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sides without cells were measured on no data at all."""
+    monkeypatch.setattr(contrast, "_alike", lambda before, after: True)
+
+
+@pytest.mark.usefixtures("same_data")
+@pytest.mark.parametrize(
+    ("low", "high", "words", "slower", "undecided"),
+    [
+        (1.06, 1.10, "real: takes 7.98 % longer", True, False),
+        (1.01, 1.02, "real, below 5 %: takes 1.50 % longer", False, False),
+        (1.02, 1.08, "real, above or below 5 %: takes 4.96 % longer", False, True),
+        (0.98, 1.02, "same within 5 %", False, False),
+        (0.98, 1.06, "cannot tell", False, True),
+        # The margin is the same factor in both directions: 1 / 1.05 is 0.952.
+        (0.951, 1.02, "cannot tell", False, True),
+        (0.953, 1.02, "same within 5 %", False, False),
+        (0.90, 0.945, "real: takes 7.78 % less time", False, False),
+        (0.92, 0.97, "real, above or below 5 %: takes 5.53 % less time", False, False),
+    ],
+)
+def test_a_real_change_fails_only_beyond_the_margin(
+    low: float, high: float, words: str, slower: bool, undecided: bool
+) -> None:
+    row = judged_alone(low, high)
+    assert row.words.replace("\u00a0", " ") == words
+    assert (row.slower, row.undecided) == (slower, undecided)
+
+
+@pytest.mark.usefixtures("same_data")
+def test_an_interval_that_excludes_one_is_told_the_questions_that_hold_its_verdict() -> None:
+    (clear,), alone = [judged_alone(1.002, 1.03)], judged_alone(0.99, 1.03)
+    assert clear.verdict == "real"
+    asked = contrast.judged([clear, *[alone] * 5])
+    assert (asked[0].verdict, asked[0].p) == ("same", pytest.approx(6 * (clear.p or 0)))
+    assert asked[0].reason.startswith("not real after 6 questions: p = 0.")
+    assert asked[1].reason == ""
+
+
+@pytest.mark.parametrize("level", [1.0, 1.02, 1.06])
+def test_the_repeats_that_are_advised_would_tell_and_one_fewer_would_not(level: float) -> None:
+    ratio = Estimate(level, None, None, 40, 3, "", error=0.03, freedom=4.0, inside=0.001)
+    count = contrast.repeats_to_tell(ratio, contrast.MARGIN)
+    assert count is not None
+    verdicts = []
+    for repeats in (count - 1, count):
+        more = repeats / ratio.repeats
+        reach = student_quantile(0.975, 4.0 * more) * 0.03 / math.sqrt(more)
+        low, high = level * math.exp(-reach), level * math.exp(reach)
+        verdicts.append(low > 1 or (low > 1 / (1 + contrast.MARGIN) and high < 1 + contrast.MARGIN))
+    assert verdicts == [False, True]
+
+
+def test_no_number_of_repeats_is_advised_where_the_ratio_lies_between_no_change_and_the_margin() -> None:
+    wild = Estimate(1.025, None, None, 40, 3, "", error=0.3, freedom=4.0, inside=0.001)
+    assert contrast.repeats_to_tell(wild, contrast.MARGIN) is None

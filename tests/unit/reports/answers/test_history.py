@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner, Result
 
 from reports.answers import history
@@ -50,14 +53,40 @@ def test_a_number_that_moved_is_told_with_the_change_before_it(tmp_path: Path) -
     assert "gru-imdb" in ask(tmp_path, "--all").stdout
 
 
+def test_one_run_has_no_history_and_says_how_it_gets_one(tmp_path: Path) -> None:
+    night(tmp_path, 0, "550.54")
+    result = ask(tmp_path)
+    assert (
+        "There is one run, 20261120. Measure again with the same options, then run `runner history` once more."
+        in result.stdout
+    )
+    assert result.exit_code == 2
+
+
+def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
+    for day in (0, 1):
+        folder = night(tmp_path, day, "550.54", repeats=2)
+        for path in folder.glob("cells/*.parquet"):
+            rows = pq.read_table(path)
+            noise = pa.array([0.9] * len(rows), rows.schema.field("noise").type)
+            pq.write_table(
+                rows.set_column(rows.schema.get_field_index("noise"), rows.schema.field("noise"), noise), path
+            )
+    result = ask(tmp_path)
+    assert "too noisily or too shortly to compare: " in result.stdout
+    assert "PyTorch 2.13.0, cnn-cifar10" in result.stdout
+    assert "No cell was measured" not in result.stdout
+    assert result.exit_code == 2
+
+
 def test_a_number_that_moved_while_nothing_recorded_changed_is_told_so(tmp_path: Path) -> None:
-    for day in (0, 1, 2):
+    for day in range(7):
         night(tmp_path, day, "550.54", repeats=2)
-    night(tmp_path, 3, "550.54", SLOW, repeats=1)
+    night(tmp_path, 7, "550.54", SLOW, repeats=1)
     found = history.history(tables.load(sorted(tmp_path.iterdir())))
     assert [row.cell.framework for row in found.moved] == ["torch"]
     assert found.moved[0].changed == "nothing recorded changed"
-    assert [cell.run_id for cell in found.moved[0].after.cells] == ["20261123"]
+    assert [cell.run_id for cell in found.moved[0].after.cells] == ["20261127"]
 
 
 def test_runs_come_in_the_order_of_their_time_not_of_their_names(tmp_path: Path) -> None:
@@ -68,18 +97,56 @@ def test_runs_come_in_the_order_of_their_time_not_of_their_names(tmp_path: Path)
     assert {row.after.cells[0].run_id for row in found.rows} == {"a"}
 
 
-def test_one_run_has_no_history_and_ends_with_2(tmp_path: Path) -> None:
-    night(tmp_path, 0, "550.54")
-    result = ask(tmp_path)
-    assert result.exit_code == 2
-    assert result.stdout.strip() == "No cell was measured by more than one of these runs."
-
-
 def test_the_formats_hold_the_rows(tmp_path: Path) -> None:
     night(tmp_path, 0, "550.54")
     night(tmp_path, 1, "570.10", SLOW)
     assert ask(tmp_path, "--format", "csv").stdout.count("\n") == 1 + 5
     text = ask(tmp_path, "--format", "markdown").stdout
-    assert text.startswith("**5 comparisons over 2 runs: 1 moved")
+    assert text.startswith("**5 comparisons over 2 runs: 1 changed")
     assert "driver 550.54 → 570.10" in text
     assert sum(line.startswith("| ") for line in text.splitlines()) == 2 + 1
+
+
+@pytest.mark.slow
+def test_what_moved_nearly_all_cells_is_said_once_at_the_top(tmp_path: Path) -> None:
+    slow = {place: 1.1 for place in synthetic.LEVELS if place != synthetic.UNSTEADY}
+    for day in range(8):
+        night(tmp_path, day, "550.54", slow if day > 4 else None, repeats=2)
+    result = ask(tmp_path)
+    assert result.stdout.startswith("4 of 5 cells take longer since 20261125. The machine did that, or something")
+    assert result.stdout.count("The machine did that") == 1
+    assert json.loads(ask(tmp_path, "--format", "json").stdout)["together"].startswith("4 of 5 cells")
+    # Of two runs the cells show it together, where none of them alone has runs enough.
+    pair = ask(tmp_path, str(tmp_path / "20261124"), str(tmp_path / "20261125"), "--format", "markdown").stdout
+    assert "cells moved together: they take " in pair
+    assert "cannot tell: 2 runs with the same recorded facts" in pair
+
+
+def test_where_nothing_moved_each_cell_has_a_line(tmp_path: Path) -> None:
+    for day in range(6):
+        night(tmp_path, day, "550.54", repeats=2)
+    lines = ask(tmp_path).stdout.splitlines()
+    assert sum("PyTorch 2.13.0, cnn-cifar10" in line and "(6 runs)" in line for line in lines) == 1
+    assert lines[-1].startswith("5 comparisons over 6 runs: ")
+
+
+def test_a_run_whose_run_json_is_damaged_is_named_and_the_history_goes_on(tmp_path: Path) -> None:
+    for draw, name in enumerate(("monday", "tuesday")):
+        synthetic.make_run(tmp_path / name, repeats=2, windows=12, draw=draw)
+    well = ask(tmp_path)
+    for name, text in (("cut", '{"run_id": '), ("list", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(text)
+    beside = ask(tmp_path)
+    assert (beside.exit_code, beside.stdout) == (well.exit_code, well.stdout)
+    lines = beside.stderr.splitlines()
+    assert [line.split(" ")[1].rstrip(":") for line in lines] == [
+        f"{tmp_path}/{name}/run.json" for name in ("cut", "list")
+    ]
+    # Who names it wants it.
+    assert f"{tmp_path}/cut/run.json is not JSON" in ask(tmp_path, "monday", "cut").stderr
+    for name in ("monday", "tuesday"):
+        (tmp_path / name / "run.json").write_text("")
+    none = ask(tmp_path)
+    assert (none.exit_code, none.stdout) == (2, "")
+    assert "no run can be read, so there is no history" in none.stderr

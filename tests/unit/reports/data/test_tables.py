@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reports.answers import findings
+from reports.answers.contrast import Side
+from reports.answers.findings import near_best
 from reports.data import tables
-from reports.data.model import MeasuredCell, Tables
-from runner.results.store import TABLES, RunStore, read
+from reports.data.groups import blocks_of, group_of
+from reports.data.model import MeasuredCell, Skipped, Tables
+from reports.page import render, summary
+from runner.results.store import TABLES, RunStore, StoreError, read
 from tests.fixtures import synthetic
+from tests.fixtures.pages import whole
 
 
 def load(*folders: Path) -> Tables:
@@ -164,6 +172,17 @@ def test_parity_shows_the_tensor_nearest_to_its_bound_of_each_quantity(tmp_path:
     assert found["gradient"].tensors == 6
 
 
+def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_older_runs(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    rows = synthetic.ended(entry, 1, 40)
+    moved = {"quantity": "moved", "tensor": "conv1.w", "error": 0.0, "bound": 0.99, "passed": True, "variant": ""}
+    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], moved | {"phase": "proof"}]})
+    found = cell(load(folder), "torch", "cnn-cifar10").parity_of
+    assert found["moved"].phase == "proof"
+    assert found["logits"].phase == ""
+
+
 def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None:
     torch = cell(load(synthetic.make_run(tmp_path / "run", repeats=3)), "torch", "cnn-cifar10")
     assert torch.score is not None
@@ -199,12 +218,41 @@ def test_the_command_measures_that_cell_again(tmp_path: Path) -> None:
     assert options["--precision"] == "fp32"
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_one_repeat_names_what_was_seen_and_claims_no_ratio(tmp_path: Path, repeats: int) -> None:
+    text = summary.markdown(load(synthetic.make_run(tmp_path / "run", repeats=repeats)))
+    page = whole(render.page(load(tmp_path / "run")))
+    for said in (text, page):
+        assert ("2.13.0 is fastest" in said) == (repeats > 1)
+        assert ("2.13.0 looks fastest (one run)" in said) == (repeats == 1)
+        assert ("one run, 1." in said) == (repeats == 1)
+    assert ("times as long" in text) == (repeats > 1)
+    # A bar of an interval is a claim, too.
+    assert bool(re.search(r'<i class="bar v\d+ l\d+ r\d+', page)) == (repeats > 1)
+
+
+def test_compare_gives_a_cell_the_interval_that_the_report_gives_it(tmp_path: Path) -> None:
+    cells = [cell for cell in load(synthetic.make_run(tmp_path / "run")).cells if cell.step]
+    assert any(cell.shifts for cell in cells), "an unsteady cell has a wider interval"
+    assert [Side((cell,)).step for cell in cells] == [cell.step for cell in cells]
+
+
+def test_one_repeat_of_one_cell_is_enough_to_name_no_winner(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    jax = synthetic.cell("jax-0.10.2-cpu", "cnn-cifar10")["id"]
+    for number in (2, 3):
+        for path in folder.glob(f"samples/{jax}.r{number}.parquet"):
+            path.unlink()
+    cnn, _ = findings.findings(load(folder))
+    assert cnn.headline == "Not settled between PyTorch 2.13.0 and JAX 0.10.2: 1 to 3 repeats"
+
+
 def test_a_winner_is_named_only_where_the_interval_says_so(tmp_path: Path) -> None:
-    data = load(synthetic.make_run(tmp_path / "run"))
+    data = load(synthetic.make_run(tmp_path / "run", repeats=3))
     cnn, gru = findings.findings(data)
     assert cnn.headline == "PyTorch 2.13.0 is fastest"
     assert "95 % interval" in cnn.detail
-    assert gru.headline.startswith("No clear difference between ")
+    assert gru.headline.endswith(" are tied")
     assert "JAX 0.10.2" in gru.headline
     assert "PyTorch 2.13.0" in gru.headline
 
@@ -220,13 +268,72 @@ def test_cells_measured_with_different_bench_sources_are_said_to_be(tmp_path: Pa
 
 
 def test_no_winner_is_named_from_windows_that_carry_no_interval(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", windows=6))
+    answer = findings.findings(data)[0]
+    assert answer.headline.startswith("Not settled between PyTorch 2.13.0, ")
+    assert answer.headline.endswith(": measured once")
+    assert "No clear difference" not in answer.headline  # nothing says that they are level, either
+    assert answer.detail.count("Too few windows to compare: ") == 1
+    assert "times as long" not in answer.detail
+    assert all(one.cell.step and one.cell.step.low for one in answer.group.ranked), (
+        "a cell's own interval is one of 95 %"
+    )
+
+
+def test_a_cell_with_too_few_windows_for_an_interval_is_not_ranked_and_says_so(tmp_path: Path) -> None:
     data = load(synthetic.make_run(tmp_path / "run", windows=4))
     answer = findings.findings(data)[0]
-    assert "too few windows of" in answer.headline
-    assert "fastest" not in answer.headline
-    assert "No clear difference" not in answer.headline  # nothing says that they are level, either
-    assert "has too few windows for an interval" in answer.detail
-    assert "its median is 1." in answer.detail
+    assert answer.headline == "No answer"
+    assert "(4 windows: too few)" in " ".join(answer.caveats)
+
+
+def test_a_cell_too_noisy_to_rank_says_so_everywhere(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", repeats=3, changes={"noise": 3.0}))
+    noisy = cell(data, "torch", "cnn-cifar10")
+    assert noisy.unranked == "too noisy: ± 300\u00a0%"
+    assert noisy in data.workloads[0].groups[0].others
+    assert "(too noisy: ± 300" in summary.markdown(data)
+    assert 'not ranked<span class="sub reason">too noisy: ± 300' in whole(render.page(data))
+    honest = load(synthetic.make_run(tmp_path / "honest", changes={"noise": 0.24}))
+    assert not cell(honest, "torch", "cnn-cifar10").unranked
+
+
+def test_a_single_repeat_whose_interval_is_wider_than_the_rule_is_not_ranked_and_leaves_the_answer_open(
+    tmp_path: Path,
+) -> None:
+    torch = cell(load(synthetic.make_run(tmp_path / "run")), "torch", "cnn-cifar10")
+    jax = cell(load(tmp_path / "run"), "jax", "cnn-cifar10")
+    assert torch.step
+    assert jax.step
+    level = jax.step.value / 2
+    wide = replace(torch, step=replace(torch.step, value=level, low=0.9 * level, high=3 * level))
+    assert wide.too_noisy
+    assert wide.unranked.startswith("too noisy: ")
+    assert "one run from " in wide.unranked
+    assert wide.comparable, "a comparison widens the interval itself"
+    group = group_of("g", jax.key, [wide, jax], blocks_of([wide, jax]))
+    assert [entry.cell.anchor for entry in group.ranked] == [jax.anchor]
+    other = replace(
+        jax, anchor="other", label="other", step=replace(jax.step, low=jax.step.high, value=2 * jax.step.value)
+    )
+    assert wide in near_best(group_of("g", jax.key, [wide, jax, other], blocks_of([wide, jax, other])))
+
+
+def test_an_interval_of_two_repeats_far_apart_is_said_in_words_and_kept_in_the_data(tmp_path: Path) -> None:
+    data = load(synthetic.make_run(tmp_path / "run", repeats=2, drift=2.0))
+    step = cell(data, "torch", "cnn-cifar10").step
+    assert step is not None
+    assert step.high is not None
+    assert step.high > 3 * step.value
+    assert whole(render.page(data)).count('<span class="sub">two repeats: too few to tell</span>') == 2 * 5
+    assert "two repeats: too few to tell" in summary.markdown(data)
+    near = load(synthetic.make_run(tmp_path / "near", repeats=2))
+    assert "two repeats: too few to tell" not in whole(render.page(near))
+
+
+def test_what_the_plan_left_out_is_named_with_its_framework(tmp_path: Path) -> None:
+    rows = ({"image": "jax-0.10.2-cpu", "framework": "keras_jax"}, {"image": "jax-0.10.2-cpu", "framework": "jax"})
+    assert Skipped("no adapter", rows).names == ("JAX 0.10.2", "Keras on JAX 0.10.2")
 
 
 def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:
@@ -244,3 +351,20 @@ def test_a_gpu_cell_names_its_devices_in_the_command(tmp_path: Path) -> None:
     torch = cell(data, "torch", "cnn-cifar10")
     assert torch.key.device == "2 × NVIDIA H200"
     assert "--gpus GPU-a,GPU-b" in torch.command
+
+
+def test_a_run_speaks_for_itself_only(tmp_path: Path) -> None:
+    mine = synthetic.make_run(tmp_path / "mine", repeats=2)
+    theirs = synthetic.make_run(tmp_path / "theirs", repeats=2)
+    planted = next((mine / "samples").glob("*.parquet"))
+    (theirs / "samples" / f"more-{planted.name}").write_bytes(planted.read_bytes())
+    with pytest.raises(StoreError, match=r"more-.*parquet speaks for the run 'mine' and lies in 'theirs'"):
+        tables.load([mine, theirs])
+
+
+def test_a_copy_of_a_run_is_not_a_second_run(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run", repeats=2)
+    shutil.copytree(run, tmp_path / "run.bak")
+    assert len(tables.load([tmp_path / "run.bak"]).cells) == len(tables.load([run]).cells)
+    with pytest.raises(StoreError, match=r"run and .*run\.bak hold the same run, run; name or keep one of them"):
+        tables.load([run, tmp_path / "run.bak"])

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from jinja2 import Environment, nodes
 
+from reports import text
+from reports.answers.health import Health
 from reports.data import tables
 from reports.data.costs import COSTS
+from reports.page import results
 from reports.page.build import page_of
 from reports.page.page import GroupSection
 from reports.page.render import page
 from tests.fixtures import synthetic
-from tests.fixtures.pages import figures
+from tests.fixtures.pages import whole
 
 TEMPLATES = sorted(
     path.name for path in resources.files("reports.page.templates").iterdir() if path.name.endswith(".j2")
@@ -38,13 +43,15 @@ def test_a_template_prints_and_calls_no_function_of_the_report(name: str) -> Non
     assert [call for call in calls if not PRINTING.fullmatch(call)] == []
 
 
-def test_every_plot_of_the_page_has_its_figure_under_an_id_of_its_own(tmp_path: Path) -> None:
+def test_every_picture_of_the_page_is_printed_once_under_an_id_of_its_own(tmp_path: Path) -> None:
     data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
-    html = page(data)
-    places = re.findall(r'<div class="plot" id="([^"]+)"', html)
+    html = whole(page(data))
+    places = re.findall(r'<figure id="(plot-[^"]+)"', html)
     assert len(places) > 10
     assert len(set(places)) == len(places)
-    assert list(figures(html)) == places == [chart.id for chart in page_of(data).charts]
+    charts = list(page_of(data).charts)
+    assert places == [chart.id for chart in charts]
+    assert all(html.count(chart.svg) == 1 for chart in charts)
 
 
 def test_a_cost_that_some_cell_has_is_a_column_and_any_other_is_none(tmp_path: Path) -> None:
@@ -57,3 +64,63 @@ def test_a_cost_that_some_cell_has_is_a_column_and_any_other_is_none(tmp_path: P
         [cost.head for cost in group.costs] == ["Host memory"] for group in others if isinstance(group, GroupSection)
     )
     assert len({cost.name for cost in COSTS}) == len(COSTS)
+
+
+def test_no_link_of_the_page_is_dead_where_nothing_was_measured_on_a_gpu(tmp_path: Path) -> None:
+    html = whole(page(tables.load([synthetic.make_run(tmp_path / "run")])))
+    ids = set(re.findall(r' id="([^"]+)"', html))
+    assert [link for link in re.findall(r'href="#([^"]+)"', html) if link not in ids] == []
+
+
+def test_a_measurement_begins_with_its_figures_and_ends_with_its_digests(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run", repeats=2)])
+    section = page_of(data).cells[1]
+    cell = section.cell
+    assert cell.step is not None
+    start = html_of(data).split(f'<details id="{cell.anchor}">')[1]
+    fields = re.findall(r"<dt>(.*?)</dt><dd[^>]*>(.*?)</dd>", start.split("</dl>")[0])
+    heads = [head for head, _ in fields]
+    assert heads[:3] == ["Step time", "Images/s", "Rank"]
+    assert heads[-5:] == ["Image digest", "Lock sha256", "Code sha256", "bench sha256", "Data"]
+    environment = html_of(tables.load([synthetic.make_run(tmp_path / "venv", everywhere={"engine": "venv"})]))
+    assert "<dt>Environment digest</dt>" in environment, "the engine venv has no image"
+    assert text.duration(cell.step.value) in fields[0][1]
+    assert f"({text.step_interval(cell.step)})" in fields[0][1]
+    assert fields[2][1].startswith("2 of ")
+    assert "× the fastest (" in fields[2][1]
+
+
+def test_the_interval_in_milliseconds_stands_beside_every_figure_that_has_one(tmp_path: Path) -> None:
+    levels = {("jax-0.10.2-cpu", "cnn-cifar10"): 20.0}
+    data = tables.load([synthetic.make_run(tmp_path / "run", repeats=3, slower=levels)])
+    entries = [entry for part in page_of(data).slices for row in part.rows for entry in row.entries]
+    ranked = [entry for entry in entries if entry.kind == "ranked"]
+    assert max(float(entry.measures.split(";")[2].split(",")[0]) for entry in ranked) > 1000  # milliseconds
+    for entry in ranked:
+        low, high = (float(end) for end in entry.interval.split(","))
+        assert low <= float(entry.measures.split(";")[2].split(",")[0]) <= high
+
+
+def html_of(data: tables.Tables) -> str:
+    return whole(page(data))
+
+
+def test_a_health_text_with_a_command_has_whole_sentences_and_the_command_as_code(tmp_path: Path) -> None:
+    command = "`runner reference save <RUN> --name NAME`"
+    health = Health("Not judged: no reference", "not judged", "", next=f"Save it: {command}.")
+    html = whole(page(tables.load([synthetic.make_run(tmp_path / "run")]), health))
+    words = "Not judged: no reference. Save it: <code>runner reference save &lt;RUN&gt; --name NAME</code>.</p>"
+    assert words in html
+    assert "not judged</b> · Save it: runner reference save &lt;RUN&gt; --name NAME.</p>" in html
+
+
+def test_the_best_versions_show_the_fastest_of_each_column_and_hide_no_good_one_behind_a_failed_one() -> None:
+    def found(level: float | None, kind: str = "ranked") -> Any:
+        return SimpleNamespace(group="jax", level=level, entry=SimpleNamespace(kind=kind, best=level == 0.0))
+
+    # Two columns: the old version is the only one that ran the second, and its result in the first is wrong.
+    old, good, better = [found(None, "wrong"), found(0.0)], [found(0.4), None], [found(0.3), None]
+    assert results._best_versions([old, good, better]) == {0, 2}
+    # Where none is ranked, a failure is seen rather than nothing.
+    assert results._best_versions([[found(None, "failed"), None], [found(0.2), None]]) == {1}
+    assert results._best_versions([[None, found(None, "failed")], [found(0.2), None]]) == {0, 1}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import reports.page.render
@@ -17,9 +19,9 @@ from reports.data.operators import RateCurve
 from reports.data.peaks import Peak, peak_of
 from reports.page import operator_charts
 from runner.results.cells import Key
-from runner.results.store import RunStore
+from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import synthetic
-from tests.fixtures.pages import figures
+from tests.fixtures.pages import picture, pictures, whole
 
 
 def windows(
@@ -41,6 +43,12 @@ def windows(
         }
         for index, one in enumerate(seconds)
     ]
+
+
+def as_stored(rows: list[dict[str, Any]]) -> pa.Table:
+    """The rows as the store's table, of the repeat that a row names, or of the first."""
+    keys = {"run_id": "r", "cell_id": "c", "repeat": 1}
+    return pa.Table.from_pylist([keys | row for row in rows], schema=arrow_schema("operations"))
 
 
 @pytest.fixture
@@ -99,20 +107,19 @@ def test_what_moves_more_than_it_computes_is_told_in_bytes(run: Path) -> None:
 def test_each_size_is_a_row_with_a_gap_where_a_cell_has_none(run: Path) -> None:
     (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
     rows = matmul.rows()
-    assert [size for size, _, _ in rows] == ["8x8x8", "64x64x64"]
-    gaps = [[rate is None for rate in rates] for _, rates, _ in rows]
+    assert [size for size, _ in rows] == ["8x8x8", "64x64x64"]
+    gaps = [[rate is None for rate in rates] for _, rates in rows]
     assert sorted(gaps[0]) == [False, True]
     assert gaps[1] == [False, False]
-    assert rows[1][2] == pytest.approx(0.5e6 / 0.0002 / 1e9)
-    figure = operator_charts.operator(matmul)
-    assert figure is not None
-    assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 2]
+    chart = operator_charts.operator("place", matmul, {})
+    assert chart is not None
+    names = [mark.words.partition(",")[0] for mark in picture(chart.svg).marks]
+    assert sorted(map(names.count, set(names))) == [1, 2]
 
 
 def test_windows_that_say_nothing_are_left_out() -> None:
-    frame = pd.DataFrame(windows("add", "8", 1.0, 8, [0.0, 0.1]) + windows("add", "9", 1.0, 8, [0.1], runs=0))
-    frame = frame.assign(run_id="r", cell_id="c", repeat=1)
-    (rates,) = operators.rates(frame)["r", "c"].values()
+    stored = as_stored(windows("add", "8", 1.0, 8, [0.0, 0.1]) + windows("add", "9", 1.0, 8, [0.1], runs=0))
+    (rates,) = operators.rates(stored)["r", "c"].values()
     assert [(rate.size, rate.windows) for rate in rates] == [("8", 1)]
 
 
@@ -145,13 +152,42 @@ def test_a_device_whose_datasheet_is_not_known_has_no_share(model: str) -> None:
     assert not curve.refused(rate)
 
 
+def repeated(gflops: float, levels: Sequence[float]) -> Rate:
+    """A rate of repeats that took so many times as long as it says, six windows each."""
+    seconds = 1.024 / gflops
+    repeats = tuple(np.full(6, seconds * level) for level in levels)
+    return Rate("800x800x800", 1024.0, 1.5e7, seconds, 6 * len(levels), None, 4, repeats)
+
+
+def test_the_best_of_a_row_is_marked_only_where_repeats_set_it_apart() -> None:
+    curve = on("a.c", "fp32", repeated(100, [1.0]))
+    steady, wide = [0.99, 1.0, 1.01], [0.9, 1.0, 1.1]
+    first, second = repeated(110, steady), repeated(100, steady)
+    assert curve.best([second, first]) is first
+    assert curve.best([repeated(110, wide), repeated(100, wide)]) is None
+    assert curve.best([repeated(110, [1.0]), second]) is None  # one repeat does not tell
+    assert curve.best([first, None]) is None
+
+
+def test_of_rates_that_are_alike_a_best_one_is_marked_in_at_most_five_of_100_rows() -> None:
+    random = np.random.default_rng(6)
+    curve = on("a.c", "fp32", repeated(100, [1.0]))
+    marked = 0
+    for _ in range(200):
+        sides = np.exp(random.normal(0, 0.02, (5, 3, 1)) + random.normal(0, 0.05, (5, 3, 6)))
+        row = [Rate("8", 1.0, 8.0, float(np.median(side)), 18, None, 1, tuple(side)) for side in sides]
+        marked += curve.best(row) is not None
+    assert marked <= 10
+
+
 def test_a_rate_above_the_peak_is_refused_and_never_the_best() -> None:
     """The founding post's float64 product on a GPU of 224 GFLOP/s: 1883 first, 206.6 later."""
-    fast, real = (Rate("800x800x800", 1024.0, 1.5e7, 1.024 / rate, 1, None, 4) for rate in (1883.0, 206.6))
+    fast, real, slower = (repeated(rate, [0.99, 1.0, 1.01]) for rate in (1883.0, 206.6, 150.0))
     curve = on("NVIDIA GeForce RTX 2060 SUPER", "fp64", fast)
     both = RateCurve(curve.operation, curve.direction, ((None, (fast,)), (None, (real,))), curve.peak)  # type: ignore[arg-type]
     assert [both.refused(rate) for rate in (fast, real)] == [True, False]
-    assert both.rows()[0][2] == pytest.approx(206.6)
+    assert both.best([fast, real]) is None  # no other is left
+    assert both.best([slower, None, fast, real]) is real
     conv = on("NVIDIA GeForce RTX 2060 SUPER", "fp32", fast, "conv2d")
     assert not conv.refused(Rate("", 1024.0, 1.5e7, 1.024 / (3 * 7200), 1, None, 4))  # Winograd
 
@@ -180,23 +216,32 @@ def test_the_page_tells_shares_and_refuses(run: Path, monkeypatch: pytest.Monkey
     """On a device of 2 GFLOP/s: PyTorch's 2.5 of the larger product is refused, JAX's 1.25 is five eighths."""
     monkeypatch.setattr(operators, "peak_of", lambda key: Peak(2e9, 1e15))
     (matmul,) = [curve for curve in shown(run) if curve.operation == "matmul"]
-    figure = operator_charts.operator(matmul)
-    assert figure is not None
-    assert sorted(len(trace["x"]) for trace in figure["data"]) == [1, 1]
+    chart = operator_charts.operator("place", matmul, {})
+    assert chart is not None
+    smaller, jax = sorted(picture(chart.svg).marks, key=lambda mark: -mark.y)
+    assert "62.5\u00a0% of the ceiling" in jax.words
+    assert smaller.y > jax.y  # of the axis from 0 at the bottom to 1
+    assert jax.y == pytest.approx(120 * (1 - 0.625), abs=0.1)
     output = run.parent / "report.html"
     reports.page.render.render([run], output)
-    html = output.read_text("utf-8")
+    html = whole(output)
     assert html.count("above the device's peak</span>") == 1
     assert "share of the peak" in html
     assert "62.5\u00a0%" in html
     assert "2.50" not in html.partition("matmul, forward")[2].partition("</table>")[0]
 
 
-def test_a_level_that_changes_midway_is_marked() -> None:
+@pytest.mark.parametrize("repeats", [(1,), (1, 2, 3)])
+def test_a_level_that_changes_midway_is_marked(repeats: tuple[int, ...]) -> None:
     """The founding post's float64 product of 800 x 800: ten runs at nine times the later rate."""
     seconds = [0.0326] * 10 + [0.297 + 0.0001 * (at % 3) for at in range(20)]
-    frame = pd.DataFrame(windows("matmul", "800x800x800", 1024.0, 1, seconds)).assign(run_id="r", cell_id="c", repeat=1)
-    ((rate,),) = operators.rates(frame)["r", "c"].values()
+    steady = seconds[10:]
+    rows = [
+        {**row, "repeat": repeat}
+        for repeat in repeats
+        for row in windows("matmul", "800x800x800", 1024.0, 1, seconds if repeat == repeats[-1] else steady)
+    ]
+    ((rate,),) = operators.rates(as_stored(rows))["r", "c"].values()
     assert rate.shift is not None
     assert rate.shift.index == 10
 
@@ -204,14 +249,14 @@ def test_a_level_that_changes_midway_is_marked() -> None:
 def test_the_page_has_a_section_of_operations_and_ranks_only_the_rest(run: Path) -> None:
     output = run.parent / "report.html"
     reports.page.render.render([run], output)
-    html = output.read_text("utf-8")
+    html = whole(output)
     assert "Single operations over their size" in html
     assert "matmul, forward" in html
     data = tables.load([run])
     assert {workload.name for workload in data.ranked} == {"cnn-cifar10", "gru-imdb"}
     assert all(group.key.workload != "ops" for group in data.groups)
-    titles = [figure["layout"]["yaxis"]["title"]["text"] for figure in figures(html).values()]
-    assert {"GFLOP/s", "GB/s"} <= set(titles)
+    titles = {words for shown in pictures(html).values() for words in shown.texts}
+    assert {"of the ceiling", "million operations a run"} <= titles
 
 
 # -- what was reached --------------------------------------------------------------------------------------------------
@@ -272,7 +317,7 @@ def test_the_ceiling_is_the_best_of_the_run_with_the_windows_it_comes_from(reach
 def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path) -> None:
     output = reached_run.parent / "report.html"
     reports.page.render.render([reached_run], output)
-    html = output.read_text("utf-8")
+    html = whole(output)
     told = html.partition("Measured ceiling of this device in")[2].partition("</p>")[0]
     assert "4.00 GFLOP/s" in told
     assert "20.0 GB/s" in told
@@ -284,17 +329,23 @@ def test_the_page_tells_the_ceiling_its_source_and_each_share(reached_run: Path)
 
 def test_the_roofs_stand_apart_and_each_operation_below_its_own(reached_run: Path) -> None:
     curves = [dataclasses.replace(curve, peak=Peak(8e9, 40e9)) for curve in shown(reached_run)]
-    figure = operator_charts.roofline(curves, ceilings.ceilings(curves).values())
-    assert figure is not None
-    measured_roof, datasheet, *cells = figure["data"]
-    assert (measured_roof["line"]["dash"], datasheet["line"]["dash"]) == ("dash", "dot")
-    assert max(measured_roof["y"]) == pytest.approx(4.0)
-    assert max(datasheet["y"]) == pytest.approx(8.0)
-    knee = measured_roof["x"][1]
-    assert knee == pytest.approx(4e9 / 20e9)
-    assert measured_roof["y"][0] == pytest.approx(20.0 * measured_roof["x"][0], rel=1e-4)
-    assert sorted(len(cell["x"]) for cell in cells) == [1, 3]
-    without = operator_charts.roofline([dataclasses.replace(curve, peak=None) for curve in curves], ())
+    chart = operator_charts.roofline("place", curves, ceilings.ceilings(curves).values())
+    assert chart is not None
+    drawing = picture(chart.svg)
+    (measured_roof,), (datasheet,) = drawing.of("dashed"), drawing.of("dotted")
+    assert measured_roof.words.startswith("measured in")
+    assert datasheet.words == "datasheet"
+    best = min(mark.y for mark in drawing.marks if "matmul" in mark.words)
+    assert min(y for _, y in measured_roof.places) == pytest.approx(best, abs=0.02)  # the best product is the ceiling
+    assert min(y for _, y in datasheet.places) < best
+    # Both roofs have a slope and then a level; the slope is one to one.
+    assert [len(line.places) for line in (measured_roof, datasheet)] == [3, 3]
+    assert measured_roof.places[1][1] == measured_roof.places[2][1]
+    names = [mark.words.partition(":")[0] for mark in drawing.marks]
+    assert sorted(map(names.count, set(names))) == [1, 3]
+    line = operator_charts._roof(4e9, 20e9, [0.01, 10.0])
+    assert line == [(0.01, pytest.approx(0.2)), (pytest.approx(0.2), pytest.approx(4.0)), (10.0, pytest.approx(4.0))]
+    without = operator_charts.roofline("place", [dataclasses.replace(curve, peak=None) for curve in curves], ())
     assert without is None  # points under no roof tell nothing
 
 
@@ -314,4 +365,4 @@ def test_an_all_reduce_has_two_bandwidths_and_no_ceiling(tmp_path: Path) -> None
     assert ceilings.ceilings([curve]) == {}
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
-    assert "bus 12.0 GB/s" in output.read_text("utf-8")
+    assert "bus 12.0 GB/s" in whole(output)

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import reports.page.render
 from bench import environment
@@ -46,6 +47,8 @@ def measure(folder: Path) -> dict[str, float]:
     return {"report": mine, "pandas": theirs, "ratio": mine / theirs, "peak_mib": peak, "page_mib": size}
 
 
+@pytest.mark.slow
+@pytest.mark.alone  # its two times are of two moments
 def test_the_report_on_100_cells_and_100_000_samples_takes_what_pandas_takes_three_times_at_most(
     tmp_path: Path,
 ) -> None:
@@ -53,7 +56,7 @@ def test_the_report_on_100_cells_and_100_000_samples_takes_what_pandas_takes_thr
     command = [sys.executable, "-m", "tests.unit.reports.page.test_report_scale", str(folder)]
     found = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     told = json.loads(found.stdout)
-    # The page itself, Plotly in it, is a fixed 0.7 s that a hundred cells do not carry.
+    # The page itself is a fixed time that a hundred cells do not carry.
     assert told["report"] <= 3 * told["pandas"] + 1.5, told
     assert told["peak_mib"] <= 600, told
     assert told["page_mib"] <= 5, told

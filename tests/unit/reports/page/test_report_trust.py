@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import reports.page.render
 from reports.data import tables, telemetry
 from reports.data.model import MeasuredCell, Repeat, Tables
-from reports.page import trust_charts
-from runner.results.store import TABLES, RunStore
+from reports.page.samples import sequence
+from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import synthetic
+from tests.fixtures.pages import samples, whole
 
 BOARDS = [f"GPU-{at}" for at in range(10)]
 
@@ -35,6 +36,56 @@ def first(data: Tables) -> tuple[MeasuredCell, Repeat]:
     return cell, cell.repeats[0]
 
 
+def test_a_first_step_that_holds_the_drivers_compilation_says_so(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    for repeat, grew in ((1, 5_000_000), (2, 0), (3, None)):
+        rows = synthetic.ended(entry, repeat, 40)
+        rows["cells"][0]["jit_cache_grew_bytes"] = grew
+        RunStore(run).write_repeat(entry["id"], repeat, rows)
+    cell, _ = first(tables.load([run]))
+    assert cell.compiled_repeats == 1
+    reports.page.render.render([run], tmp_path / "report.html")
+    page = whole(tmp_path / "report.html")
+    said = f"driver compiled in 1 of {len(cell.repeats)}"
+    assert page.count(said) == 2, "beside the first step of both tables"
+    assert page.count("Where NVIDIA's driver compiled kernels from PTX") == 1
+
+
+def test_what_the_host_saw_on_a_cells_gpu_stands_in_its_provenance(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    unproved = "not proved: GPU-1: NVML showed no process of the cell on it"
+    for repeat, proof, foreign in (
+        (1, "proved by NVML", ["<b>eve</b> (process 7)"]),
+        (2, unproved, []),
+        (3, None, None),
+    ):
+        rows = synthetic.ended(entry, repeat, 40)
+        rows["cells"][0] |= {"device_proof": proof, "foreign_processes": foreign}
+        RunStore(run).write_repeat(entry["id"], repeat, rows)
+    cell, _ = first(tables.load([run]))
+    assert cell.device_proof == unproved
+    assert cell.foreign_processes == ("<b>eve</b> (process 7)",)
+    reports.page.render.render([run], tmp_path / "report.html")
+    page = whole(tmp_path / "report.html")
+    assert f'<dt>On its GPU</dt><dd class="warn">{unproved}</dd>' in page
+    assert '<dt>Others on its GPU</dt><dd class="warn">&lt;b&gt;eve&lt;/b&gt; (process 7)</dd>' in page
+    assert "Disturbed: other processes computed on the GPU of" in page
+
+
+def test_the_clocks_of_a_runs_gpus_stand_in_its_provenance(tmp_path: Path) -> None:
+    devices = [
+        {"index": 0, "model": "NVIDIA <L4>", "locked_sm_megahertz": 1500},
+        {"index": 1, "max_sm_megahertz": 2040},
+    ]
+    run = synthetic.make_run(tmp_path / "run", manifest={"devices": devices})
+    reports.page.render.render([run], tmp_path / "report.html")
+    page = whole(tmp_path / "report.html")
+    assert "<dt>GPU 0 (NVIDIA &lt;L4&gt;)</dt><dd>clocks locked at 1500 MHz</dd>" in page
+    assert "<dd>clocks float, at most 2040 MHz</dd>" in page
+
+
 def test_each_device_has_its_lines_on_the_clock_of_the_samples(tmp_path: Path) -> None:
     _, repeat = first(tables.load([watched(tmp_path / "run")]))
     lines = {(one.device, one.name): one for one in repeat.signals}
@@ -53,13 +104,10 @@ def test_each_device_has_its_lines_on_the_clock_of_the_samples(tmp_path: Path) -
 
 
 def test_a_line_is_thinned_to_means_and_keeps_its_extremes() -> None:
-    frame = pd.DataFrame(
-        [
-            {"device": "GPU-0", "seconds": at / 10, "temperature_celsius": 99 if at == 5000 else 40}
-            for at in range(10_000)
-        ]
-    ).reindex(columns=[name for name, _ in TABLES["telemetry"]])
-    (line,) = telemetry.signals(frame, 50)
+    rows = [
+        {"device": "GPU-0", "seconds": at / 10, "temperature_celsius": 99 if at == 5000 else 40} for at in range(10_000)
+    ]
+    (line,) = telemetry.signals(pa.Table.from_pylist(rows, schema=arrow_schema("telemetry")), 50)
     assert len(line.values) == 50
     assert line.values.max() == pytest.approx(40 + 59 / 200)
     assert (line.low, line.high) == (40, 99)
@@ -68,28 +116,39 @@ def test_a_line_is_thinned_to_means_and_keeps_its_extremes() -> None:
 
 def test_a_counter_that_falls_and_a_clock_that_stands_say_nothing() -> None:
     rows = [(0.0, 1.0), (1.0, 2.0), (1.0, 2.5), (2.0, 1.5), (3.0, 3.5)]
-    frame = pd.DataFrame([{"device": "cpu", "seconds": at, "cpu_seconds": used} for at, used in rows])
-    (line,) = telemetry.signals(frame.reindex(columns=[name for name, _ in TABLES["telemetry"]]), 50)
+    cpu = [{"device": "cpu", "seconds": at, "cpu_seconds": used} for at, used in rows]
+    (line,) = telemetry.signals(pa.Table.from_pylist(cpu, schema=arrow_schema("telemetry")), 50)
     assert line.values.tolist() == [1.0, 2.0]
 
 
-def test_the_plot_has_windows_frequencies_and_a_row_for_each_unit(tmp_path: Path) -> None:
+def test_the_samples_are_windows_and_a_line_for_each_quantity(tmp_path: Path) -> None:
     cell, repeat = first(tables.load([watched(tmp_path / "run", gpus=10)]))
-    figure = trust_charts.sequence(cell, repeat)
-    assert figure is not None
-    (bars,) = (trace for trace in figure["data"] if trace["type"] == "bar")
-    steady = repeat.steady_step_seconds
-    assert 0.9 * len(steady) < sum(bars["y"]) <= len(steady)
-    titles = [axis["title"]["text"] for name, axis in figure["layout"].items() if name.startswith("yaxis")]
-    assert {"milliseconds a step", "W", "°C", "MHz", "% busy", "GiB", "CPUs"} == set(titles) - {""}
-    drawn = {trace["name"].split()[0] for trace in figure["data"] if trace.get("name", "").startswith("GPU")}
+    chart = sequence(cell, repeat, 400)
+    assert chart is not None
+    found = samples(chart.svg)
+    warm_up, steady = found["points"]
+    assert len(warm_up[0]) == repeat.windows.stage.count("warm-up")
+    assert steady[1] == pytest.approx(1e3 * repeat.steady_step_seconds, abs=1e-3 * max(steady[1]))
+    assert steady[0] == sorted(steady[0])
+    assert found["levels"] == pytest.approx([1e3 * float(np.median(repeat.steady_step_seconds))], rel=1e-4)
+    assert {signal["unit"] for signal in found["signals"]} == {"W", "°C", "MHz", "% busy", "GiB", "CPUs"}
+    drawn = {signal["name"].split()[0] for signal in found["signals"] if signal["name"].startswith("GPU")}
     assert len(drawn) == telemetry.MOST_DEVICES
     assert "10 GPUs, 8 of them drawn" in telemetry.described(repeat)
-    crosses = [trace for trace in figure["data"] if trace.get("meta", {}).get("tint") == "--bad"]
-    assert crosses
+    assert [signal["unit"] for signal in found["signals"] if signal.get("held")]
     assert "clock was held back" in telemetry.described(repeat)
-    spans = sorted(axis["domain"] for name, axis in figure["layout"].items() if name.startswith("yaxis"))
-    assert all(0 <= low < high <= 1 for low, high in spans)
+    shown = {"cpu", *drawn}
+    lines = [signal for signal in repeat.signals if signal.device in shown]
+    for signal, stored in zip(found["signals"], lines, strict=True):
+        assert signal["y"] == pytest.approx(stored.values.tolist(), abs=1e-3 * max(abs(stored.values)))
+
+
+def test_packed_samples_are_thinned_and_small(tmp_path: Path) -> None:
+    cell, repeat = first(tables.load([watched(tmp_path / "run", gpus=2)]))
+    chart = sequence(cell, repeat, 40)
+    assert chart is not None
+    assert max(len(stage[0]) for stage in samples(chart.svg)["points"]) <= 40
+    assert len(chart.svg) < 4000
 
 
 def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path: Path) -> None:
@@ -118,8 +177,8 @@ def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path:
 def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_back(tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     reports.page.render.render([watched(tmp_path / "run")], output)
-    page = output.read_text("utf-8")
-    section = page[page.index('id="provenance"') :]
+    page = whole(output)
+    section = page[page.index('id="measurements"') :]
     said = ("PyTorch 2.13.0, Python 3.11.7", "power 90.0 to 650 W", "At the same time ran", "hardware thermal slowdown")
     for words in said:
         assert words in section, words
@@ -127,17 +186,17 @@ def test_the_page_shows_versions_telemetry_neighbours_and_why_a_clock_was_held_b
 
 
 def test_a_hostile_device_stays_text(tmp_path: Path) -> None:
-    name = "<script>window.hacked=1</script>\u202e\x1b[31m" + "W" * 1_000_000
+    name = "<script>window.hacked=1</script>\u202e\x1b[31m" + "W" * 200_000
     run = synthetic.make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
     rows["telemetry"] = synthetic.telemetry_rows(rows["samples"], [name])
     RunStore(run).write_repeat(entry["id"], 1, rows)
-    figure = trust_charts.sequence(*first(tables.load([run])))
-    assert figure is not None
-    said = json.dumps(figure, ensure_ascii=False)
-    assert "&lt;script&gt;" in said
-    assert not {"<script", "\u202e", "\x1b"} & {part for part in ("<script", "\u202e", "\x1b") if part in said}
+    chart = sequence(*first(tables.load([run])), 400)
+    assert chart is not None
+    said = chart.svg + json.dumps(samples(chart.svg)["signals"], ensure_ascii=False)
+    assert "<script" not in chart.svg  # the names lie packed
+    assert not [part for part in ("\u202e", "\x1b") if part in said]
     assert len(said) < 100_000
 
 
@@ -148,6 +207,19 @@ def test_a_run_of_before_telemetry_is_shown_without_it(tmp_path: Path) -> None:
     cell, repeat = first(tables.load([run]))
     assert repeat.signals == ()
     assert telemetry.described(repeat) == ""
-    figure = trust_charts.sequence(cell, repeat)
-    assert figure is not None
-    assert not any(math.isnan(end) for end in figure["layout"]["yaxis"]["range"])
+    chart = sequence(cell, repeat, 400)
+    assert chart is not None
+    found = samples(chart.svg)
+    assert found["signals"] == []
+    assert found["top"] > found["levels"][0]
+
+
+@pytest.mark.parametrize(
+    ("proof", "shown"),
+    [("not proved: what it ran in has no lock", True), ("proved by the lock", False), (None, False)],
+)
+def test_a_version_that_no_lock_proves_says_so_beside_it(tmp_path: Path, proof: str | None, shown: bool) -> None:
+    run = synthetic.make_run(tmp_path / "run", changes={"version_proof": proof})
+    reports.page.render.render([run], tmp_path / "report.html")
+    page = whole(tmp_path / "report.html")
+    assert ("the first is not proved: what it ran in has no lock;" in page) == shown

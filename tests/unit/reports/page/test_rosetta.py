@@ -12,6 +12,7 @@ from bench import identity, rules
 from reports.page import rosetta
 from reports.page.render import render
 from tests.fixtures import synthetic
+from tests.fixtures.pages import whole
 
 
 def test_every_framework_of_the_bench_has_both_workloads() -> None:
@@ -69,7 +70,7 @@ def test_a_report_shows_code_only_where_it_is_the_code_that_ran(tmp_path: Path) 
     for ran, shown in ((here["torch"], True), ("0" * 64, False), (None, False)):
         run = synthetic.make_run(tmp_path / str(ran), everywhere={"code_sha256": ran})
         render([run], tmp_path / "report.html")
-        page = (tmp_path / "report.html").read_text()
+        page = whole(tmp_path / "report.html")
         assert ("The code that ran" in page) == shown, ran
         assert "bench/frameworks/jax/" not in page  # its digest is another
     assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"])] == ["torch"]

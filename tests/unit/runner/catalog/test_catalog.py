@@ -74,12 +74,28 @@ def catalog() -> dict[str, Image]:
 # -- the catalog as it is ----------------------------------------------------------------------------------------------
 
 
-def test_every_gpu_image_has_a_cpu_twin_so_that_all_but_the_gpu_is_tested_everywhere(catalog: dict[str, Image]) -> None:
+# GPU images whose CPU twin is another version of the framework. Nothing runs these versions without a GPU.
+PROVED_ON_GPUS_ONLY = {
+    *("jax-0.4.30-cu123", "jax-0.12.0.1-cu126", "jax-0.12.0.1-cu128", "jax-0.12.0.1-cu132"),
+    *("onnxruntime-1.18.1-cu118", "onnxruntime-1.31.1-cu132", "paddle-2.6.2-cu118"),
+    *("tensorflow-2.10.1-cu112", "tensorflow-2.15.1-cu122", "tensorflow-2.18.1-cu125"),
+    *("torch-1.13.1-cu117", "torch-2.4.1-cu121", "torch-2.6.0-cu124", "torch-2.7.1-cu126", "torch-2.9.1-cu128"),
+    *("torch-2.14.1-cu130", "torch-2.15.0-cu132"),
+}
+
+
+def test_every_gpu_image_has_a_cpu_twin_with_its_frameworks_and_with_its_version_unless_it_is_listed(
+    catalog: dict[str, Image],
+) -> None:
     gpu_images = [image for image in catalog.values() if image.accelerator == "cuda"]
     assert len(gpu_images) >= 24
     for image in gpu_images:
         assert image.cpu_twin is not None
         assert set(catalog[image.cpu_twin].frameworks) >= set(image.frameworks)
+    versions = {
+        image.name: (image.framework_version, catalog[str(image.cpu_twin)].framework_version) for image in gpu_images
+    }
+    assert {name for name, (own, twin) in versions.items() if own != twin} == PROVED_ON_GPUS_ONLY
 
 
 def test_every_lock_pins_the_framework_and_every_requirement_has_a_hash(catalog: dict[str, Image]) -> None:
@@ -182,12 +198,7 @@ def test_a_cpu_image_fetches_less_than_a_gigabyte(catalog: dict[str, Image]) -> 
             "cuda",
             'a cpu image has none; remove it, or set accelerator = "cuda"',
         ),
-        (
-            "download_gb",
-            'base_digest = "sha256:12"\ndownload_gb',
-            "base_digest",
-            'write it like `base_digest = "sha256:',
-        ),
+        ("download_gb", 'base_digest = "sha256:12"\ndownload_gb', "base_digest", "bases.toml; remove the line"),
         (
             "download_gb",
             'extra_index = "http://x"\ndownload_gb',
@@ -210,10 +221,48 @@ def test_a_wrong_field_is_told_with_file_field_and_fix(
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("python", "not TOML: "),
+        (
+            '"python:3.11" = "sha256:12"',
+            """python:3.11: 'sha256:12' is no digest; write it like "sha256:<64 hex digits>", or \"\"""",
+        ),
+        ('"python:3.11" = 12', "python:3.11: 12 is no digest"),
+    ],
+)
+def test_a_wrong_digest_of_a_base_is_named_with_its_file(tmp_path: Path, text: str, said: str) -> None:
+    add(tmp_path, "small-cpu", CPU)
+    (tmp_path / "bases.toml").write_text(text)
+    with pytest.raises(CatalogError) as error:
+        load(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / 'bases.toml'}: {said}")
+
+
+@pytest.mark.parametrize(
     ("old", "new", "field", "said"),
     [
         ('cudnn = "9.10.2.21"\n', "", "cudnn", 'a cuda image must have it; add `cudnn = "9.10.2.21"`'),
         ('"7.0"', '"13.0"', "min_compute_capability", "it is above max_compute_capability; swap the two"),
+        ("base = ", 'no_code_for = ["12.1"]\nbase = ', "no_code_for", "12.1 is not between 7.0 and 12.0; remove it"),
+        ("base = ", 'ptx_only = { "6.0" = "12.5" }\nbase = ', "ptx_only", "6.0 is not between 7.0 and 12.0; remove it"),
+        (
+            "base = ",
+            'ptx_only = { "9.0" = "12.4" }\nbase = ',
+            "ptx_only",
+            "the driver that compiles PTX of CUDA 12.4 is not known",
+        ),
+        ("base = ", 'no_code_for = ["08.0"]\nbase = ', "no_code_for", """'08.0': string should match"""),
+        ("base = ", 'no_code_for = ["08.0"]\nbase = ', "no_code_for", 'write it like `no_code_for = ["10.0"]`'),
+        ("base = ", 'ptx_only = { "\u0669.0" = "12.5" }\nbase = ', "ptx_only", 'write it like `ptx_only = { "9.0" = '),
+        ("base = ", 'ptx_only = { "9.0" = "1\u0662.5" }\nbase = ', "ptx_only", 'write it like `ptx_only = { "9.0" = '),
+        ("base = ", 'ptx_only = { 9 = "12.5" }\nbase = ', "ptx_only", 'write it like `ptx_only = { "9.0" = "12.5" }`'),
+        (
+            "base = ",
+            'no_code_for = ["9.0"]\nptx_only = { "9.0" = "12.5" }\nbase = ',
+            "no_code_for",
+            "9.0 is also in ptx_only",
+        ),
         ('"small-cpu"', '"smal-cpu"', "cpu_twin", "is not in the catalog (did you mean 'small-cpu'?)"),
         ('"small-cpu"', '"big-gpu"', "cpu_twin", "'big-gpu' is no cpu image; name one that is"),
         ('["torch"]', '["jax"]', "cpu_twin", "does not serve jax; name one that serves jax"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ FRAMEWORKS = load_frameworks()
 WORKLOADS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")  # what they have
 IMAGES = {name: image for name, image in load_catalog().items() if image.untested}
 UNTESTED = {name: framework for name, framework in FRAMEWORKS.items() if framework.untested}
+JULIA = sorted((BENCH / "frameworks").rglob("*.jl"))
 CPU = Machine(Cpu("a CPU", (0, 1), 8 << 30), (), "there is none")
 
 
@@ -48,6 +52,37 @@ def test_an_untested_framework_has_the_files_that_the_contract_wants(framework: 
     assert f'main("{framework.name}"' in text
 
 
+def syntax_errors(source: bytes) -> list[str]:
+    """The places where a text is not Julia, each as line and text."""
+    # By name: mypy need not know a module that only this test loads.
+    tree_sitter, grammar = importlib.import_module("tree_sitter"), importlib.import_module("tree_sitter_julia")
+    tree = tree_sitter.Parser(tree_sitter.Language(grammar.language())).parse(source)
+
+    def below(node: Any) -> Iterator[Any]:
+        yield node
+        for child in node.children:
+            yield from below(child)
+
+    wrong = [node for node in below(tree.root_node) if node.is_error or node.is_missing]
+    return [f"{node.start_point[0] + 1}: {node.text[:80]!r}" for node in wrong]
+
+
+def test_there_are_julia_files_for_each_framework_and_for_what_they_share() -> None:
+    assert {path.parent.name for path in JULIA} == {"flux", "knet", "julia"}
+
+
+@pytest.mark.parametrize("path", JULIA, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_julia_file_is_julia_and_is_not_without_any_of_its_lines_that_end_a_block(path: Path) -> None:
+    source = path.read_bytes()
+    assert syntax_errors(source) == []
+    lines = source.splitlines()
+    ends = [number for number, line in enumerate(lines) if line.strip() == b"end"]
+    # bench.jl of a framework only includes; it has no block.
+    assert ends or path.stem == "bench"
+    for number in ends:
+        assert syntax_errors(b"\n".join(lines[:number] + lines[number + 1 :])), number + 1
+
+
 @pytest.mark.parametrize(
     "image", [image for image in IMAGES.values() if image.accelerator == "cpu"], ids=lambda image: image.name
 )
@@ -71,7 +106,8 @@ def test_a_reader_of_an_untested_framework_s_code_is_told(framework: Framework) 
 
 
 @pytest.mark.parametrize("image", IMAGES.values(), ids=list(IMAGES))
-def test_the_readme_marks_an_untested_image_wherever_it_names_it(image: Image) -> None:
-    lines = [line for line in (PROJECT / "README.md").read_text().splitlines() if f"`{image.name}`" in line]
+def test_the_documents_mark_an_untested_image_wherever_they_name_it(image: Image) -> None:
+    documents = [PROJECT / "README.md", PROJECT / "docs" / "workloads.md", PROJECT / "docs" / "images.md"]
+    lines = [line for path in documents for line in path.read_text().splitlines() if f"`{image.name}`" in line]
     assert len(lines) >= 2
     assert all("**untested**" in line for line in lines)

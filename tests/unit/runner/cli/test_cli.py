@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +20,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from reports.answers import left as of_runs
+from reports.data import tables
 from runner.catalog.images import PROJECT
+from runner.machine import lease
 from runner.results import store
+from runner.text import length
 from tests.fixtures.commands import runner
+from tests.fixtures.pages import whole
 from tests.fixtures.waiting import wait_for
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -50,6 +56,8 @@ def start(tmp_path: Path, started: Path) -> Iterator[Start]:
         command = [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--gpus", "none"]
         if "--workloads" not in options:
             command += ["--workloads", "cnn-cifar10,gru-imdb"]
+        if "--repeats" not in options:
+            command += ["--repeats", "1"]
         command += ["--out", str(tmp_path / "results"), *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, cwd=PROJECT, env=environment, **(pipes | more))
@@ -80,7 +88,7 @@ def folder_of(tmp_path: Path) -> Path:
 
 
 def cells_of(tmp_path: Path) -> pd.DataFrame:
-    cells = store.read([folder_of(tmp_path)], "cells")
+    cells = store.read([folder_of(tmp_path)], "cells").to_pandas()
     return cells[cells["status"] != "skipped"]
 
 
@@ -94,6 +102,14 @@ def processes_of(run_id: str) -> list[int]:
         except OSError:
             pass
     return found
+
+
+def program_of(pid: int) -> bytes:
+    """The command line of a process; empty of one that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 # --- a run from end to end
@@ -139,7 +155,7 @@ def test_a_cell_that_fails_is_a_row_with_its_samples_and_the_others_go_on(
     assert set(failed["error_kind"]) == {kind}
     assert failed["reason"].str.contains(words).all()
     assert set(cells[cells["workload"] == "cnn-cifar10"]["status"]) == {"ok"}
-    samples = store.read([folder_of(tmp_path)], "samples")
+    samples = store.read([folder_of(tmp_path)], "samples").to_pandas()
     assert set(failed["cell_id"]) <= set(samples["cell_id"])
     assert "3 failed" in ended.stderr
 
@@ -169,6 +185,84 @@ def test_an_image_that_cannot_be_made_fails_its_cells_only(
     assert set(failed["error_kind"]) == {"engine"}
     assert failed["reason"].str.contains("the disk of toys is full").all()
     assert set(cells[cells["image"] != "toy-b"]["status"]) == {"ok"}
+
+
+# --- a limit of time
+
+
+@pytest.mark.slow
+def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    assert run("--images", "toy-a", seconds=2.0).returncode == 0, "so that the length of a cell is known"
+    (known,) = (tmp_path / "results").iterdir()
+    began = time.time()
+    limited = run("--repeats", "2", "--minutes", "0.3", seconds=2.0)
+    assert limited.returncode == 0, limited.stderr
+    assert "0.3 min hold about " in limited.stderr
+    (folder,) = {path.parent for path in (tmp_path / "results").glob("*/run.json")} - {known}
+    ended = store.RunStore(folder).finished()
+    manifest = json.loads((folder / "run.json").read_text())
+    assert 1 <= len(ended) < 12
+    assert len(manifest["plan"]) == 6, "the plan keeps what is not yet run"
+    assert set(ended.values()) == {"ok"}
+    image_of = {cell["id"]: cell["image"] for cell in manifest["plan"]}
+    deep = {image_of[cell] for cell, repeat in ended if repeat > 1}
+    assert len(deep) <= 1 or len({cell for cell, _ in ended}) == 6, "breadth before depth, but for the first image"
+    # The time counts from when the options are read, a few seconds after the start on a busy machine.
+    assert max(path.stat().st_mtime for path in folder.glob("cells/*.parquet")) - began < 0.3 * 60 + 10
+    assert f"{12 - len(ended)} repeats not yet run" in limited.stderr
+    assert f"runner matrix --resume {folder.name}" in limited.stderr
+    left = manifest["left"]
+    assert left["repeats"] == 12 - len(ended)
+    rest = f"about {length(left['seconds'])}"
+    data = tables.load([folder])
+    assert [entry.time for entry in of_runs.left(data.cells, data.runs)] == [f", {rest}"]
+    planned = run("--resume", folder.name, "--repeats", "2", "--dry-run")
+    assert f"{rest} of measuring" in " ".join(planned.stdout.split()), "the run, its report and its plan say one length"
+
+    before = len(started.read_text().splitlines())
+    assert run("--resume", folder.name, "--repeats", "2").returncode == 0
+    assert len(started.read_text().splitlines()) - before == 12 - len(ended)
+    assert len(store.RunStore(folder).finished()) == 12
+
+
+def test_a_limit_in_which_no_cell_would_end_starts_none_and_says_so(
+    run: Callable[..., subprocess.CompletedProcess[str]], started: Path
+) -> None:
+    ended = run("--minutes", "0.05")
+    assert ended.returncode == 1
+    assert "hold no cell by the estimates; give more" in ended.stderr
+    assert started.read_text() == ""
+
+
+@pytest.mark.slow
+def test_each_image_is_measured_before_the_next_is_fetched_and_what_that_took_is_kept(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    ended = run("--repeats", "2", toy="fetch", seconds=0.3)
+    assert ended.returncode == 0
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("run ") or "is a toy" in line]
+    steps = [line.split()[1] if line.startswith("run ") else line for line in lines]
+    assert [line.strip() for line in steps[:9]] == [
+        part for name in ("toy-a", "toy-b", "toy-c") for part in (f"{name} is a toy", name, name)
+    ]
+    assert len(steps) == 9 + 6
+    prepared = json.loads((folder_of(tmp_path) / "run.json").read_text())["prepared"]
+    assert [entry["image"] for entry in prepared] == ["toy-a", "toy-b", "toy-c"]
+    assert all(0.3 <= entry["seconds"] < 10 and entry["bytes"] == 1000 for entry in prepared)
+
+
+def test_the_report_is_there_while_the_run_goes_on(start: Start, tmp_path: Path) -> None:
+    process = start(seconds=2.0)
+    wait_for(lambda: list((tmp_path / "results").glob("*/report.html")))
+    folder = folder_of(tmp_path)
+    assert process.poll() is None
+    assert len(store.RunStore(folder).finished()) == 1
+    assert "5 not yet run" in whole(folder / "report.html")
+    process.kill()
+    _, err = process.communicate()
+    assert str(folder / "report.html") in err.split("run  ")[0], "its path is told before the first cell"
 
 
 # --- killed, interrupted, resumed
@@ -211,8 +305,7 @@ def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     process = start(toy="fork", seconds=0.2)
     wait_for(lambda: (tmp_path / "results").glob("*/run.json") and list((tmp_path / "results").glob("*/run.json")))
     wait_for(lambda: processes_of(folder_of(tmp_path).name))
-    wait_for(lambda: any(b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()[:6]
-                         for pid in processes_of(folder_of(tmp_path).name)))  # fmt: skip
+    wait_for(lambda: any(program_of(pid).startswith(b"sleep") for pid in processes_of(folder_of(tmp_path).name)))
     begin = time.monotonic()
     process.send_signal(number)
     wait_for(lambda: not processes_of(folder_of(tmp_path).name), 5)
@@ -221,18 +314,52 @@ def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     assert process.returncode == 1
     assert "Traceback" not in err
     folder = folder_of(tmp_path)
-    assert f"runner matrix --resume {folder.name}" in err
+    assert f"runner matrix --resume {folder.name} --out {tmp_path / 'results'}" in err
     assert set(cells_of(tmp_path)["status"]) <= {"ok"}, "an interrupted repeat is not a result"
     assert run("--resume", folder.name).returncode == 0
     assert Counter(cells_of(tmp_path)["status"]) == {"ok": 6}
+
+
+def test_an_interrupt_ends_a_plan_under_an_engine_that_never_answers(tmp_path: Path) -> None:
+    where = tmp_path / "sock"
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(where))
+        engine.listen()
+        environment = os.environ | {"DOCKER_HOST": f"unix://{where}", "PYTHONPATH": str(PROJECT)}
+        command = [sys.executable, "-m", "runner", "matrix", "--gpus", "none", "--engine", "docker"]
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        engine.settimeout(60)
+        asked, _ = engine.accept()
+        with asked:
+            begin = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=15)
+        assert time.monotonic() - begin < 5
+    assert process.returncode == 1
+    assert "interrupted before a cell was started" in err
 
 
 def test_a_run_that_is_complete_is_not_run_again(
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
 ) -> None:
     assert run().returncode == 0
+    before, folder = started.read_text(), folder_of(tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = run("--resume", folder.name)
+    assert (again.returncode, started.read_text()) == (0, before)
+    assert f"{folder.name} is complete: nothing is left to run, and nothing was changed" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
+    assert json.loads((folder / "run.json").read_text())["reused"] == []
+
+
+def test_an_option_that_is_not_the_runs_own_is_refused_beside_resume(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    assert run("--workloads", "gru-imdb").returncode == 0
     before = started.read_text()
-    assert run("--resume", folder_of(tmp_path).name).returncode == 0
+    other = run("--workloads", "cnn-cifar10", "--seed", "2", "--resume", folder_of(tmp_path).name)
+    assert other.returncode == 2
+    assert "--resume goes on with the options that the run began with: leave --workloads, --seed out" in other.stderr
     assert started.read_text() == before
 
 
@@ -241,6 +368,42 @@ def test_a_resumed_run_exits_as_its_worst_cell_even_when_that_ended_before(
 ) -> None:
     assert run(toy="crash").returncode == 1
     assert run("--resume", folder_of(tmp_path).name).returncode == 1
+
+
+def test_a_second_runner_on_the_cpus_is_refused_by_name_where_it_does_not_wait(
+    run: Callable[..., subprocess.CompletedProcess[str]], started: Path
+) -> None:
+    with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
+        ended = run("--no-wait")
+    assert ended.returncode == 2
+    assert "the CPUs of this machine are held by another runner" in ended.stderr
+    assert "run 20260101-000000-aaaa" in ended.stderr
+    assert ended.stderr.rstrip().endswith("; wait for it, or stop it")
+    assert started.read_text() == "", "no cell was measured beside the other runner's"
+
+
+def test_the_minutes_of_a_resumed_run_end_its_waiting_and_no_wait_belongs_to_the_call(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
+        assert run("--no-wait", "--workloads", "gru-imdb").returncode == 2
+        resume = ("--workloads", "gru-imdb", "--resume", folder_of(tmp_path).name)
+        waited, refused = run(*resume, "--minutes", "0.02"), run(*resume, "--no-wait")
+    assert (waited.returncode, refused.returncode) == (2, 2), waited.stderr + refused.stderr
+    assert f"for the runner with process id {os.getpid()} and measured nothing; the CPUs" in waited.stderr
+    assert "; wait for it, or stop it" in refused.stderr
+    assert "leave --" not in refused.stderr
+    assert started.read_text() == ""
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_prints(start: Start, tmp_path: Path) -> None:
+    process = start("--images", "toy-a", "--workloads", "gru-imdb", stdout=subprocess.DEVNULL, seconds=0.2)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    process.stderr = None
+    assert process.wait(timeout=60) == 0
+    assert Counter(cells_of(tmp_path)["status"]) == {"ok": 1}
 
 
 def test_two_runners_do_not_work_on_one_run(

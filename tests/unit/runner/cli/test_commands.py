@@ -10,11 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
+from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
+from runner.engines.process.venv import VenvEngine
+from runner.run import begin
+from runner.run.options import Options, UsageError
 from tests.fixtures.commands import runner
 from tests.fixtures.synthetic import make_run
 
@@ -24,19 +29,24 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
     shown = runner(*arguments, env=os.environ | {"COLUMNS": "200"})
     assert shown.returncode == 0
     assert "torch-2.13.0-cpu" in shown.stdout
-    assert "its CPU twin torch-2.13.0-cpu stands in" in " ".join(shown.stdout.split())
+    assert "their CPU twins stand in" in " ".join(shown.stdout.split())
     assert "GB" in shown.stdout
     told = json.loads(runner(*arguments, "--format", "json").stdout)
+    own = [image for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None]
+    lacking = {image.name: words for image in own if (words := VenvEngine().unfit(image))}
     computed = [
         (image.name, framework, workload.name)
-        for image in load_catalog().values()
-        if image.accelerator == "cpu" and image.untested is None
+        for image in own
+        if image.name not in lacking
         for framework in image.frameworks
         for workload in load_workloads().values()
         if (framework, workload.module) in adapters()
     ]
     assert sorted((cell["image"], cell["framework"], cell["workload"]) for cell in told["cells"]) == sorted(computed)
     assert all(skip["reason"] for skip in told["skipped"])
+    for name, words in lacking.items():
+        assert [skip for skip in told["skipped"] if skip["image"] == name and words in skip["reason"]], name
+    assert [skip for skip in told["skipped"] if "; its CPU twin torch-2.13.0-cpu stands in" in skip["reason"]]
     assert told["expected_seconds"] > 0
     assert not (tmp_path / "results").exists()
 
@@ -47,27 +57,114 @@ def test_a_dry_run_starts_nothing_and_says_what_runs_what_is_left_out_and_what_i
         (["--preset", "quik"], "'quik' is not one of 'quick', 'standard', 'full'"),
         (["--workloads", "cnn-cifar"], "did you mean 'cnn-cifar10'?"),
         (["--images", "torch-9-*"], "no image is called 'torch-9-*'"),
-        (["--frameworks", "pytorch"], "did you mean 'torch'?"),
+        (["--frameworks", "pytorhc"], "short: pytorch for torch, tf for tensorflow"),
+        (["--frameworks", "torhc"], "did you mean 'torch'?"),
+        (["--images", "torch"], "did you mean 'torch-*'?"),
+        (["--images", "pytorch"], "did you mean 'torch-*'?"),
+        (["--gpus", "none", "--scaling", "strong"], "--scaling strong is for cells with several devices"),
+        (["--gpus", "none", "--share"], "--share: no GPU can be used here"),
+        (["--gpus", "none", "--cool-down"], "--cool-down: no GPU can be used here"),
+        (["--each-gpu", "--devices", "1,2"], "--each-gpu runs each cell on one GPU"),
+        (["--nope"], "runner: No such option: --nope"),
         (["--precision", "fp4"], "there is no 'fp4'"),
         (["--engine", "podman"], "there is no engine 'podman'"),
         (["--resume", "nowhere"], "is not a run"),
         (["--gpus", "77"], "77"),
         (["--devices", "²"], "'²' is not a number of devices"),
-        (["--seed", "9999999999"], "--seed"),
+        (["--seed", "9999999999"], "--seed: '9999999999' is not a whole number from "),
+        (["--lock-clocks", "abc"], "--lock-clocks: 'abc' is not a whole number from 100 to 10000; give one"),
+        (["--lock-clocks", "5"], "--lock-clocks: '5' is not a whole number from 100 to 10000; give one"),
+        (["--timeout", "nan"], "--timeout: 'nan' is not a number from 1 to 1000000000; give one"),
         (["--python", sys.executable], "say --engine host as well"),
-        (["--resume", "nowhere", "--dry-run"], "give one of them"),
+        (
+            ["--gpus", "none", "--lock-clocks", "1500"],
+            "--lock-clocks: no GPU can be used here (GPUs were excluded by --gpus none)",
+        ),
+        (["--gpus", "none", "--each-gpu"], "--each-gpu: no GPU can be used here (GPUs were excluded by --gpus none)"),
+        (["--gpus", "none", "--each-gpu", "--dry-run"], "--each-gpu: no GPU can be used here"),
+        (["--resume", "nowhere", "--dry-run"], "it is not a run in"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence_with_exit_2(tmp_path: Path, options: list[str], words: str) -> None:
-    ended = runner("matrix", "--engine", "venv", "--out", str(tmp_path), *options)
-    assert ended.returncode == 2, ended.stderr
+    ended = CliRunner().invoke(app, ["matrix", "--engine", "venv", "--out", str(tmp_path), *options])
+    assert isinstance(ended.exception, SystemExit), ended.exception
+    assert ended.exit_code == 2, ended.stderr
     assert words in ended.stderr
-    assert "Traceback" not in ended.stderr
     assert not list(tmp_path.iterdir())
 
 
+def test_a_framework_and_a_workload_have_short_names(tmp_path: Path) -> None:
+    words = ["--frameworks", "PyTorch,tf", "--workloads", "cifar10", "--gpus", "none", "--engine", "venv"]
+    told = runner("matrix", "--dry-run", "--format", "json", "--out", str(tmp_path), *words)
+    cells = json.loads(told.stdout)["cells"]
+    assert {(cell["framework"], cell["workload"]) for cell in cells} == {
+        ("torch", "cnn-cifar10"),
+        ("tensorflow", "cnn-cifar10"),
+    }
+
+
+def test_an_option_has_the_name_that_its_like_has_in_another_command(tmp_path: Path) -> None:
+    """A list's name is a plural everywhere, runs are `--run` or `--runs`, and a form is a `--format`."""
+    make_run(tmp_path / "a", repeats=2, windows=12)
+    make_run(tmp_path / "b", repeats=2, windows=12, draw=1)
+    plan = ("matrix", "--dry-run", "--gpus", "none", "--engine", "venv", "--workloads", "cifar10", "--format", "json")
+    for one, other in (
+        ((*plan, "--precision", "bf16"), (*plan, "--precisions", "bf16")),
+        (("compare", "torch", "jax", "--runs", "a,b"), ("compare", "torch", "jax", "--run", "a,b")),
+        (("verify", "--run", "a"), ("verify", "--runs", "a")),
+        (("report", "a", "--text"), ("report", "a", "--format", "text")),
+    ):
+        ended, alike = (CliRunner().invoke(app, [*words, "--out", str(tmp_path)]) for words in (one, other))
+        assert ended.stdout
+        assert (ended.exit_code, ended.stdout) == (alike.exit_code, alike.stdout)
+
+
+def test_the_version_is_told_and_every_error_begins_with_the_name_of_the_command() -> None:
+    assert runner("--version").stdout.startswith("runner ")
+    for words in (["--nope"], ["nosuch"], ["compare", "a"], ["images", "nosuch"], ["report", "--format", "pdf"]):
+        ended = runner(*words)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("runner: ")
+        assert ended.stderr.count("\n") == 1
+
+
+def test_a_hint_names_a_command_that_can_be_typed_where_path_has_no_runner() -> None:
+    ended = runner("matrix", "--images", "nosuch", "--dry-run", env={**os.environ, "PATH": "/usr/bin:/bin"})
+    assert f"`{sys.executable} -m runner images list`" in ended.stderr
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    for name in ("20251231-1", "20260101-1", "20260102-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    with pytest.raises(UsageError, match="these begin with 2026: 20260102-1, 20260101-1$"):
+        begin.resume("2026", Options(out=tmp_path))
+    with pytest.raises(UsageError, match="the newest are: 20260102-1, 20260101-1, 20251231-1$"):
+        begin.resume("nowhere", Options(out=tmp_path))
+
+
+def test_resume_starts_no_program_that_only_the_run_s_own_file_names(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results" / "run", repeats=1)
+    program, ran = tmp_path / "python", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["options"] = json.loads(Options(engine="host", python=program, out=run.parent).model_dump_json())
+    (run / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=f"say --engine host --python {program} as well"):
+        begin.resume("run", Options(out=run.parent))
+    assert not ran.exists()
+    # The user's own word starts it: it is no Python, so the run cannot go on.
+    with pytest.raises(Exception, match="python"):
+        begin.resume("run", Options(engine="host", python=program, out=run.parent))
+    assert ran.exists()
+
+
 def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:
-    assert "torch-2.13.0-cpu" in runner("images", "list", env=os.environ | {"COLUMNS": "200"}).stdout
+    listed = runner("images", "list", env=os.environ | {"COLUMNS": "250"}).stdout
+    assert "torch-2.13.0-cpu" in listed
+    assert "7.5-12.0 " in listed
+    assert "no code for 10.0, 10.3, 11.0" in listed
     rows = json.loads(runner("images", "list", "--format", "json").stdout)
     assert {row["name"] for row in rows} >= {"torch-2.13.0-cpu", "jax-0.10.2-cpu", "tensorflow-2.21.0-cpu"}
 
@@ -97,7 +194,7 @@ def test_help_starts_in_at_most_ten_times_an_empty_interpreter(tmp_path: Path) -
 def test_help_loads_nothing_heavy() -> None:
     script = "import sys; import runner.cli.main; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     ended = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert not {"pandas", "numpy", "pyarrow", "docker", "plotly", "pydantic", "jinja2", "pynvml", "requests"} & set(
+    assert not {"pandas", "numpy", "pyarrow", "docker", "pydantic", "jinja2", "pynvml", "requests"} & set(
         ended.stdout.split()
     )
 
@@ -110,6 +207,9 @@ def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) 
     told = runner("images", "prune", "--dry-run", env=environment)
     assert (told.returncode, told.stdout) == (0, f"{old} {image.name} of another lock or Python, 0.0 GB\n")
     assert told.stderr.startswith("images were not looked for: ")
+    assert told.stderr.endswith("1 would be removed; nothing was, because of --dry-run\n")
     assert old.is_dir()
-    assert runner("images", "prune", image.name, env=environment).stdout == told.stdout
+    done = runner("images", "prune", image.name, env=environment)
+    assert done.stdout == told.stdout
+    assert done.stderr.endswith("1 removed, 0 kept\n")
     assert not old.exists()

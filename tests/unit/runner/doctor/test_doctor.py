@@ -19,7 +19,7 @@ from runner.catalog.images import PROJECT
 from runner.doctor import builds as doctor_builds
 from runner.doctor import engine as doctor_engine
 from runner.doctor import gpus as doctor_gpus
-from runner.doctor.scene import FAIL, LEFT_OUT, OK, WARN, Check, Scene
+from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
 from runner.machine.devices import Gpu, Process
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
@@ -34,16 +34,30 @@ class Client:
     def __init__(self, said: bytes | Exception = b"") -> None:
         self._said = said
         self.asked: dict[str, Any] = {}
+        # Whether the container is there.
+        self.kept = False
 
     @property
     def containers(self) -> Client:
         return self
 
-    def run(self, image: str, **options: Any) -> bytes:
+    def create(self, image: str, **options: Any) -> Client:
         self.asked = options
+        self.kept = True
+        return self
+
+    def start(self) -> None:
         if isinstance(self._said, Exception):
             raise self._said
+
+    def wait(self) -> None: ...
+
+    def logs(self) -> bytes:
+        assert isinstance(self._said, bytes)
         return self._said
+
+    def remove(self, force: bool) -> None:
+        self.kept = False
 
 
 def the(found: Iterator[Check]) -> Check:
@@ -79,6 +93,8 @@ def test_library_and_kernel_module_of_two_versions_fail() -> None:
         ({"persistence": False}, "persistence mode is off"),
         ({"pcie_width": 16, "pcie_width_now": 4}, "uses 4 of its 16 PCIe lanes"),
         ({"processes": (Process(7, "python", "someone", 1 << 30),)}, "python (process 7 of someone"),
+        ({"processes": None}, "the driver does not say who computes on it"),
+        ({"compute_mode": "exclusive process"}, "its compute mode is exclusive process"),
     ],
 )
 def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str) -> None:
@@ -87,6 +103,12 @@ def test_what_a_gpu_lacks_is_told_with_a_fix(changes: dict[str, Any], words: str
     assert words in check.saw
     assert check.means
     assert check.fix
+
+
+def test_a_server_that_shares_a_gpu_is_named() -> None:
+    shared = replace(GPU, processes=(Process(7, "nvidia-cuda-mps", "root", 1 << 20),))
+    sentences = [check.saw for check in doctor_gpus.gpus(replace(WELL, gpus=(shared,)))]
+    assert any("an MPS server runs on it" in sentence for sentence in sentences)
 
 
 def test_a_gpu_that_is_well_is_said_to_be() -> None:
@@ -168,8 +190,23 @@ def test_what_the_engine_says_is_explained(said: str, fix: str) -> None:
     assert fix in check.fix
 
 
+def test_the_container_has_the_groups_that_a_cell_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_engine, "device_groups", lambda info: [44])
+    client = Client(b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n")
+    the(doctor_engine.container(replace(WELL, gpus=(GPU,), client=client, info=ENGINE, image="tiny")))
+    assert client.asked["group_add"] == [44]
+
+
+@pytest.mark.parametrize("said", [b"GPU 0: NVIDIA L4 (UUID: GPU-a)\n", DockerException("no such runtime")])
+def test_no_container_stays_whether_it_could_be_started_or_not(said: bytes | Exception) -> None:
+    client = Client(said)
+    the(doctor_engine.container(replace(WELL, gpus=(GPU,), client=client, info=ENGINE, image="tiny")))
+    assert client.asked
+    assert not client.kept
+
+
 def test_a_container_that_could_not_be_started_is_not_passed_over() -> None:
-    assert the(doctor_engine.container(WELL)).status == LEFT_OUT
+    assert the(doctor_engine.container(WELL)).status == SKIPPED
     assert the(doctor_engine.container(replace(WELL, client=Client(), image=None))).status == WARN
 
 
@@ -214,7 +251,7 @@ def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(comm
     by_name = {check["name"]: check for check in told["checks"]}
     assert by_name["driver"]["status"] == "ok"
     assert by_name["GPU 0"]["status"] == "warn"
-    assert by_name["container"]["status"] == "left out"
+    assert by_name["container"]["status"] == "skipped"
 
 
 def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(command: Command) -> None:
@@ -245,6 +282,7 @@ def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(
         ("its process ended with exit code 135 (SIGBUS) before its `end`", "shared memory"),
         ("Failed to initialize NVML: Unknown Error", "cgroupfs"),
         ("CUDA error 802: system not yet initialized", "nvidia-fabricmanager"),
+        ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "-c DEFAULT"),
     ],
 )
 def test_a_known_message_has_advice(text: str, words: str) -> None:

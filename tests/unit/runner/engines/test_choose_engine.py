@@ -15,6 +15,8 @@ from runner.engines import choose
 from runner.engines.base import Engine, EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.engines.process.host import HostEngine
+from runner.run.begin import look_ahead
+from runner.run.options import Options
 
 
 def image(name: str) -> Image:
@@ -34,6 +36,8 @@ def image(name: str) -> Image:
 
 GOOD = image("good-cpu")
 BASELESS = image("baseless-cpu").model_copy(update={"frameworks": ("torch", "chainer")})
+# Without a base, and planned only where it is named.
+UNTESTED = BASELESS.model_copy(update={"name": "untested-cpu", "untested": "nobody has tried it"})
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def answers(unavailable: str | None = None, no_gpu: str | None = None) -> None:
         def unfit(self: DockerEngine, image: Image) -> str | None:
             assert unavailable is None, "an engine that does not answer must not be asked about images"
-            return "its base image cannot be had" if image is BASELESS else None
+            return "its base image cannot be had" if image.name in (BASELESS.name, UNTESTED.name) else None
 
         monkeypatch.setattr(DockerEngine, "unavailable", lambda self: unavailable)
         monkeypatch.setattr(DockerEngine, "why_no_gpu", lambda self: no_gpu)
@@ -55,32 +59,58 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_auto_takes_docker_where_it_can_make_the_images(docker: Callable[..., None]) -> None:
     docker(no_gpu="no NVIDIA runtime")
-    engine, why = choose("auto", patterns=["good-cpu"])
+    engine, why = choose("auto", planned=lambda _: [GOOD])
     assert engine.name == "docker", "without a GPU to use, it does not matter that docker could give none"
     assert why == "engine docker: it answers here and can make the images"
 
 
 @pytest.mark.parametrize(
-    ("told", "patterns", "gpus", "reason"),
+    ("told", "images", "gpus", "reason"),
     [
-        ({"unavailable": "nothing listens"}, ["good-cpu"], False, "nothing listens"),
-        ({}, [], False, "its base image cannot be had"),
-        ({"no_gpu": "no NVIDIA runtime"}, ["good-cpu"], True, "no NVIDIA runtime"),
+        ({"unavailable": "nothing listens"}, [GOOD], False, "nothing listens"),
+        ({}, [GOOD, BASELESS], False, "its base image cannot be had"),
+        ({"no_gpu": "no NVIDIA runtime"}, [GOOD], True, "no NVIDIA runtime"),
     ],
 )
 def test_auto_takes_environments_where_docker_is_no_use_and_says_why(
-    docker: Callable[..., None], told: dict[str, str], patterns: list[str], gpus: bool, reason: str
+    docker: Callable[..., None], told: dict[str, str], images: list[Image], gpus: bool, reason: str
 ) -> None:
     docker(**told)
-    engine, why = choose("auto", patterns=patterns, gpus=gpus)
+    engine, why = choose("auto", planned=lambda _: images, gpus=gpus)
     assert engine.name == "venv"
-    assert why == f"engine venv: docker is out, because {reason}"
+    assert why == f"engine venv: docker is not used: {reason}"
 
 
-def test_images_of_other_frameworks_do_not_decide_which_engine_it_is(docker: Callable[..., None]) -> None:
+def test_one_old_base_image_that_is_missing_does_not_push_the_others_out_of_their_containers(
+    docker: Callable[..., None],
+) -> None:
     docker()
-    assert choose("auto", frameworks=["keras_torch"])[0].name == "docker"
-    assert choose("auto", frameworks=["chainer"])[0].name == "venv"
+    engine, why = choose("auto", planned=lambda _: [GOOD, BASELESS, GOOD])
+    assert (engine.name, why) == ("docker", "engine docker: it answers here and can make 2 of 3 images")
+
+
+def test_images_that_are_not_planned_do_not_decide_which_engine_it_is(
+    docker: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GOOD serves torch alone; only BASELESS serves chainer."""
+    docker()
+    (tmp_path / "requirements.lock").touch()
+
+    def offered(*images: Image) -> None:
+        here = {each.name: each.model_copy(update={"folder": tmp_path}) for each in images}
+        monkeypatch.setattr(DockerEngine, "images", lambda self, gpus: here)
+
+    monkeypatch.setattr(DockerEngine, "cost", lambda self, image: 0)
+    monkeypatch.setattr(DockerEngine, "images_folder", lambda self: None)
+    monkeypatch.setattr(DockerEngine, "notes", lambda self, gpus: ())
+
+    def engine(*names: str) -> str:
+        return look_ahead(Options(gpus="none", out=tmp_path, frameworks=names)).engine.name
+
+    offered(GOOD, BASELESS)
+    assert engine("chainer") == "venv"
+    offered(GOOD, UNTESTED)
+    assert engine() == "docker"
 
 
 def test_an_engine_that_was_asked_for_is_never_replaced(docker: Callable[..., None]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +19,12 @@ from requests import exceptions
 from urllib3.exceptions import ProtocolError
 
 from runner.catalog.images import Image, load_catalog
-from runner.engines import ownership
+from runner.engines import cell_cache, ownership
 from runner.engines.base import EngineGoneError, Prepared, Slot
 from runner.engines.docker import container
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
+from runner.errors import EngineError
 from runner.images import docker_client
 from runner.paths import PROJECT
 
@@ -61,6 +65,7 @@ def test_a_cell_gets_exactly_the_gpus_of_its_slot(prepared: Prepared, tmp_path: 
     assert not request["Count"]  # the engine refuses both
     assert "NVIDIA_VISIBLE_DEVICES" not in options["environment"]
     assert options["environment"]["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert options["environment"]["CUDA_CACHE_MAXSIZE"] == "4294967296"
     assert options["network_mode"] == "none"
     assert options["cpuset_cpus"] == "4,5"
     assert options["mem_limit"] == options["memswap_limit"] == 1 << 30
@@ -76,6 +81,45 @@ def test_a_cell_that_gets_its_gpus_by_name_gets_no_more_of_a_runtime(prepared: P
 def test_a_cells_memory_comes_from_the_nodes_of_its_slot(prepared: Prepared, tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-a",), (0,), None, (1,))
     assert container.container_options(prepared, [], slot, None, tmp_path, "1:1")["cpuset_mems"] == "1"
+
+
+def test_a_cell_gets_the_group_of_device_nodes_that_not_everybody_may_open(prepared: Prepared, tmp_path: Path) -> None:
+    # Ordinary files stand in for device nodes: whoever runs the tests may not make those.
+    shut, open_to_all, of_root = (tmp_path / name for name in ("nvidia0", "nvidiactl", "nvidia-uvm"))
+    for node, mode in ((shut, 0o660), (open_to_all, 0o666), (of_root, 0o600)):
+        node.touch()
+        node.chmod(mode)
+    (tmp_path / "nvidia-caps").mkdir(0o770)
+    group = _group_of_its_own(shut)
+    assert container.device_groups({}, tmp_path) == [group]
+    slot = Slot("cuda", ("GPU-a",), (), None)
+    options = container.container_options(prepared, [], slot, None, tmp_path, "1:1", (), [group])
+    assert options["group_add"] == [group]
+    assert "group_add" not in container.container_options(prepared, [], slot, None, tmp_path, "1:1")
+    cpu = Slot("cpu", (), (), None)
+    assert "group_add" not in container.container_options(prepared, [], cpu, None, tmp_path, "1:1", (), [group])
+
+
+def _group_of_its_own(node: Path) -> int:
+    """Another group than root's for a file: `video`'s usual number where that may be given, otherwise the user's own."""
+    if os.getuid() == 0:
+        os.chown(node, 0, 44)
+    return node.stat().st_gid
+
+
+def test_no_group_is_added_that_means_nothing_or_too_much(tmp_path: Path) -> None:
+    node = tmp_path / "nvidia0"
+    node.touch()
+    node.chmod(0o660)
+    _group_of_its_own(node)
+    assert container.device_groups({"SecurityOptions": ["name=rootless"]}, tmp_path) == []
+    assert container.device_groups({}, tmp_path / "no-such-folder") == []
+    node.chmod(0o666)
+    assert container.device_groups({}, tmp_path) == []
+    if os.getuid() == 0:
+        os.chown(node, 0, 0)
+        node.chmod(0o660)
+        assert container.device_groups({}, tmp_path) == []
 
 
 def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prepared, tmp_path: Path) -> None:
@@ -95,6 +139,18 @@ def test_the_cache_is_writable_for_whoever_the_cell_runs_as(tmp_path: Path) -> N
     assert (tmp_path / "shared").stat().st_mode & 0o7777 == 0o1777
 
 
+def test_no_other_user_reaches_the_cache_of_a_rootless_engines_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cells' user has a number of its own on the host, so the folder is open to all; but nobody else enters the one above it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = cell_cache.folder_of("docker", "torch", "sha256:0")
+    container.prepare_cache(cache, shared=True)
+    above = cell_cache.caches_folder()
+    assert above in cache.parents
+    assert (above.stat().st_uid, above.stat().st_mode & 0o777) == (os.geteuid(), 0o700)
+
+
 def test_no_engine_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert DockerEngine().unavailable() == f"no Docker Engine answers at unix://{tmp_path}/none.sock"
@@ -105,6 +161,40 @@ def test_a_socket_that_nobody_listens_at_is_no_engine(tmp_path: Path, monkeypatc
         left.bind(str(tmp_path / "left.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/left.sock")
     assert str(DockerEngine().unavailable()).startswith("no Docker Engine answers at ")
+
+
+def test_only_an_engine_that_answers_gives_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FarEngine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        DockerEngine().answer()
+        server.shutdown()
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(EngineError, match="no Docker Engine answers at"):
+        DockerEngine().answer()
+
+
+class FarEngine(BaseHTTPRequestHandler):
+    """The answers of an engine on another machine, as far as they are asked for here."""
+
+    def do_GET(self) -> None:
+        answer = json.dumps({"ApiVersion": "1.41", "OSType": "linux"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_engine_on_another_machine_builds_images_and_runs_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FarEngine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        engine = DockerEngine()
+        assert engine.why_no_build() is None
+        assert "is on another machine and cannot see this one's folders" in str(engine.unavailable())
+        server.shutdown()
 
 
 def test_an_engine_that_one_may_not_use_is_told_with_what_to_do() -> None:

@@ -185,6 +185,7 @@ def test_a_cell_sees_its_cpus_its_caches_and_nothing_of_the_users_python(
 def test_a_gpu_cell_sees_only_its_gpu(tmp_path: Path) -> None:
     slot = Slot("cuda", ("GPU-1",), CPUS, None)
     assert output(start(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", slot)) == b"GPU-1\n"
+    assert output(start(tmp_path, "import os; print(os.environ['CUDA_CACHE_MAXSIZE'])", slot)) == b"4294967296\n"
 
 
 def test_a_signal_means_to_a_cell_what_it_means_to_any_process(tmp_path: Path) -> None:

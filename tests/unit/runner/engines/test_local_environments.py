@@ -14,11 +14,18 @@ from typing import Any
 
 import pytest
 
+from runner.catalog.frameworks import load_frameworks
+from runner.catalog.images import load_catalog
+from runner.catalog.workloads import load_workloads
 from runner.engines.base import EngineError, Prepared, Settings
-from runner.engines.process import environments, interpreters, venv
+from runner.engines.process import environments, installed, interpreters, venv
 from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
+from runner.engines.process.process import NOT_WALLED_IN
 from runner.engines.process.venv import VenvEngine
+from runner.plan.plan import plan
+from runner.plan.request import Request
+from tests.fixtures.plans import with_gpu
 from tests.unit.runner.engines.test_local_engines import image
 
 
@@ -35,7 +42,14 @@ def test_the_interpreter_that_runs_this_is_found() -> None:
     found = find_interpreter(f"3.{sys.version_info.minor}")
     assert isinstance(found, Interpreter)
     assert found.path.exists()
-    assert "venv" not in str(found.path) or sys.prefix == sys.base_prefix
+    # Its own installation, and no virtual environment of it: an environment of an environment has the packages of both.
+    asked = subprocess.run(
+        [found.path, "-c", "import sys; print(sys.prefix == sys.base_prefix, *sys.version_info[:2])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert asked.stdout.split() == ["True", *map(str, sys.version_info[:2])]
 
 
 def test_a_python_that_is_not_here_is_told_with_how_to_get_it() -> None:
@@ -51,13 +65,20 @@ def test_an_interpreter_of_pyenv_is_found_and_the_newest_is_taken(
     for patch in ("9", "10"):
         fake = tmp_path / "versions" / f"3.98.{patch}" / "bin" / "python3.98"
         fake.parent.mkdir(parents=True)
-        told = {"path": str(fake), "version": f"3.98.{patch}", "bits": 64, "implementation": "CPython",
+        told = {"path": str(fake), "version": f"3.98.{patch}", "bits": 64, "implementation": "cpython",
                 "machine": "x86_64", "complete": True}  # fmt: skip
         fake.write_text(f"#!/bin/sh\necho '{json.dumps(told)}'\n")
         fake.chmod(0o755)
+    # Where pyenv's shims are on PATH, they come first. Each is a shell script that takes as long as five interpreters.
+    shim, started = tmp_path / "shims" / "python3.98", tmp_path / "started"
+    shim.parent.mkdir()
+    shim.write_text(f"#!/bin/sh\ntouch {started}\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     interpreters.find_interpreter.cache_clear()
     assert find_interpreter("3.98") == Interpreter(tmp_path / "versions/3.98.10/bin/python3.98", "3.98.10")
+    assert not started.exists()
 
 
 # --- venv
@@ -114,6 +135,7 @@ def test_a_lock_is_installed_once_as_the_sites_pip_configuration_says(tmp_path: 
     assert not said
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wheel: tuple[str, Path]) -> None:
     tiny = image(tmp_path, wheel[0])
     prepared = VenvEngine().prepare(tiny, lambda line: None)
@@ -124,6 +146,7 @@ def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path, wh
     assert list(folder.glob("lib/*/site-packages/tinyframework.py"))
 
 
+@pytest.mark.slow
 def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
@@ -135,6 +158,7 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
 
 
+@pytest.mark.slow
 def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, wheel: tuple[str, Path]) -> None:
     lock = "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n"
     said: list[str] = []
@@ -143,6 +167,7 @@ def test_a_refused_wheel_is_not_looked_for_in_the_further_index(tmp_path: Path, 
     assert not any("index.invalid" in line for line in said)
 
 
+@pytest.mark.slow
 def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
     tmp_path: Path, wheel: tuple[str, Path], own_cache: Path
 ) -> None:
@@ -153,6 +178,7 @@ def test_what_the_site_does_not_have_is_looked_for_in_the_images_further_index(
     assert "tiny-cpu: once more with https://index.invalid/simple" in said
 
 
+@pytest.mark.slow
 def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
@@ -162,6 +188,7 @@ def test_a_site_whose_pip_installs_for_the_user_still_gets_its_environment(
     subprocess.run([prepared.command[0], "-I", "-c", "import tinyframework"], check=True)
 
 
+@pytest.mark.slow
 def test_another_lock_gets_another_environment(tmp_path: Path, wheel: tuple[str, Path]) -> None:
     first = VenvEngine().prepare(image(tmp_path, wheel[0]), lambda line: None)
     second = VenvEngine().prepare(image(tmp_path, "# again\n" + wheel[0]), lambda line: None)
@@ -169,6 +196,7 @@ def test_another_lock_gets_another_environment(tmp_path: Path, wheel: tuple[str,
     assert first.command != second.command
 
 
+@pytest.mark.slow
 def test_two_runners_that_want_one_environment_make_it_once(
     tmp_path: Path, wheel: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +216,7 @@ def test_two_runners_that_want_one_environment_make_it_once(
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +254,23 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     assert environments.remove(used) is None
 
 
+def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = own_cache / "tried" / "tiny-cpu-0123456789ab"
+    (left / "bin").mkdir(parents=True)
+    (left / venv.COMPLETE_TRIAL).touch()
+    (own_cache / "tried" / "tiny-cpu-big").mkdir()
+    ((folder, what),) = environments.stale([image(tmp_path)])
+    assert folder == left
+    assert "as `runner images try` left it" in what
+    with monkeypatch.context() as broken:
+        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            environments.remove(left)
+    assert not (left / venv.COMPLETE_TRIAL).exists()
+    assert environments.remove(left) is None
+    assert not left.exists()
+
+
 def test_an_image_whose_python_is_not_here_is_unfit(tmp_path: Path) -> None:
     reason = VenvEngine().unfit(image(tmp_path, python="3.99"))
     assert reason is not None
@@ -238,9 +284,9 @@ def test_an_image_whose_python_is_not_here_is_unfit(tmp_path: Path) -> None:
 def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     """What the interpreter says it has, without importing a framework."""
     found: list[dict[str, Any]] = []
-    ask = HostEngine._json
+    ask = installed._ask
     monkeypatch.setattr(
-        HostEngine, "_json", lambda self, words, kind: found if "bench" in words else ask(self, words, kind)
+        installed, "_ask", lambda python, words, kind: found if "bench" in words else ask(python, words, kind)
     )
     return iter([found])
 
@@ -256,9 +302,59 @@ def test_each_framework_of_the_interpreter_is_an_image(listed: Iterator[list[dic
         "host-jax-0.12.0": "cuda",
     }
     assert {each.accelerator for each in engine.images(gpus=False).values()} == {"cpu"}
+    assert engine.notes(gpus=True) == (
+        NOT_WALLED_IN,
+        f"torch: on the CPU, since {sys.executable} has no build with CUDA",
+    )
+    assert engine.notes(gpus=False) == (NOT_WALLED_IN,)
     assert all(len(each.lock_sha256) == 64 for each in images.values())
     assert engine.unfit(images["host-jax-0.12.0"]) is None
     assert engine.prepare(images["host-jax-0.12.0"], lambda line: None).command == (sys.executable, "-m", "bench")
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "kinds", "precisions"),
+    [
+        # The machine that has an H200: PyTorch 2.11 and JAX 0.11, between two of the catalog's images each.
+        ("torch", "2.11.0+cu130", ["cpu", "cuda"], {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}),
+        ("jax", "0.11.2", ["cpu", "cuda"], {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}),
+        ("torch", "1.13.1", ["cpu", "cuda"], {"fp32", "tf32", "fp64", "fp16", "bf16"}),
+        ("tensorflow_v1", "1.15.0", ["cpu", "cuda"], {"fp32", "fp64", "fp16"}),
+        ("torch", "99.0", ["cpu", "cuda"], {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}),
+        ("torch", "my own build", ["cpu", "cuda"], {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}),
+        ("torch", "2.13.0+cpu", ["cpu"], {"fp32", "fp64", "fp16", "bf16"}),
+        ("onnxruntime", "1.30.0", ["cpu"], {"fp32"}),
+        ("tinygrad", "0.14.0", ["cpu", "cuda"], {"fp32"}),
+    ],
+)
+def test_an_installed_framework_offers_what_the_catalogs_image_of_it_does(
+    listed: Iterator[list[dict[str, Any]]], framework: str, version: str, kinds: list[str], precisions: set[str]
+) -> None:
+    next(listed).append({"framework": framework, "version": version, "device_kinds": kinds})
+    (found,) = HostEngine().images(gpus=True).values()
+    assert set(found.precisions) == precisions
+    assert found.accelerator == kinds[-1]
+
+
+@pytest.mark.parametrize("kinds", [None, "cuda", {"cuda": 1}, []])
+def test_a_framework_that_does_not_tell_its_devices_as_a_list_is_planned_for_the_cpu(
+    listed: Iterator[list[dict[str, Any]]], kinds: object
+) -> None:
+    next(listed).append({"framework": "torch", "version": "2.13.0", "device_kinds": kinds})
+    assert {image.accelerator for image in HostEngine().images(gpus=True).values()} == {"cpu"}
+
+
+def test_mixed_precision_and_half_types_are_planned_for_the_interpreter_on_a_gpu(
+    listed: Iterator[list[dict[str, Any]]],
+) -> None:
+    next(listed).append({"framework": "torch", "version": "2.11.0+cu130", "device_kinds": ["cpu", "cuda"]})
+    images = list(HostEngine().images(gpus=True).values())
+    asked = ("fp32", "tf32", "amp-fp16", "amp-bf16", "fp64", "fp16", "bf16", "fp8")
+    request = Request(precisions=asked, workloads=("cnn-cifar10", "ops"))
+    found = plan(request, images, load_workloads(), load_frameworks(), with_gpu(), lambda _: None)
+    of = {name: {cell.precision for cell in found.cells if cell.workload == name} for name in ("cnn-cifar10", "ops")}
+    assert of["cnn-cifar10"] == {"fp32", "tf32", "amp-fp16", "amp-bf16"}
+    assert of["ops"] == {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}
 
 
 def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence(
@@ -266,4 +362,26 @@ def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence
 ) -> None:
     assert "has none of the frameworks" in str(HostEngine().unavailable())
     with pytest.raises(EngineError, match="did not say what it has"):
-        _ = HostEngine(Settings(python=tmp_path / "python"))._installed
+        _ = HostEngine(Settings(python=tmp_path / "python"))._packages
+
+
+def test_what_pip_prints_goes_to_the_log_and_its_end_into_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    steps = venv._Steps("x-cpu", log)
+    words = "print('Collecting numpy'); raise SystemExit(3)"
+    with pytest.raises(EngineError, match=r"(?s)x-cpu: it failed.*Collecting numpy.*the whole log: "):
+        steps.must_succeed([sys.executable, "-c", words], "it failed")
+    assert log.read_text() == "Collecting numpy\n"
+
+
+def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    torch = load_catalog()["torch-2.13.0-cpu"]
+    monkeypatch.setattr(venv._Steps, "succeeds", lambda *_: print("Collecting numpy") is None)
+    interpreter = find_interpreter(f"3.{sys.version_info.minor}")
+    assert isinstance(interpreter, Interpreter)
+    (tmp_path / "made").mkdir()
+    monkeypatch.setattr(venv.shutil, "rmtree", lambda *_, **__: None)
+    venv._make(torch, interpreter, tmp_path / "made", said.append)
+    pins = sum("==" in line and line[0] != " " for line in torch.lock_path.read_text().splitlines() if line)
+    assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where pip has none cached"]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
 import tarfile
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import Any
 
 import pytest
 
 from bench import identity
 from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.engines.process.venv import OLD_PIP
-from runner.errors import EngineGoneError
+from runner.errors import EngineError, EngineGoneError
 from runner.images import build
 from runner.images import recipe as recipes
+from runner.images.docker_client import DockerError, Listing
 
 
 @pytest.fixture
@@ -30,6 +34,19 @@ def image() -> Image:
 @pytest.fixture(autouse=True)
 def no_site_base(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(recipes.BASE_IMAGE_VARIABLE, raising=False)
+
+
+def test_where_the_sources_lie_is_a_label_and_no_input(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(recipes.SOURCE_VARIABLE, raising=False)
+    tag = recipes.recipe(image).tag
+    assert recipes.source_label() == {}
+    monkeypatch.setenv(recipes.SOURCE_VARIABLE, "https://github.com/Team/Project")
+    assert recipes.source_label() == {"org.opencontainers.image.source": "https://github.com/Team/Project"}
+    assert recipes.recipe(image).tag == tag
+    for wrong in ("Team/Project", "https://a b", "https://a\nRUN true", 'https://a" x="'):
+        monkeypatch.setenv(recipes.SOURCE_VARIABLE, wrong)
+        with pytest.raises(EngineError, match="DLBENCH_SOURCE=.* is no address of a repository; give one as https://"):
+            recipes.source_label()
 
 
 def test_the_image_s_own_base_is_used_unless_the_site_has_another(
@@ -45,6 +62,10 @@ def test_a_stand_in_for_any_python_is_none_for_a_base_that_brings_cuda() -> None
     image = load_catalog()["mxnet-1.9.1-cu112"]
     assert recipes.recipe(image, "site:{python}").base == image.base
     assert recipes.recipe(image, "site:{cuda}-{python}").base == "site:11.2.2-3.8"
+    # A mirror of Docker Hub serves every base, by its digest where that is known.
+    assert recipes.recipe(image, "mirror.site/hub/{base}").base == f"mirror.site/hub/{image.base}"
+    pinned = load_catalog()["torch-2.13.0-cpu"].model_copy(update={"base_digest": f"sha256:{'1' * 64}"})
+    assert recipes.recipe(pinned, "mirror.site/hub/{base}").base == f"mirror.site/hub/library/{pinned.base_reference}"
     assert recipes.recipe(image, "mirror/cuda:11.2.2-cudnn8").base == "mirror/cuda:11.2.2-cudnn8"
 
 
@@ -85,6 +106,29 @@ def test_the_context_is_the_same_bytes_whenever_its_files_were_written(tmp_path:
     assert contexts[0] == contexts[1]
 
 
+def test_an_image_is_current_where_its_tag_is_there_and_its_base_is_the_one_that_has_the_name_now(image: Image) -> None:
+    recipe = recipes.recipe(image, "docker.io/library/python:3.11")
+
+    def listing(base_id: str, *more: dict[str, Any]) -> Listing:
+        made = {"Id": "sha256:made", "RepoTags": [recipe.tag, recipe.latest], "Labels": {"dlbench.base_id": base_id}}
+        return Listing([made, *more])
+
+    base = {"Id": "sha256:base", "RepoTags": ["python:3.11"], "Labels": None}
+    assert build.built(Listing([base]), recipe) is None
+    assert build.built(listing("sha256:base", base), recipe) == "sha256:made"
+    assert build.built(listing("sha256:older", base), recipe) is None
+    # A base that is gone is not another one.
+    assert build.built(listing("sha256:older"), recipe) == "sha256:made"
+    assert Listing([{"Id": "sha256:x", "RepoTags": ["site:latest"]}]).id_of("site") == "sha256:x"
+    assert Listing([{"Id": "sha256:x", "RepoTags": ["host:5000/site:1"]}]).id_of("host:5000/site") is None
+
+
+def test_a_label_is_the_same_text_after_a_dockerfile_s_quotes() -> None:
+    assert (
+        build.label_step({"a": 'say "$x"', "b": "two\n  lines \\"}) == 'LABEL a="say \\"\\$x\\"" b="two lines \\\\"\n'
+    )
+
+
 def test_what_the_image_gets_of_the_bench_is_what_its_digest_counts(image: Image, tmp_path: Path) -> None:
     files = recipes.bench_files(image)
     assert {"timing.py", "frameworks/torch/framework.py", "workloads/gru-imdb.json"} < set(files)
@@ -122,7 +166,7 @@ class DyingEngine(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def _answer(self, status: int, body: dict[str, str]) -> None:
+    def _answer(self, status: int, body: Mapping[str, object]) -> None:
         text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -134,7 +178,7 @@ class DyingEngine(BaseHTTPRequestHandler):
         if "/version" in self.path:
             self._answer(200, {"ApiVersion": "1.41"})
         elif "python%3A" in self.path or "python:" in self.path:
-            self._answer(200, {"Id": "sha256:" + "b" * 64})
+            self._answer(200, {"Id": "sha256:" + "b" * 64, "Config": {}})
         else:
             self._answer(404, {"message": "No such image"})
 
@@ -173,3 +217,85 @@ def test_an_engine_that_is_killed_while_it_builds_is_told_as_that(
 def test_old_pythons_get_the_same_pip_by_its_hash_in_containers_and_in_environments() -> None:
     assert f'echo "{OLD_PIP}"' in (PROJECT / "Dockerfile.base").read_text()
     assert re.fullmatch(r"pip==\S+ --hash=sha256:[0-9a-f]{64}", OLD_PIP)
+
+
+def test_a_base_image_that_cannot_be_had_is_a_short_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = 'Get "https://registry.example/v2/": dial tcp: lookup registry.example on 192.0.2.1:53: no such host ' * 3
+
+    def refuse(*_: object) -> None:
+        raise DockerError(said, said)
+
+    monkeypatch.setattr(build, "find_image", lambda *_: None)
+    monkeypatch.setattr(build.registry, "has_published", lambda *_: False)
+    monkeypatch.setattr(build, "registry_digest", refuse)
+    image = load_catalog()["torch-2.13.0-cpu"]
+    reason = build.missing_base(None, recipes.recipe(image, None))  # type: ignore[arg-type]
+    assert reason is not None
+    assert "dial tcp" not in reason
+    assert f"`.ci/site-base {image.python}`, and name it by --base-image" in reason
+    assert len(reason) <= 200
+
+
+@pytest.fixture
+def no_pip_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that says nothing to pip."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv(build.BUILD_NETWORK_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def no_pip_conf(no_pip_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has no pip.conf: pip takes a second to say that."""
+    monkeypatch.setattr(build, "_pip_configuration", dict)
+
+
+def test_a_build_gets_the_package_index_of_the_environment_that_it_can_reach(
+    no_pip_conf: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build.pip_settings() == {}
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:3141/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "file:///srv/wheels  https://mirror.site/simple https://second.site")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "mirror.site")
+    reached = {
+        "PIP_EXTRA_INDEX_URL": "https://mirror.site/simple https://second.site",
+        "PIP_TRUSTED_HOST": "mirror.site",
+    }
+    assert build.pip_settings() == reached
+    monkeypatch.setenv(build.BUILD_NETWORK_VARIABLE, "host")
+    assert build.pip_settings() == {"PIP_INDEX_URL": "http://127.0.0.1:3141/simple"} | reached
+
+
+@pytest.mark.parametrize("user", ["me:s3cret", "s3cret"])
+def test_a_password_in_the_index_s_address_ends_the_build_and_is_not_shown(
+    no_pip_conf: None, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{user}@mirror.site/simple")
+    with pytest.raises(
+        build.BuildError, match="PIP_INDEX_URL or index-url in pip.conf holds a user or a password"
+    ) as error:
+        build.pip_settings()
+    assert "s3cret" not in str(error.value)
+    monkeypatch.setenv("PIP_INDEX_URL", "")
+    assert build.pip_settings() == {}
+
+
+def test_pip_conf_says_what_the_environment_does_not(
+    no_pip_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pip.conf"
+    path.write_text("[global]\nindex-url = https://conf.site/simple\n[install]\ntrusted-host =\n  a.site\n  b.site\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    assert build.pip_settings() == {"PIP_INDEX_URL": "https://conf.site/simple", "PIP_TRUSTED_HOST": "a.site b.site"}
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile.base", "images/Dockerfile", "images/Dockerfile.nvidia"])
+def test_a_site_s_settings_are_arguments_of_the_last_stage(dockerfile: str) -> None:
+    text = (PROJECT / dockerfile).read_text()
+    assert build._steps(PROJECT / dockerfile, {}, {"a": "b"}) == text + 'LABEL a="b"\n'
+    with_index = build._steps(PROJECT / dockerfile, {"PIP_INDEX_URL": "https://mirror.site"}, {"a": "b"})
+    assert with_index.count("ARG PIP_INDEX_URL\n") == 1
+    assert with_index.replace("ARG PIP_INDEX_URL\n", "") == text + 'LABEL a="b"\n'
+    assert "\nFROM ${BASE}\nARG PIP_INDEX_URL\n" in with_index[text.rindex("\nFROM ") :]
+    assert "mirror.site" not in with_index

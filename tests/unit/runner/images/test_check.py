@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.catalog import cuda
-from runner.catalog.images import IMAGES, load_catalog, read_pins
+from runner.catalog.images import BASES, IMAGES, load_catalog, read_bases, read_pins
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli.main import app
 from runner.images import check as images_check
+from runner.images import documents, lock
 from runner.images import files as images_files
-from runner.images import lock
 
 NAME = "torch-2.9.1-cu128"
 
@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
         "jax-0.10.2-cpu",
     ):
         shutil.copytree(IMAGES / name, tmp_path / name)
+    shutil.copy(IMAGES / BASES, tmp_path)
     return tmp_path
 
 
@@ -122,6 +123,13 @@ def test_a_missing_seal_is_named_with_the_command_that_makes_it(folder: Path) ->
         (NAME, 'nccl = "2.27.5"', 'nccl = "2.27.7"', "nccl: it says 2.27.7, and the lock holds 2.27.5"),
         (NAME, 'nccl = "2.27.5"\n', "", "nccl: it says none, and the lock holds 2.27.5"),
         (NAME, '"525.60.13"', '"450.80.02"', "min_driver: it says 450.80.02, and CUDA 12.8 takes 525.60.13 or newer"),
+        (NAME, '"525.60.13"', '"580.65.06"', "min_driver: it says 580.65.06, and CUDA 12.8 takes 525.60.13 or newer; write 525.60.13"),
+        (NAME, "download_gb = 4.1", "download_gb = 3.04", "download_gb: it says 3.04, and the lock's files weigh 4.1; write 4.1"),
+        (NAME, "locked = 2026-11-20", "locked = 2026-11-19", "locked: it says 2026-11-19, and requirements.lock was made as of 2026-11-20"),
+        (NAME, ', "keras_torch"', "", "frameworks: keras is installed, and no framework of the image is keras's; add the framework"),
+        (NAME, "python:3.12-slim-bookworm", "ubuntu:24.04", "base: the name ubuntu:24.04 does not say which Python it holds"),
+        (NAME, '= "12.0"', '= "8.6"', "precisions: a GPU of 8.6 has no fp8: it takes compute capability 8.9; remove it"),
+        ("mxnet-1.9.1-cu112", '= "8.9"', '= "9.0"', "max_compute_capability: it says 9.0, which takes CUDA 11.8, and the image has 11.2.2"),
         (NAME, '= "7.0"', '= "3.7"', "min_compute_capability: it says 3.7, and CUDA 12 begins at 5.0"),
         (NAME, 'framework_version = "2.9.1"', 'framework_version = "2.9.2"', "nothing in the lock has version 2.9.2"),
         (NAME, 'python = "3.12"', 'python = "3.11"', "python: it says 3.11, and the base image is python:3.12-slim"),
@@ -187,12 +195,31 @@ def test_an_image_that_no_workload_reaches_is_named_unless_it_says_why(folder: P
 
 
 def test_only_strict_counts_a_base_that_is_not_pinned(folder: Path) -> None:
-    pinned = folder / NAME / "image.toml"
-    pinned.write_text(pinned.read_text() + "")
-    edit(pinned, 'base = "', f'base_digest = "sha256:{"a" * 64}"\nbase = "')
-    missing = [line for line in problems(folder, strict=True) if "base_digest: it is missing" in line]
-    assert len(missing) == 5
-    assert not any(NAME in line for line in missing)
+    edit(folder / BASES, '"python:3.12-slim-bookworm" = ""', f'"python:3.12-slim-bookworm" = "sha256:{"a" * 64}"')
+    missing = [line for line in problems(folder, strict=True) if "it has no digest" in line]
+    # Five images stand on two other bases: each base is named once.
+    assert [line.partition(": it")[0] for line in missing] == [
+        f"{folder / BASES}: python:3.11-slim-bookworm",
+        f"{folder / BASES}: nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04",
+    ], missing
+
+
+def test_every_base_stands_in_the_one_file_of_bases(folder: Path) -> None:
+    edit(folder / BASES, '"python:3.11-slim-bookworm" = ""\n', "")
+    missing = problems(folder)
+    fix = 'add `"python:3.11-slim-bookworm" = ""`, or let `runner images pin` ask for it'
+    assert missing == [f"{folder / BASES}: python:3.11-slim-bookworm: it is missing; {fix}"]
+    stood_on = {image.base for image in load_catalog().values()}
+    stood_on |= {image.julia for image in load_catalog().values() if image.julia}
+    assert set(read_bases(IMAGES)) == stood_on
+
+
+def test_bake_builds_each_base_on_the_digest_that_the_file_has(folder: Path) -> None:
+    digest = f"sha256:{'a' * 64}"
+    edit(folder / BASES, '"python:3.11-slim-bookworm" = ""', f'"python:3.11-slim-bookworm" = "{digest}"')
+    bake = json.loads(images_files.bake_text(load_catalog(folder).values()))
+    assert bake["target"]["base-python_3_11-slim-bookworm"]["args"]["BASE"] == f"python:3.11-slim-bookworm@{digest}"
+    assert bake["target"]["base-python_3_12-slim-bookworm"]["args"]["BASE"] == "python:3.12-slim-bookworm"
 
 
 def test_the_command_ends_with_1_and_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -229,7 +256,7 @@ def test_a_new_image_puts_the_files_out_of_step() -> None:
     assert [path for path, _ in images_files.out_of_step([*images, extra])] == [
         images_files.COMPOSE,
         images_files.BAKE,
-        images_files.README,
+        documents.IMAGES,
     ]
 
 
@@ -241,35 +268,10 @@ def test_every_target_of_bake_builds_on_targets_that_are_there() -> None:
         for context, source in target.get("contexts", {}).items():
             assert target["args"]["BASE"] == context
             assert source.removeprefix("target:") in bake["target"]
+    tested = [image for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None]
+    assert bake["group"]["default"]["targets"] == [re.sub(r"\.", "_", image.name) for image in tested]
     grouped = {name for group in bake["group"].values() for name in group["targets"]}
     assert grouped == {re.sub(r"\.", "_", name) for name in load_catalog()}
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        (["README.md", "images/docker-bake.json"], set()),
-        (["images/jax-0.10.2-cpu/image.toml", "runner/plan/plan.py"], {"jax-0.10.2-cpu"}),
-        (["images/Dockerfile.cuda"], {"mxnet-1.9.1-cu112"}),
-        (["bench/run.py"], {"jax-0.10.2-cpu", "mxnet-1.9.1-cu112"}),
-        (["images/Dockerfile"], {"jax-0.10.2-cpu", "mxnet-1.9.1-cu112"}),
-    ],
-)
-def test_ci_builds_the_images_that_a_change_concerns(changed: list[str], expected: set[str]) -> None:
-    catalog = load_catalog()
-    images = [catalog["jax-0.10.2-cpu"], catalog["mxnet-1.9.1-cu112"]]
-    assert {image.name for image in images_files.select_changed(images, changed)} == expected
-
-
-def test_a_commit_that_is_not_there_is_told() -> None:
-    ended = CliRunner().invoke(app, ["images", "ci-matrix", "--changed-since", "no-such-commit"])
-    assert ended.exit_code == 2
-    assert "name a commit that is fetched" in ended.output
-
-
-def test_an_option_of_git_is_no_commit(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(app, ["images", "ci-matrix", f"--changed-since=--output={tmp_path / 'written'}"])
-    assert (ended.exit_code, list(tmp_path.iterdir())) == (2, [])
 
 
 def test_a_day_that_is_none_is_told_with_its_option() -> None:
@@ -280,8 +282,9 @@ def test_a_day_that_is_none_is_told_with_its_option() -> None:
 
 def test_the_bill_of_materials_names_every_pin_once_and_is_the_same_bytes_again() -> None:
     image = load_catalog()["chainer-7.8.1-cpu"]
-    document = json.loads(images_files.sbom(image))
-    assert images_files.sbom(image) == images_files.sbom(image)
+    document = json.loads(images_files.sbom(image, "site:3.12"))
+    assert images_files.sbom(image, "site:3.12") == images_files.sbom(image, "site:3.12")
+    assert document["comment"].endswith(" on site:3.12.")
     assert document["spdxVersion"] == "SPDX-2.3"
     references = [package["externalRefs"][0]["referenceLocator"] for package in document["packages"]]
     assert "pkg:pypi/chainer@7.8.1" in references  # built from its source archive
@@ -289,4 +292,11 @@ def test_the_bill_of_materials_names_every_pin_once_and_is_the_same_bytes_again(
     identities = [package["SPDXID"] for package in document["packages"]]
     assert len(set(identities)) == len(identities) == len(document["documentDescribes"])
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", identity) for identity in identities)
-    assert "pkg:pypi/torch@2.13.0%2Bcpu" in images_files.sbom(load_catalog()["torch-2.13.0-cpu"])
+    cpu = load_catalog()["torch-2.13.0-cpu"]
+    text = images_files.sbom(cpu, cpu.base)
+    assert "pkg:pypi/torch@2.13.0%2Bcpu" in text
+    assert "pkg:deb/debian/g%2B%2B" in text
+    # Where the built image was asked, its packages have versions, and all are there.
+    text = images_files.sbom(cpu, cpu.base, {"g++": "4:12.2.0-3", "libc6": "2.36-9"})
+    assert "pkg:deb/debian/g%2B%2B@4%3A12.2.0-3" in text
+    assert "pkg:deb/debian/libc6@2.36-9" in text

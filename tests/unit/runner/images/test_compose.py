@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.catalog.images import PROJECT, Image, load_catalog
+from runner.catalog.images import PROJECT, CatalogError, Image, load_catalog
+from runner.catalog.workloads import adapters
 from runner.engines.docker import container
+from runner.images import files
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,26 @@ def test_compose_has_one_service_an_image(catalog: dict[str, Image], services: d
         assert service["profiles"] == [*image.frameworks, image.accelerator]
         command = service["command"]
         assert isinstance(command, list)
-        assert command[command.index("--framework") + 1] in image.frameworks
+        framework = command[command.index("--framework") + 1]
+        assert framework in image.frameworks
         assert command[command.index("--device") + 1] == image.accelerator
+        # A service runs as it stands: its framework has that workload.
+        assert (framework, command[1].replace("-", "_")) in adapters()
+
+
+def test_the_service_of_a_framework_with_none_of_the_usual_workloads_runs_one_that_it_has(
+    catalog: dict[str, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = catalog["chainer-7.8.1-cpu"]
+    now = "head:\n\nservices:\n\nvolumes:\n"
+    monkeypatch.setattr(files, "adapters", lambda: frozenset({("chainer", "mlp_mnist"), ("torch", "ops")}))
+    assert "command: [run, mlp-mnist, --framework, chainer" in files.compose_text([image], now)
+    monkeypatch.setattr(files, "adapters", lambda: frozenset({("torch", "ops")}))
+    with pytest.raises(
+        CatalogError,
+        match=r"chainer-7.8.1-cpu/image.toml: frameworks: chainer has no adapter; write one in bench/frameworks/chainer",
+    ):
+        files.compose_text([image], now)
 
 
 def test_compose_gives_a_gpu_to_the_cuda_images_and_to_no_other(
@@ -70,4 +90,5 @@ def test_compose_restricts_a_service_as_the_runner_restricts_a_cell(
             assert service[field] == cell[field], field
         assert service["tmpfs"] == [f"{path}:{options}" for path, options in cell["tmpfs"].items()]
         assert service["ulimits"] == {limit["Name"]: limit["Soft"] for limit in cell["ulimits"]}
-        assert [str(volume).split(":")[-1] for volume in service["volumes"]] == ["/cache", "ro"]  # type: ignore[attr-defined]
+        # Each image has a cache of its own, as in the runner.
+        assert service["volumes"] == [f"cache-{name}:/cache", "${DLBENCH_DATA:-data}:/data:ro"]

@@ -41,7 +41,7 @@ def test_the_affinity_mask_of_the_runner_holds_for_its_cells() -> None:
 def test_gpus_that_were_not_asked_for_are_not_looked_for() -> None:
     machine = detect("none")
     assert machine.gpus == ()
-    assert machine.why_no_gpu == "GPUs were left out by --gpus none"
+    assert machine.why_no_gpu == "GPUs were excluded by --gpus none"
 
 
 def test_a_machine_without_gpus_says_why_in_a_clause() -> None:

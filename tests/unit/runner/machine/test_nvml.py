@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from runner.catalog.images import PROJECT
 from runner.cli.gpus import ranges
 from runner.machine.detect import HardwareError, detect
 from runner.machine.nvml import NVLINK
+from runner.results.clocks import state
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, environment, uuid_of
 
 Show = Callable[[Fleet], None]
@@ -138,3 +139,31 @@ def test_runner_gpus_tells_a_script_the_same(nvml_library: Path, tmp_path: Path)
 def test_numbers_are_written_as_linux_writes_sets() -> None:
     assert ranges((0, 1, 2, 8, 10, 11)) == "0-2,8,10-11"
     assert ranges(()) == ""
+
+
+def test_what_clocks_and_power_are_set_to_is_told(fleet: Show) -> None:
+    set_down = FakeGpu(application_sm_megahertz=1500, application_memory_megahertz=6251, compute_mode=3, vbios="9.8")
+    fleet(Fleet((set_down, FakeGpu(), FakeGpu(max_sm_megahertz=None, vbios=None, compute_mode=None))))
+    first, second, third = detect("all").gpus
+    assert (first.default_power_limit_watts, first.vbios, first.compute_mode) == (72.0, "9.8", "exclusive process")
+    assert (first.max_sm_megahertz, first.max_memory_megahertz) == (2040, 6251)
+    assert (first.application_sm_megahertz, first.application_memory_megahertz) == (1500, 6251)
+    assert state(asdict(first)) == "application clock 1500 MHz, at most 2040 MHz"
+    assert state(asdict(second)) == "float, at most 2040 MHz"
+    assert state(asdict(replace(second, locked_sm_megahertz=1200))) == "locked at 1200 MHz"
+    assert (third.vbios, third.compute_mode, state(asdict(third))) == (None, None, "float")
+
+
+def test_a_gpu_on_which_nobody_may_compute_is_refused_with_what_to_do(fleet: Show) -> None:
+    fleet(Fleet((FakeGpu(compute_mode=2), FakeGpu())))
+    machine = detect("all")
+    assert [gpu.name for gpu in machine.gpus] == ["1"]
+    (refused,) = machine.refused
+    assert refused.reason.endswith("its compute mode is prohibited; `nvidia-smi -i 0 -c DEFAULT` allows programs on it")
+
+
+def test_runner_gpus_shows_modes_and_clocks(nvml_library: Path, tmp_path: Path) -> None:
+    fleet = Fleet((FakeGpu(compute_mode=3), FakeGpu()))
+    shown = runner_gpus(nvml_library, fleet.write(tmp_path / "fleet"))
+    assert "GPU 0 (NVIDIA L4): compute mode exclusive process" in shown
+    assert "clocks of GPU 0, 1: float, at most 2040 MHz" in shown

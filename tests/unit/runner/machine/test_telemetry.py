@@ -236,6 +236,14 @@ def test_a_cell_is_marked_when_its_gpu_slowed_down(bits: int, throttled: bool, n
     assert telemetry_summary.summary(rows, samples(1.5, 1.5))["throttled"] is False, "it was before the steady windows"
 
 
+def test_the_most_memory_used_is_that_of_the_steady_windows() -> None:
+    used = {0.0: 9 << 30, 1.0: 3 << 30, 2.0: 4 << 30, 3.0: 8 << 30}  # autotuning before, the check of the adapter after
+    rows = gpu_rows(list(used), power_watts=1.0, memory_bytes=used.get)
+    on_cpu = [{"device": "cpu", "seconds": 1.0, "memory_bytes": 64 << 30}]
+    assert telemetry_summary.summary([*rows, *on_cpu], samples(0.5, 2))["device_used_bytes"] == 4 << 30
+    assert telemetry_summary.summary(gpu_rows([0.0, 1.0]), samples(0, 1))["device_used_bytes"] is None
+
+
 def test_a_gpu_that_does_not_tell_of_throttling_is_not_said_to_have_kept_its_clocks() -> None:
     found = telemetry_summary.summary(gpu_rows([0.0, 1.0], power_watts=1.0), samples(0, 1))
     assert (found["throttled"], found["throttled_by"]) == (None, None)
@@ -264,3 +272,18 @@ def test_a_cell_of_two_days_keeps_few_rows_its_energy_and_its_clock() -> None:
     assert max(b - a for a, b in itertools.pairwise(gpu)) <= 2 * recording.step
     found = telemetry_summary.summary(rows, samples(10.0, 1985.0), recording.step)
     assert found["energy_joules"] == pytest.approx(power * 1985.0, rel=1e-6)
+
+
+def test_a_clock_that_is_set_while_a_cell_runs_moves_no_row(fleet: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples of a cell have the monotonic clock: power an hour away from its window would be another window's."""
+    fleet(Fleet((FakeGpu(),)))
+    began, wall = time.time(), time.time
+    with telemetry.Monitor() as monitor:
+        recording = monitor.begin([uuid_of(0)], Cell(os.getpid()))
+        wait_for(lambda: recording.rows)
+        monkeypatch.setattr(time, "time", lambda: wall() + 3600)
+        seen = len(recording.rows)
+        wait_for(lambda: len(recording.rows) > seen + 15)
+        monitor.end(recording)
+    assert {row["device"] for row in recording.rows} == {"cpu", uuid_of(0)}
+    assert all(began <= row["unix"] < began + 60 for row in recording.rows)

@@ -10,6 +10,8 @@ import pytest
 
 from runner.catalog.images import Image, load_catalog
 from runner.engines.docker.engine import DockerEngine
+from runner.images.docker_client import Listing
+from runner.images.recipe import recipe
 from runner.plan.disk import DiskSpace
 
 
@@ -28,7 +30,7 @@ def catalog() -> list[Image]:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerEngine:
     """An engine that has none of the images, on a disk with 10 GB."""
     monkeypatch.setattr(DockerEngine, "unfit", lambda self, image: None)
-    monkeypatch.setattr(DockerEngine, "cost", lambda self, image: image.download_bytes)
+    monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing([]))
     monkeypatch.setattr(DockerEngine, "images_folder", lambda self: tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(20 * 10**9, 10**10, 10**10))
     return DockerEngine()
@@ -41,7 +43,8 @@ def test_what_fits_together_is_made_and_the_rest_says_what_it_would_take(
     told: dict[str, str | None] = {image.name: disk.unfit(image) for image in catalog}
     fits = [image for image in catalog if told[image.name] is None]
     assert fits
-    assert sum(image.download_bytes * 4.5 for image in fits) <= 10**10
+    parts = {name: size for image in fits for name, size in engine.parts(image).items()}
+    assert sum(parts.values()) * 4.5 <= 10**10
     large = next(image for image in catalog if image.name == "torch-2.9.1-cu128")
     assert f"the disk cannot hold it: it takes about {large.download_bytes * 4.5 / 1e9:.1f} GB" in str(told[large.name])
     assert told == {image.name: disk.unfit(image) for image in catalog}, "asked again, it says the same"
@@ -50,6 +53,26 @@ def test_what_fits_together_is_made_and_the_rest_says_what_it_would_take(
 def test_an_image_that_is_there_takes_no_room(
     engine: DockerEngine, catalog: list[Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DockerEngine, "cost", lambda self, image: 0)
+    monkeypatch.setattr(DockerEngine, "parts", lambda self, image: {})
     disk: Any = DiskSpace(engine)
     assert [disk.unfit(image) for image in catalog] == [None] * len(catalog)
+
+
+def test_layers_that_images_share_are_counted_once(
+    engine: DockerEngine, catalog: list[Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jax, tensorflow = (image for image in catalog if image.name in ("jax-0.12.0.1-cu128", "tensorflow-2.21.0-cu128"))
+    shared = engine.parts(jax).keys() & engine.parts(tensorflow).keys()
+    assert shared == set(recipe(jax).nvidia_tags[:4])
+    assert engine.cost(jax) == jax.download_bytes
+    both = jax.download_bytes + tensorflow.download_bytes - sum(engine.parts(jax)[name] for name in shared)
+    assert both < 0.7 * (jax.download_bytes + tensorflow.download_bytes)
+    for free, fits in ((round(both * 4.5) + 2, True), (round(both * 4.5) - 2, False)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Usage(10**12, 10**12 - free, free))
+        disk = DiskSpace(engine)
+        assert disk.unfit(jax) is None
+        assert (disk.unfit(tensorflow) is None) is fits
+    # What is here is not fetched.
+    here = [{"Id": f"sha256:{number}", "RepoTags": [name]} for number, name in enumerate(shared)]
+    monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing(here))
+    assert engine.cost(tensorflow) == both - jax.download_bytes

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
 from runner.catalog.workloads import load_workloads
-from runner.plan.durations import Durations, earlier_seconds
+from runner.plan.durations import Durations, Preparation, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell
 from runner.results.store import SCHEMA_VERSION, RunStore
 from tests.fixtures.plans import make_cell
@@ -32,6 +38,19 @@ def test_a_cell_takes_as_long_as_it_took_in_the_median_on_that_gpu(tmp_path: Pat
     assert durations.seconds(replace(CELL, image="another", seed=9)) == 40, "an image of the same framework"
     assert durations.seconds(other) == 10
     assert durations.seconds(replace(CELL, device_model="NVIDIA A100")) == 35, "on a GPU never seen: of all"
+    assert not durations.guessed(replace(CELL, device_model="NVIDIA A100"))
+    never = replace(CELL, framework="jax")
+    assert durations.guessed(never)
+    durations.learn(never, 60.0)
+    assert not durations.guessed(never)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -5.0, 0.0, 1e300])
+def test_a_length_that_no_cell_can_have_had_is_no_estimate(tmp_path: Path, seconds: float) -> None:
+    ran(tmp_path, "a", (CELL, "ok", seconds))
+    assert earlier_seconds(tmp_path) == {}
+    ran(tmp_path, "b", (CELL, "ok", 30.0))
+    assert Durations(WORKLOADS, earlier_seconds(tmp_path)).seconds(CELL) == 30
 
 
 def test_what_never_ran_is_guessed_from_its_preset(tmp_path: Path) -> None:
@@ -41,7 +60,59 @@ def test_what_never_ran_is_guessed_from_its_preset(tmp_path: Path) -> None:
     assert durations.seconds(replace(CELL, preset="full")) > standard
 
 
+def test_a_run_that_goes_on_takes_what_its_run_json_says_until_its_cells_say_otherwise(tmp_path: Path) -> None:
+    ran(tmp_path, "a", (CELL, "ok", 40.0))
+    known, never = CELL, replace(CELL, framework="jax")
+    durations = Durations(WORKLOADS, earlier_seconds(tmp_path))
+    durations.stored |= {known.id: (30.0, False), never.id: (100.0, True)}
+    assert [durations.seconds(cell) for cell in (known, never)] == [30, 100]
+    assert [durations.guessed(cell) for cell in (known, never)] == [False, True]
+    other = replace(CELL, framework="tensorflow")
+    durations.stored[other.id] = (50.0, True)
+    durations.learn(other, 100.0)
+    assert [durations.seconds(cell) for cell in (known, never, other)] == [30, 200, 100], "guesses at the run's pace"
+    durations.learn(known, 60.0)
+    assert durations.seconds(known) == 60
+
+
 def test_a_file_that_cannot_be_read_takes_no_plan_with_it(tmp_path: Path) -> None:
     ran(tmp_path, "a", (CELL, "ok", 30.0))
     (tmp_path / "a" / "cells" / "0.r1.parquet").write_bytes(b"torn")
+    assert Durations(WORKLOADS, earlier_seconds(tmp_path)).seconds(CELL) == 30
+
+
+def test_preparations_of_earlier_runs_are_read_and_damaged_ones_are_not(tmp_path: Path) -> None:
+    entry = {"image": "torch-1-cpu", "bytes": 10**8, "seconds": 42.5}
+    damaged = [
+        None,
+        {},
+        entry | {"bytes": 0},
+        entry | {"seconds": -1},
+        entry | {"seconds": "1"},
+        entry | {"bytes": 10**30},
+    ]
+    manifests = {
+        "a": {"engine": "venv", "prepared": [entry, *damaged]},
+        "b": {"engine": "docker", "prepared": [entry | {"seconds": 400.0}]},
+        "c": {"engine": "venv", "prepared": 7},
+        "d": [1],
+    }
+    for name, manifest in manifests.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps(manifest))
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "run.json").write_bytes(b"{torn")
+    assert earlier_preparations(tmp_path, "venv") == [Preparation("torch-1-cpu", 10**8, 42.5)]
+    assert [each.seconds for each in earlier_preparations(tmp_path, "docker")] == [400.0]
+    assert earlier_preparations(tmp_path / "nowhere", "venv") == []
+
+
+def test_a_column_of_another_type_takes_no_plan_with_it(tmp_path: Path) -> None:
+    """Any folder below the results may come from a stranger."""
+    store = RunStore(tmp_path / "run")
+    store.write_manifest({})
+    columns = ("framework", "workload", "precision", "preset", "mode", "device_kind", "devices", "device_model")
+    rows = {name: [["torch"]] for name in columns} | {"status": ["ok"], "wall_seconds": [3.0]}
+    (tmp_path / "run" / "cells").mkdir()
+    pq.write_table(pa.table(rows), tmp_path / "run" / "cells" / "c.r1.parquet")
     assert Durations(WORKLOADS, earlier_seconds(tmp_path)).seconds(CELL) == 30

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.catalog.frameworks import load_frameworks
@@ -79,6 +79,52 @@ def test_a_gpu_that_the_image_cannot_use_is_told_before_anything_is_pulled(
     assert reasons(found) == {reason}
 
 
+def test_a_hole_in_the_range_of_an_image_is_told(folder: Path) -> None:
+    offered = [gpu_image(folder, no_code_for=("10.0",))]
+    found = planned(offered, with_gpu(model="NVIDIA B200", compute_capability="10.0"), precisions=("fp32",))
+    assert reasons(found) == {"NVIDIA B200 has compute capability 10.0, and the image holds no code for it"}
+    assert not found.cells
+    assert planned(offered, with_gpu(compute_capability="12.0"), precisions=("fp32",)).cells
+
+
+def test_what_an_image_holds_only_as_ptx_takes_the_driver_of_the_cuda_that_wrote_it(folder: Path) -> None:
+    offered = [gpu_image(folder, ptx_only={"9.0": "12.5"})]
+    found = planned(offered, with_gpu(driver="550.163.01"), precisions=("fp32",))
+    assert reasons(found) == {
+        "NVIDIA H200 has compute capability 9.0, and for it the image holds some kernels only as PTX of CUDA 12.5, which a "
+        "driver from 555.42.06 on can compile; the NVIDIA driver is 550.163.01"
+    }
+    assert planned(offered, with_gpu(driver="555.42.06"), precisions=("fp32",)).cells
+    ada = with_gpu(driver="550.163.01", compute_capability="8.9")
+    assert planned(offered, ada, precisions=("fp32",)).cells
+
+
+@pytest.mark.parametrize(
+    ("image_name", "capability", "driver", "runs"),
+    [
+        # The usual long-term driver of an H100 covers CUDA 12's compiled code, and no PTX of 12.5.
+        ("tensorflow-2.21.0-cu128", "9.0", "550.163.01", False),
+        ("tensorflow-2.21.0-cu128", "9.0", "570.86.15", True),
+        ("tensorflow-2.18.1-cu125", "9.0", "535.183.01", False),
+        ("tensorflow-2.18.1-cu125", "9.0", "550.163.01", True),
+        ("tensorflow-2.18.1-cu125", "8.0", "535.183.01", True),
+        ("tensorflow-2.15.1-cu122", "8.0", "525.60.13", True),
+        ("tensorflow-2.15.1-cu122", "9.0", "525.60.13", False),
+        ("onnxruntime-1.31.1-cu132", "10.3", "600.1", False),
+        ("onnxruntime-1.31.1-cu132", "12.0", "600.1", True),
+        ("paddle-2.6.2-cu118", "6.0", "580.65.06", False),
+        ("paddle-2.6.2-cu118", "6.1", "580.65.06", True),
+    ],
+)
+def test_the_catalogs_images_run_where_their_wheels_hold_code(
+    image_name: str, capability: str, driver: str, runs: bool
+) -> None:
+    machine = with_gpu(compute_capability=capability, driver=driver)
+    request = Request(precisions=("fp32",))
+    found = plan(request, [load_catalog()[image_name]], load_workloads(), load_frameworks(), machine, lambda _: None)
+    assert bool(found.cells) == runs, reasons(found)
+
+
 @pytest.mark.parametrize("driver", ["525.60.13", "525.105.17", "1000.1"])
 def test_driver_versions_are_compared_as_numbers(folder: Path, driver: str) -> None:
     assert planned([gpu_image(folder)], with_gpu(driver=driver), precisions=("fp32",)).cells
@@ -117,6 +163,9 @@ def test_a_workload_that_the_gpus_memory_cannot_hold_is_left_out(folder: Path) -
     assert found(free_bytes=1 << 30, processes=user) == {
         f"{name} needs 100 GB, and GPU 0 (NVIDIA H200) has 1.1 GB free" for name in large
     }
+    # Where the driver does not say who computes on it, somebody may.
+    assert found(free_bytes=1 << 30, processes=None) == found(free_bytes=1 << 30, processes=user)
+    assert found(memory_bytes=None) == set(), "the memory of a GPU that does not tell it may suffice"
 
 
 def test_a_thousand_cells_are_planned_in_a_second(folder: Path) -> None:
@@ -134,7 +183,7 @@ def test_a_thousand_cells_are_planned_in_a_second(folder: Path) -> None:
     ("asked", "sentence"),
     [
         ({"workloads": ("cnn-cifar",)}, r"--workloads: there is no 'cnn-cifar' \(did you mean 'cnn-cifar10'\?\)"),
-        ({"frameworks": ("pytorch",)}, r"--frameworks: there is no 'pytorch' \(did you mean 'torch'\?\)"),
+        ({"frameworks": ("torchh",)}, r"--frameworks: there is no 'torchh' \(did you mean 'torch'\?\)"),
         ({"precisions": ("fp8",)}, r"--precision: there is no 'fp8'.*; there is amp-bf16, amp-fp16, fp32, tf32"),
     ],
 )
@@ -171,7 +220,7 @@ def test_a_new_lock_makes_new_cells(folder: Path) -> None:
     assert {cell.id for cell in before}.isdisjoint(cell.id for cell in after)
 
 
-@settings(deadline=None)  # the whole catalog; how long planning may take has a test of its own
+@pytest.mark.slow
 @given(
     frameworks=st.none() | st.sets(st.sampled_from(["torch", "tensorflow", "jax"]), min_size=1).map(tuple),
     workloads=st.none() | st.sets(st.sampled_from(sorted(WORKLOADS)), min_size=1).map(tuple),
@@ -226,7 +275,11 @@ def test_every_combination_of_the_real_catalog_either_runs_or_says_why_not(
     assert len(told) == expected
     assert all(skip.reason for skip in found.skips)
     assert len({cell.id for cell in found.cells}) == len(found.cells)
-    assert all(cell.device_kind == "cpu" for cell in found.cells) or gpus
+    # A cell is on the device that its image computes on, and on a GPU only where the machine has that one.
+    accelerators = {image.name: image.accelerator for image in images}
+    assert all(cell.device_kind == accelerators[cell.image] for cell in found.cells)
+    assert {cell.device_model for cell in found.cells if cell.device_kind == "cuda"} <= {f"GPU of {cc}" for cc in gpus}
+    assert {cell.device_model for cell in found.cells if cell.device_kind == "cpu"} <= {machine.cpu.model}
 
 
 def test_modes_are_planned_where_a_framework_declares_them_and_told_where_it_does_not(folder: Path) -> None:
@@ -244,6 +297,17 @@ def test_modes_are_planned_where_a_framework_declares_them_and_told_where_it_doe
     }
     with pytest.raises(PlanError, match="did you mean 'compile'"):
         planned(images, modes=("compil",))
+
+
+def test_a_mode_is_left_out_of_an_image_whose_framework_is_older_than_it(folder: Path) -> None:
+    old = image(folder, "torch-1-cpu", framework_version="1.13.1")
+    declared = {"torch": load_frameworks()["torch"]}
+    asked: dict[str, Any] = {"precisions": ("fp32",), "workloads": ("gru-imdb",), "modes": ("default", "compile")}
+    found = planned([old], declared=declared, **asked)
+    assert [cell.mode for cell in found.cells] == ["default"]
+    assert reasons(found) == {"PyTorch 1.13.1 has no mode 'compile'; 2.0 is the first that has it"}
+    new = image(folder, "torch-2-cpu", framework_version="2.9.1")
+    assert {cell.mode for cell in planned([new], declared=declared, **asked).cells} == {"default", "compile"}
 
 
 def test_an_untested_image_runs_only_where_its_name_is_spelled_out(folder: Path) -> None:

@@ -33,6 +33,14 @@ def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> N
     assert {cell.precision for cell in on_hopper.cells} == {"fp32", "tf32"}
 
 
+def test_tf32_is_left_out_where_the_framework_has_no_switch_for_it(folder: Path) -> None:
+    frameworks = FRAMEWORKS | {"torch": FRAMEWORKS["torch"].model_copy(update={"no_tf32": "it has no switch for it"})}
+    request = Request(precisions=("fp32", "tf32"), workloads=("cnn-cifar10",))
+    found = plan(request, [gpu_image(folder)], WORKLOADS, frameworks, with_gpu(), lambda _: None)
+    assert {cell.precision for cell in found.cells} == {"fp32"}
+    assert reasons(found) == {"torch does not compute in tf32: it has no switch for it"}
+
+
 def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_half_type(folder: Path) -> None:
     amp: dict[str, dict[str, str]] = {"amp-bf16": {}, "amp-fp16": {"cpu": "it has no kernels"}}
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from runner.machine import telemetry
+from runner.paths import PROJECT
 from runner.results import store
 from runner.results.store import TABLES, RunStore, StoreError
+from runner.run import record
 
 
 def tables(status: str = "ok", windows: int = 3) -> dict[str, list[dict[str, Any]]]:
@@ -43,6 +50,19 @@ def run(tmp_path: Path) -> RunStore:
     run.write_repeat("aaaa", 2, tables("failed", windows=0))
     run.write_skipped([{"cell_id": "s-0", "image": "torch-1-cu128", "reason": "no GPU"}])
     return run
+
+
+def test_the_document_of_the_format_names_every_table_and_its_query_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (PROJECT / "docs" / "results-format.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)/` ", text, re.MULTILINE)) == {*TABLES, "events", "late", "logs"}
+    (query,) = re.findall(r"```sql\n(.+?)```", text, re.DOTALL)
+    rows = tables()
+    rows["cells"][0] |= {"framework": "torch", "workload": "cnn-cifar10"}
+    RunStore(tmp_path / "results" / "20261121-000000-abcd").write_repeat("aaaa", 1, rows)
+    monkeypatch.chdir(tmp_path)
+    assert duckdb.sql(query).fetchall() == [("torch", "cnn-cifar10", 0.05)]
 
 
 def test_duckdb_reads_the_tables_as_they_lie(run: RunStore) -> None:
@@ -118,6 +138,16 @@ def test_what_a_killed_runner_left_aside_is_removed(run: RunStore) -> None:
     assert len(run.finished()) == 2
 
 
+def test_a_run_from_before_a_column_was_added_is_read_with_nulls_in_it(run: RunStore) -> None:
+    row = {"quantity": "loss", "tensor": "loss", "error": 0.0, "bound": 1.0, "passed": True, "variant": ""}
+    run.write_repeat("a" * 16, 1, {**tables("ok"), "parity": [row]})
+    (path,) = (run.folder / "parity").glob(f"{'a' * 16}*.parquet")
+    pq.write_table(pq.read_table(path).drop_columns(["phase"]), path)
+    found = store.read([run.folder], "parity").to_pandas()
+    assert found["quantity"].tolist() == ["loss"]
+    assert found["phase"].isna().all()
+
+
 def test_a_column_that_the_schema_does_not_have_is_a_bug_that_shows(run: RunStore) -> None:
     with pytest.raises(ValueError, match="colour"):
         run.write_repeat("cccc", 1, {"cells": [{"colour": "red"}]})
@@ -140,7 +170,90 @@ def test_a_damaged_file_is_named(run: RunStore) -> None:
     with pytest.raises(StoreError, match=rf"{damaged}.*--resume measures that cell again"):
         run.finished()
     with pytest.raises(StoreError, match=str(damaged)):
+        store.read([run.folder], "cells").to_pandas()
+
+
+@pytest.mark.parametrize("text", [b"torch-1-cpu", b"framework_version"], ids=["a value", "the name of a column"])
+def test_a_file_with_a_text_that_is_no_utf8_is_named(run: RunStore, text: bytes) -> None:
+    damaged = run.folder / "cells" / "aaaa.r1.parquet"
+    pq.write_table(pq.read_table(damaged), damaged, compression="none", store_schema=False)
+    damaged.write_bytes(damaged.read_bytes().replace(text, b"\xff" * len(text)))
+    with pytest.raises(
+        StoreError, match=rf"{damaged} cannot be read as a cells table .*(utf-8|UTF8).*; remove or restore it"
+    ):
         store.read([run.folder], "cells")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "rows", "why"),
+    [
+        ("cells", "reason", "y" * 1000, 2, "it has more than 1 row"),
+        ("cells", "device_uuids", ["y" * 30_000] * 3500, 1, "bytes"),
+        ("samples", "index", 1, 201_001, "it has more than 201000 rows"),
+        ("samples", "stage", "y" * 4000, 30_000, "bytes"),
+        ("metrics", "name", "y" * 4000, 30_000, "bytes"),
+    ],
+)
+def test_a_small_file_of_repeated_rows_is_refused_by_name_before_it_takes_memory(
+    run: RunStore, table: str, column: str, value: object, rows: int, why: str
+) -> None:
+    path = run.folder / table / "aaaa.r1.parquet"
+    one = pq.read_table(path).slice(0, 1)
+    at = one.schema.get_field_index(column)
+    one = one.set_column(at, one.schema.field(at), pa.array([value], one.schema.field(at).type))
+    pq.write_table(one.take([0] * rows) if rows > 1 else one, path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    before = pa.default_memory_pool().bytes_allocated()
+    gc.collect()
+    with pytest.raises(StoreError, match=rf"{path} cannot be read.*{why}"):
+        store.read([run.folder], table)
+    assert pa.default_memory_pool().bytes_allocated() - before < 1 << 20
+
+
+def test_a_table_of_few_rows_is_stored_as_it_is_and_a_long_one_compressed(run: RunStore) -> None:
+    run.write_repeat("bbbb", 1, tables(windows=store._MANY_ROWS + 1))
+
+    def compression(path: Path) -> set[str]:
+        group = pq.read_metadata(path).row_group(0)
+        return {group.column(at).compression for at in range(group.num_columns)}
+
+    for table in ("cells", "samples", "metrics"):
+        assert compression(run.folder / table / "aaaa.r1.parquet") == {"UNCOMPRESSED"}
+    assert compression(run.folder / "samples" / "bbbb.r1.parquet") == {"ZSTD"}
+    found = store.read([run.folder], "samples").to_pandas()
+    assert found["cell_id"].value_counts().to_dict() == {"bbbb": store._MANY_ROWS + 1, "aaaa": 3}
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_small_file_is_opened_once_however_it_was_compressed(
+    run: RunStore, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A matrix has thousands of them."""
+    path = run.folder / "cells" / "aaaa.r1.parquet"
+    stored = pq.read_table(path)
+    pq.write_table(stored, path, compression=compression)
+    opened = []
+
+    class Counted(pq.ParquetFile):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            opened.append(options)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
+    assert store.read_columns(path, store.arrow_schema("cells").names).equals(stored)
+    assert len(opened) == 1
+    # Those without a row are all alike.
+    assert len(store.read([run.folder], "operations")) == 0
+    assert len(opened) == 2
+
+
+def test_all_events_that_a_cell_may_print_and_the_telemetry_of_days_are_read(run: RunStore) -> None:
+    assert store._MOST_ROWS > record.MAX_EVENTS
+    # A CPU and sixteen GPUs.
+    assert store._MOST_TELEMETRY_ROWS > 17 * telemetry._MOST_ROWS
+    path = run.folder / "samples" / "aaaa.r1.parquet"
+    pq.write_table(pq.read_table(path).take([0] * record.MAX_EVENTS), path)
+    assert len(store.read([run.folder], "samples")) == record.MAX_EVENTS
 
 
 def test_a_device_a_pipe_or_a_link_is_written_to_and_not_replaced(tmp_path: Path) -> None:

@@ -107,6 +107,17 @@ def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(made: Path) -> None:
         ({"repeats": "three"}, "repeats: input should be a valid integer, not 'three'"),
         ({"created": 5}, "created: input should be a valid string, not 5"),
         ({"reused": [{"cell_id": []}]}, r"reused\[0\]\.cell_id: input should be a valid string"),
+        ({"prepared": None}, "prepared: input should be a valid list"),
+        (
+            {"left": {"repeats": 5, "seconds": -1.0}},
+            "left.seconds: input should be greater than or equal to 0, not -1.0",
+        ),
+        ({"left": {"repeats": 5, "seconds": math.nan}}, "left.seconds: input should be .*, not nan"),
+        (
+            {"expected": {"a": {"seconds": 0.0, "guessed": True}}},
+            "expected.a.seconds: input should be greater than 0, not 0.0",
+        ),
+        ({"prepared": 5}, "prepared: input should be a valid list, not 5"),
         ({"reused": 5}, "reused: input should be a valid list, not 5"),
     ],
 )

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import rules
 from bench.protocol import MAX_LINE_BYTES
 from runner.engines.base import Exit
 from runner.plan.plan import Cell
+from runner.results import parity
 from runner.results.store import RunStore
 from runner.run import record
 from runner.run.record import Recorder, judge
@@ -24,6 +26,7 @@ from tests.fixtures.plans import make_cell
 RECORDED = (Path(__file__).parents[2] / "recorded" / "torch-2.13.0-cpu.gru-imdb.jsonl").read_bytes()
 EVENTS = [json.loads(line) for line in RECORDED.splitlines()]
 CELL = make_cell(image="torch-2.13.0-cpu", device_model="AMD EPYC")
+OPS = make_cell(image="torch-2.13.0-cpu", workload="ops", batch=1)
 DONE = Exit(0, False, "")
 
 Verdict = tuple[str, str | None, str | None]
@@ -40,12 +43,13 @@ def play(tmp_path: Path) -> Play:
         cell: Cell = CELL,
         uuids: tuple[str, ...] = (),
         ended_by: tuple[str, str] | None = None,
+        data_given: bool = False,
     ) -> tuple[Recorder, Verdict]:
         recorder = Recorder(tmp_path / "events.jsonl")
         for chunk in chunks:
             recorder.feed(chunk)
         recorder.close()
-        verdict = judge(recorder, cell, ended, ended_by, uuids)
+        verdict = judge(recorder, cell, ended, ended_by, uuids, data_given)
         extra = {"engine": "venv", "image_digest": "sha256:0", "exit_code": ended.code, "wall_seconds": 1.0}
         RunStore(tmp_path / "run").write_repeat(cell.id, 1, recorder.tables(cell, verdict, log_tail="", **extra))
         return recorder, verdict
@@ -71,6 +75,7 @@ def steady(recorder: Recorder) -> int:
     return sum(sample["stage"] == "steady" for sample in recorder.rows["samples"])
 
 
+METRIC = next(event for event in EVENTS if event["event"] == "metric")
 ALL_STEADY = sum(event["event"] == "sample" and event["stage"] == "steady" for event in EVENTS)
 
 
@@ -150,6 +155,7 @@ def test_a_line_of_ten_megabytes_fails_the_cell_before_it_fills_the_memory(play:
         (without("end") + b"[" * 100_000 + b"\n", "not a JSON object"),
         (without("end") + b"\n", "not a JSON object"),
         (RECORDED + lines([EVENTS[0]]), "after `end`"),
+        (without("end") + lines(METRIC | {"name": f"metric {at}"} for at in range(1001)), "more than 1000 metrics"),
     ],
 )
 def test_a_line_that_does_not_fit_is_quoted_and_the_samples_before_it_are_kept(
@@ -204,10 +210,178 @@ def test_more_bytes_than_any_cell_has_end_it(play: Play, monkeypatch: pytest.Mon
 
 
 def test_a_failed_parity_check_fails_the_cell_and_names_the_tensor(play: Play) -> None:
-    recorder, (status, kind, reason) = play([changed("parity", passed=False, error=0.5, tensor="gru.u")])
+    recorder, (status, kind, reason) = play([lines(with_check(passed=False, error=0.5))])
     assert (status, kind) == ("failed", "parity")
-    assert "gru.u" in str(reason)
+    assert "gradient gru.u is off by 0.5" in str(reason)
     assert steady(recorder) == ALL_STEADY
+
+
+def with_check(**fields: Any) -> list[dict[str, Any]]:
+    """The recorded events with other fields in the check of the gradient of gru.u."""
+    at = next(at for at, e in enumerate(EVENTS) if (e.get("quantity"), e.get("tensor")) == ("gradient", "gru.u"))
+    return [*EVENTS[:at], EVENTS[at] | fields, *EVENTS[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # The cell's word that it passed counts for nothing.
+        ({"error": 1e6}, "gradient gru.u is off by 1e+06"),
+        ({"error": None}, "gradient gru.u is not finite"),
+        ({"bound": 1e300}, "it allows gradient gru.u an error of 1e+300, and the reference here allows"),
+        ({"error": 1e6, "bound": 1e300}, "it allows gradient gru.u an error of 1e+300"),
+        ({"bound": 1e-4}, "it allows gradient gru.u an error of 0.0001, and the reference here allows"),
+        # Not what the reference has.
+        ({"tensor": "gru.x"}, "it checked gradient gru.x, which the reference here does not have"),
+        ({"quantity": "features"}, "it checked features gru.u, which the reference here does not have"),
+        ({"tensor": "gru.w"}, "it checked gradient gru.w 2 times, and each quantity is checked once"),
+        # One variant of the network is measured.
+        ({"variant": "one-bias"}, "its checks are of several variants of the reference"),
+        ({"variant": "../../secret"}, "it checked gradient gru.u, which the reference here does not have"),
+    ],
+)
+def test_a_cell_is_not_believed_that_its_check_passed(play: Play, fields: dict[str, Any], expected: str) -> None:
+    _, (status, kind, reason) = play([lines(with_check(**fields))])
+    assert (status, kind) == ("failed", "parity")
+    assert expected in str(reason)
+
+
+PARITY_ROWS = [at for at, event in enumerate(EVENTS) if event["event"] == "parity"]
+
+
+@pytest.mark.parametrize("at", PARITY_ROWS, ids=lambda at: f"{EVENTS[at]['quantity']} {EVENTS[at]['tensor']}")
+def test_every_quantity_of_the_reference_is_wanted(play: Play, at: int) -> None:
+    _, (status, kind, reason) = play([lines([*EVENTS[:at], *EVENTS[at + 1 :]])])
+    assert (status, kind) == ("failed", "parity")
+    one_of_a_kind = (
+        f"it did not check {EVENTS[at]['quantity']} {EVENTS[at]['tensor']}",
+        "it ended without a check that is due",
+    )
+    assert str(reason).startswith(one_of_a_kind)
+
+
+def test_one_row_of_the_check_is_not_enough(play: Play) -> None:
+    kept = [event for at, event in enumerate(EVENTS) if at not in PARITY_ROWS[1:]]
+    _, (status, kind, reason) = play([lines(kept)])
+    assert (status, kind) == ("failed", "parity")
+    assert "it ended without a check that is due" in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        ({"add forward": 1e-9, "add gradient": 1e-9}, None),
+        ({"add forward": 1e-9}, "it did not check operation add gradient"),
+        ({"add forward": 1e-9, "add gradient": 1.0}, "operation add gradient is off by 1 where"),
+    ],
+)
+def test_each_operation_that_was_measured_was_checked(
+    play: Play, checks: dict[str, float], expected: str | None
+) -> None:
+    phase, check = ({"event": "phase", "name": "parity", "seconds": 0.1}, {"event": "parity", "variant": ""})
+    rows = [
+        check | {"quantity": "operation", "tensor": name, "error": error, "bound": 3e-6, "passed": True}
+        for name, error in checks.items()
+    ]
+    window = {"event": "operation", "operation": "add", "size": "8", "mop": 1.0, "bytes": 8, "buffers": 1, "runs": 9}
+    measured = [
+        window | {"direction": direction, "index": 0, "begin": 3.0 + at, "seconds": 0.1}
+        for at, direction in enumerate(("forward", "gradient"))
+    ]
+    begin = [event for event in EVENTS if event["event"] in ("environment", "plan")]
+    told = [phase | {"state": "begin"}, *rows, phase | {"state": "end"}, *measured]
+    _, (_, kind, reason) = play(
+        [lines([*begin, *({"t": 9.0, "v": 1} | event for event in told), EVENTS[-1]])], cell=OPS
+    )
+    assert (kind is None) == (expected is None)
+    assert str(reason).startswith(expected or "None") or str(expected) in str(reason)
+
+
+def without_quantity(phase: str, quantity: str) -> list[dict[str, Any]]:
+    """The recorded events without the checks of one quantity in one phase."""
+    left, phases = [], []
+    for event in EVENTS:
+        if event["event"] == "phase":
+            phases = [*phases, event["name"]] if event["state"] == "begin" else phases[:-1]
+        if not (event["event"] == "parity" and event["quantity"] == quantity and phases[-1] == phase):
+            left.append(event)
+    assert len(left) < len(EVENTS)
+    return left
+
+
+CHECKED = rules.due(CELL.workload, CELL.preset)
+
+
+@pytest.mark.parametrize(("phase", "quantity"), CHECKED)
+def test_a_cell_that_ends_without_a_check_that_is_due_fails_and_names_it(play: Play, phase: str, quantity: str) -> None:
+    _, (status, kind, reason) = play([lines(without_quantity(phase, quantity))])
+    assert (status, kind) == ("failed", "parity")
+    where = "on the adapter that was measured" if phase == "proof" else "before it was measured"
+    assert f"{where}: {parity.name_of(quantity)}" in str(reason)
+
+
+def test_a_check_of_another_adapter_is_not_one_of_the_measured_adapter(play: Play) -> None:
+    """The same rows, printed in the phase in which another adapter is checked."""
+    moved = [event | {"name": "parity"} if event.get("name") == "proof" else event for event in EVENTS]
+    _, (status, kind, reason) = play([lines(moved)])
+    assert (status, kind) == ("failed", "parity")
+    assert "on the adapter that was measured" in str(reason)
+
+
+def excused(what: str, quantity: str) -> list[dict[str, Any]]:
+    """The events with a sentence in place of a quantity of the measured adapter."""
+    left = without_quantity("proof", quantity)
+    at = next(at for at, event in enumerate(left) if event["event"] == "memory") + 1
+    told = {"event": "left-out", "what": what, "reason": "it has none", "t": 20.0, "v": 1}
+    return [*left[:at], told, *left[at:]]
+
+
+@pytest.mark.parametrize(("what", "quantity"), rules.EXCUSES.items())
+def test_a_cell_cannot_excuse_itself_from_what_the_host_knows_to_be_due(play: Play, what: str, quantity: str) -> None:
+    _, (status, kind, reason) = play([lines(excused(what, quantity))])
+    assert (status, kind) == ("failed", "parity")
+    assert parity.name_of(quantity) in str(reason)
+
+
+def test_a_framework_that_keeps_no_count_of_its_steps_says_so_and_is_ok(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "framework_declaration", lambda _: {"uncounted": [CELL.workload]})
+    assert play([lines(excused(rules.COUNT_OF_UPDATES, "updates"))])[1] == ("ok", None, None)
+    assert play([lines(without_quantity("proof", "updates"))])[1][:2] == ("failed", "parity")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("batch", CELL.batch + 1), ("devices", 2)], ids=("no stored losses", "several devices")
+)
+def test_losses_that_nothing_is_stored_for_are_not_compared(play: Play, field: str, value: int) -> None:
+    recorder, _ = play([lines(excused(rules.LOSSES_COMPARED, "learning"))])
+    assert record._unproved(recorder, replace(CELL, **{field: value})) is None
+    assert record._unproved(recorder, CELL) is not None
+
+
+def test_losses_of_real_data_are_not_compared(play: Play) -> None:
+    told = excused(rules.LOSSES_COMPARED, "learning")
+    files = [event | {"source": "files"} if event["event"] == "data" else event for event in told]
+    assert play([lines(files)], data_given=True)[1] == ("ok", None, None)
+    _, (status, kind, reason) = play([lines(files)])
+    assert (status, kind) == ("failed", "protocol")
+    assert "no folder with data was given" in str(reason)
+
+
+def test_a_second_event_data_breaks_the_protocol(play: Play) -> None:
+    data = next(event for event in EVENTS if event["event"] == "data")
+    at = EVENTS.index(data) + 1
+    _, (status, kind, reason) = play([lines([*EVENTS[:at], data | {"source": "files"}, *EVENTS[at:]])], data_given=True)
+    assert (status, kind) == ("failed", "protocol")
+    assert "a second `data`" in str(reason)
+
+
+def test_each_check_is_stored_with_the_phase_that_it_was_made_in(play: Play, tmp_path: Path) -> None:
+    play([RECORDED])
+    rows = pq.read_table(next((tmp_path / "run" / "parity").glob("*.parquet"))).to_pylist()
+    assert {(row["phase"], row["quantity"]) for row in rows} >= set(CHECKED)
+    assert {row["phase"] for row in rows} == {"parity", "proof"}
 
 
 def test_a_parity_error_that_is_not_finite_is_told_so(play: Play) -> None:
@@ -222,6 +396,8 @@ def test_a_parity_error_that_is_not_finite_is_told_so(play: Play) -> None:
         (without("parity"), "parity"),
         (without("environment"), "protocol"),
         (without("sample"), "protocol"),
+        # A quick run would count as the specification's.
+        (without("plan"), "protocol"),
         (without("end"), "crash"),
         (b"", "crash"),
     ],
@@ -313,3 +489,19 @@ def test_a_cpu_cell_that_ran_on_fewer_devices_than_asked_is_a_failure(play: Play
 def test_a_cell_that_ran_another_framework_is_a_failure(play: Play) -> None:
     _, (status, _, _) = play([RECORDED], cell=replace(CELL, framework="jax"))
     assert status == "failed"
+
+
+def test_two_samples_of_one_index_break_the_protocol(play: Play) -> None:
+    last = [event for event in EVENTS if event["event"] == "sample"][-1]
+    at = EVENTS.index(last)
+    recorder, verdict = play([lines([*EVENTS[: at + 1], last, *EVENTS[at + 1 :]])])
+    assert verdict[:2] == ("failed", "protocol")
+    assert f"a second sample with index {last['index']}" in str(verdict[2])
+    assert steady(recorder) == ALL_STEADY
+
+
+def test_a_cpu_cell_with_a_share_of_kernels_breaks_the_protocol(play: Play) -> None:
+    kernels = {"event": "kernels", "t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "share": 0.1, "steps": 3}
+    # Before its environment, which would tell the device, as well.
+    _, verdict = play([lines([kernels, *EVENTS])])
+    assert verdict == ("failed", "protocol", "it ran on the CPU and printed `kernels`, which is of a GPU")

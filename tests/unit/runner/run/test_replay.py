@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from reports.page.render import render
+from runner.catalog.frameworks import load_frameworks
 from runner.engines.base import Exit
 from runner.plan.plan import Cell
 from runner.results.store import SCHEMA_VERSION, RunStore, read
 from runner.run.record import Recorder, judge
+from tests.fixtures.pages import whole
 from tests.fixtures.plans import make_cell
+from tests.stand_ins import engine as stand_in
 
 STREAMS = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
 
@@ -46,6 +50,40 @@ def test_every_image_and_workload_that_runs_here_has_a_recorded_stream() -> None
     assert {path.stem for path in STREAMS} == {f"{i}.{w}" for i in images for w in ("cnn-cifar10", "gru-imdb")}
 
 
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("code", [137, 143])
+def test_a_cell_that_is_killed_at_any_of_its_lines_has_crashed_and_computes_nothing_else(
+    path: Path, code: int, tmp_path: Path
+) -> None:
+    """What a killed cell did not print, its checks above all, is missing because it was killed."""
+    recorder, cell, killed = Recorder(tmp_path / "events.jsonl"), cell_of(path), Exit(code, False, "")
+    kinds = [judge(recorder, cell, killed, None, ())[:2]]
+    for line in path.read_bytes().splitlines(keepends=True):
+        for part in (line[: len(line) // 2], line[len(line) // 2 :]):
+            recorder.feed(part)
+            kinds.append(judge(recorder, cell, killed, None, ())[:2])
+    recorder.close()
+    assert set(kinds) == {("failed", "crash")}
+    assert judge(recorder, cell, Exit(0, False, ""), None, ()) == ("ok", None, None)
+
+
+@pytest.mark.parametrize("workload", stand_in.RECORDED)
+def test_the_tiny_images_cell_is_whole_whatever_framework_it_is_started_as(workload: str, tmp_path: Path) -> None:
+    """One that lacks a check of its framework would fail in every run on the tests' own engine."""
+    device = {"kind": "cpu", "name": "tiny", "count": 1, "uuids": [], "compute_capability": None, "memory_bytes": 1}
+    stream = stand_in.stream(workload, 0.002).decode().replace('"@DEVICE@"', json.dumps(device))
+    stream = re.sub(r'"@ITEMS@(\d+)"', r"\1", stream).replace('"@ZERO@"', "1.0").replace("@CODE@", "0" * 64)
+    frameworks = [name for name, each in load_frameworks().items() if workload.replace("-", "_") in each.modules]
+    assert len(frameworks) > 15
+    for framework in frameworks:
+        for precision in ("fp32", "tf32"):
+            cell = make_cell(framework=framework, workload=workload, precision=precision)
+            recorder = Recorder(tmp_path / "events.jsonl")
+            recorder.feed(stream.replace("@FRAMEWORK@", framework).encode())
+            recorder.close()
+            assert judge(recorder, cell, Exit(0, False, ""), None, ()) == ("ok", None, None), framework
+
+
 def test_the_recorded_matrix_becomes_a_report_that_ranks_it(tmp_path: Path) -> None:
     run = RunStore(tmp_path / "20261121-000000-abcd")
     for path in STREAMS:
@@ -70,8 +108,8 @@ def test_the_recorded_matrix_becomes_a_report_that_ranks_it(tmp_path: Path) -> N
         }
     )
     render([run.folder], tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    cells = read([run.folder], "cells")
+    page = whole(tmp_path / "report.html")
+    cells = read([run.folder], "cells").to_pandas()
     assert len(cells) == len(STREAMS)
     assert all(name in page for name in cells.image)
     assert "fastest" in page

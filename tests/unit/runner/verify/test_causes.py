@@ -51,7 +51,7 @@ FAULTS: dict[str, tuple[str, Case]] = {
     "busy": ("a busy machine", replace(HEALTHY_CPU, ceilings=ceilings(load=12.0))),
     "debug": ("a debug build", replace(HEALTHY_CPU, ceilings=ceilings(debug=True))),
     "debug by name": ("a debug build", with_facts(HEALTHY_CPU, framework_version="2.9.1+debug")),
-    "heat midway": ("it slowed down midway", replace(HEALTHY_CPU, shift_ratio=1.2)),
+    "heat midway": ("it slowed down midway", replace(HEALTHY_CPU, slowdown=1.2)),
     "CPU build on a GPU machine": ("CPU-only build", replace(with_facts(HEALTHY_CPU, framework_version="2.13.0+cpu"), machine_gpus=4)),
     "CPU build that refuses": (
         "CPU-only build",
@@ -71,6 +71,7 @@ FAULTS: dict[str, tuple[str, Case]] = {
     ),
     "clock": ("a lower clock", replace(HEALTHY_GPU, telemetry=Telemetry(sm_megahertz=1410))),
     "busy GPU": ("a busy GPU", with_facts(HEALTHY_GPU, device={"foreign_processes": 2})),
+    "busy meanwhile": ("a busy GPU", replace(HEALTHY_GPU, foreign_processes=("python (process 7 of eve, 3.0 GB)",))),
 }  # fmt: skip
 
 
@@ -83,7 +84,17 @@ def test_a_fault_is_named_with_its_evidence_and_its_fix(fault: str) -> None:
     assert found[name].fix
 
 
-@pytest.mark.parametrize("case", [HEALTHY_CPU, HEALTHY_GPU, Case(CPU), Case(facts())])
+@pytest.mark.parametrize(
+    "case",
+    [
+        HEALTHY_CPU,
+        HEALTHY_GPU,
+        Case(CPU),
+        Case(facts()),
+        # A workload that slows down by itself does so in its reference too.
+        replace(HEALTHY_CPU, slowdown=1.2, reference_slowdown=1.18),
+    ],
+)
 def test_a_healthy_cell_has_no_cause(case: Case) -> None:
     assert causes(case) == []
 

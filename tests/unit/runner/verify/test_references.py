@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from runner.verify.references import saved
 from runner.verify.references.facts import Facts
 from runner.verify.references.measured import read_runs, reference_of
 from runner.verify.references.rules import IDENTITY, excuses, reference_for
-from runner.verify.references.saved import Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
+from runner.verify.references.saved import MAX_ROWS, Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
 from runner.verify.references.telemetry import Telemetry
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
 
@@ -63,12 +65,12 @@ def saved_cell(seconds: float = 0.01, **changes: Any) -> SavedCell:
 
 
 def reference(name: str = "lab", created: str = "2026-11-20T00:00:00+00:00", **changes: Any) -> Reference:
-    return make(name, created, "run-1", "0.1.0", [saved_cell(**changes)])
+    return make(name, created, ["run-1"], "0.1.0", [saved_cell(**changes)])
 
 
 def test_a_run_becomes_a_reference_of_its_cells_that_ended_well_and_comes_back_whole(tmp_path: Path) -> None:
     run = make_run(tmp_path / "20261120-230512-abcd", repeats=3)
-    made = reference_of(run, "lab-cpu", "0.1.0")
+    made = reference_of([run], "lab-cpu", "0.1.0").reference
     assert len(made.cells) == len(LEVELS) - 1
     assert (FAILED[1], "tensorflow") not in {(cell.facts.workload, cell.facts.framework) for cell in made.cells}
     shelf = Shelf([tmp_path / "shelf"])
@@ -83,12 +85,12 @@ def test_a_run_becomes_a_reference_of_its_cells_that_ended_well_and_comes_back_w
 
 def test_a_cell_that_failed_parity_is_in_no_reference(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", changes={"parity_passed": False})
-    assert len(reference_of(run, "x", "0.1.0").cells) == len(LEVELS) - 2
+    assert len(reference_of([run], "x", "0.1.0").reference.cells) == len(LEVELS) - 2
 
 
 def test_the_same_reference_has_the_same_hash_in_whatever_order_its_cells_come() -> None:
     cells = [saved_cell(), saved_cell(workload="gru-imdb"), saved_cell(framework="jax")]
-    hashes = {make("a", "2026-11-20T00:00:00+00:00", "r", "0", order).sha256 for order in (cells, cells[::-1])}
+    hashes = {make("a", "2026-11-20T00:00:00+00:00", ["r"], "0", order).sha256 for order in (cells, cells[::-1])}
     assert len(hashes) == 1
 
 
@@ -112,6 +114,18 @@ def infinite(table: Any) -> Any:
     return cells
 
 
+def counted(table: Any, windows: Any) -> Any:
+    """The manifest's cells with other counts of windows."""
+    cells = json.loads(table.schema.metadata[b"dlbench_reference"])["cells"]
+    return [{**cells[0], "windows": windows}, *cells[1:]]
+
+
+def factual(table: Any, **facts: Any) -> Any:
+    """The manifest's cells with other facts."""
+    cells = json.loads(table.schema.metadata[b"dlbench_reference"])["cells"]
+    return [{**cells[0], "facts": cells[0]["facts"] | facts}, *cells[1:]]
+
+
 def faster(table: Any) -> Any:
     at = table.schema.get_field_index("step_seconds")
     values = table.column(at).to_numpy() * 0.5
@@ -123,14 +137,23 @@ def faster(table: Any) -> Any:
     [
         (faster, "not those it was saved with"),
         (lambda t: manifest_edit(t, name="other"), "not those it was saved with"),
-        (lambda t: manifest_edit(t, cells=[]), "rows of no cell"),
+        (lambda t: manifest_edit(t, cells=[]), "counts of windows are not those"),
+        (lambda t: manifest_edit(t, cells=counted(t, [10**12])), "counts of windows are not those"),
+        (lambda t: manifest_edit(t, cells=counted(t, [10**12, 16 - 10**12])), "counts of windows are not those"),
+        (lambda t: manifest_edit(t, cells=counted(t, [0] * 1000)), "counts of windows are not those"),
+        (lambda t: manifest_edit(t, cells=counted(t, "many")), "manifest is broken"),
         (lambda t: manifest_edit(t, format=99), "format 99"),
         (lambda t: manifest_edit(t, cells=infinite(t)), "settings"),
         (lambda t: manifest_edit(t, name="../x"), "name"),
-        (lambda t: t.slice(1), "not in their place"),
+        (lambda t: t.slice(1), "counts of windows are not those"),
+        (lambda t: t.take([1, 0, *range(2, len(t))]), "not in their place"),
         (lambda t: t.replace_schema_metadata({}), "no manifest"),
         (lambda t: t.drop_columns(["window"]), "columns"),
         (lambda t: t.replace_schema_metadata({b"dlbench_reference": b"[1"}), "manifest is broken"),
+        (lambda t: t.replace_schema_metadata({b"dlbench_reference": b"[" * 100_000}), "manifest is broken"),
+        (lambda t: t.replace_schema_metadata({b"dlbench_reference": b'{"format": "\xff"}'}), "manifest is broken"),
+        (lambda t: manifest_edit(t, cells=factual(t, batch=10**400)), "batch"),
+        (lambda t: manifest_edit(t, cells=factual(t, settings={"x": 10**400})), "settings"),
     ],
 )
 def test_a_file_that_was_changed_is_refused_and_named(edit: Any, told: str, tmp_path: Path) -> None:
@@ -148,7 +171,7 @@ def test_what_is_no_parquet_or_too_large_is_refused(tmp_path: Path, monkeypatch:
         read(path)
     path.write_bytes(to_bytes(reference()))
     monkeypatch.setattr(saved, "MAX_BYTES", 100)
-    with pytest.raises(SavedError, match="larger than 100"):
+    with pytest.raises(SavedError, match="more than 100 bytes"):
         read(path)
 
 
@@ -173,7 +196,7 @@ def test_another_reference_of_the_same_name_is_not_overwritten_unasked(tmp_path:
 @pytest.mark.parametrize("name", ["", "../x", "Lab", "a/b", "-x", "a" * 101, "x\n"])
 def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
     with pytest.raises(SavedError, match="--name"):
-        make(name, "2026-11-20T00:00:00+00:00", "r", "0", [saved_cell()])
+        make(name, "2026-11-20T00:00:00+00:00", ["r"], "0", [saved_cell()])
 
 
 OTHER = {
@@ -288,12 +311,17 @@ def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> No
     (run / "telemetry").mkdir(exist_ok=True)
     pq.write_table(pa.table(columns), run / "telemetry" / f"{cell.cell_id}.r1.parquet")
     shelf = Shelf([tmp_path / "shelf"])
-    kept = read(shelf.put(reference_of(run, "lab", "0.1.0"))).cells
+    kept = read(shelf.put(reference_of([run], "lab", "0.1.0").reference)).cells
     told = [one.telemetry for one in kept if one.telemetry]
     assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power cap": 1.0})]
     (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
     with pytest.raises(StoreError, match="telemetry"):
         read_runs([run])
+
+
+def test_a_reference_of_one_run_has_the_digest_that_earlier_releases_gave_it() -> None:
+    """The digest is that of the release before references had sessions. Files of that release stay readable."""
+    assert reference().sha256 == "0c474c5de3a142eb832d13b87b8fcfc287f9fc943753cc1e52b1483a1cb5babe"
 
 
 def test_an_edit_that_the_cell_does_not_run_makes_no_reference_old() -> None:
@@ -314,3 +342,27 @@ def test_the_facts_of_an_older_reference_keep_their_digest() -> None:
 def test_no_reference_is_called_as_the_published_numbers_are() -> None:
     with pytest.raises(SavedError, match="choose another"):
         reference(name="published")
+
+
+def test_a_reference_with_a_flipped_byte_is_whole_or_refused(tmp_path: Path) -> None:
+    """Of some flips pyarrow raises an error of Python's and none of its own."""
+    whole = to_bytes(reference())
+    path = tmp_path / "lab.reference.parquet"
+    chance = random.Random(22)
+    for _ in range(300):
+        at = chance.randrange(len(whole))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :])
+        with contextlib.suppress(SavedError):
+            assert read(path).sha256 == reference().sha256
+
+
+def test_more_rows_than_a_reference_has_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """Rows that are alike take no room in a file: five million and one fit into some kilobytes."""
+    rows = MAX_ROWS + 1
+    zeros = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, "int8")), pa.array([0.5]))
+    path = tmp_path / "many.reference.parquet"
+    table = pa.table({"step_seconds": zeros}).replace_schema_metadata({b"dlbench_reference": b"{}"})
+    pq.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 50_000
+    with pytest.raises(SavedError, match="more rows or a longer manifest"):
+        read(path)

@@ -21,6 +21,7 @@ from runner.verify.verdict import (
     PRIOR_BETWEEN,
     CellVerdict,
     Ratio,
+    Scatter,
     excused,
     exit_code,
     ratio_to_reference,
@@ -51,20 +52,30 @@ def runs(
     ]  # fmt: skip
 
 
+SESSIONS = 5  # of a reference: they show that a day is like another
+
+
+def interval(value: float, low: float, high: float) -> Ratio:
+    """A ratio with this interval."""
+    scatter = Scatter(0.02, 6, 2)
+    return Ratio(value, low, high, 0.1 * value, 0.1, scatter, scatter, 3, 1, 3, 1)
+
+
+def one_session(measured: Sequence[Array], reference: Sequence[Array], device_kind: str) -> Ratio:
+    """The ratio of one session to one session."""
+    return ratio_to_reference([measured], [reference], device_kind)
+
+
 def share(
-    kind: CellVerdict, true_ratio: float, between: float, repeats: Sequence[int] = (3, 5), times: int = 400
+    kind: CellVerdict, true_ratio: float, between: float, repeats: Sequence[int] = (3, 2), times: int = 400
 ) -> float:
-    """How often a verdict is given when the ratio is truly this."""
+    """How often a verdict is given when the ratio is truly this, beside a reference whose sessions do not differ."""
     random = np.random.default_rng(7)
-    found = [
-        verdict_of(
-            ratio_to_reference(
-                runs(random, repeats[0], 0.1 * true_ratio, between), runs(random, repeats[1], 0.1, between), "cpu"
-            ),
-            MARGIN,
-        )
-        for _ in range(times)
-    ]  # fmt: skip
+    found = []
+    for _ in range(times):
+        measured = [runs(random, repeats[0], 0.1 * true_ratio, between)]
+        reference = [runs(random, repeats[1], 0.1, between) for _ in range(SESSIONS)]
+        found.append(verdict_of(ratio_to_reference(measured, reference, "cpu"), MARGIN))
     return found.count(kind) / times
 
 
@@ -78,17 +89,24 @@ def test_a_cell_at_the_margin_itself_is_called_slow_or_ok_in_one_of_20_at_most()
     assert share("ok", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
 
 
+@pytest.mark.slow
 def test_going_on_where_a_few_more_repeats_would_tell_errs_hardly_more_often() -> None:
     random = np.random.default_rng(5)
     found: list[CellVerdict] = []
+    went_on = 0
     for _ in range(400):
-        reference, measured = runs(random, 8), runs(random, 9, 0.1 * (1 + MARGIN))
-        first = ratio_to_reference(measured[:3], reference, "cpu")
+        # Repeats differ more than sessions, so that more of them do tell.
+        levels = 0.1 * np.exp(random.normal(0, 0.01, 13))
+        reference = [runs(random, 2, level, between=0.04) for level in levels[1:]]
+        measured = runs(random, 9, levels[0] * (1 + MARGIN), between=0.04)
+        first = ratio_to_reference([measured[:3]], reference, "cpu")
         more = repeats_to_tell(first, MARGIN) if verdict_of(first, MARGIN) == "unsure" else None
-        found.append(verdict_of(ratio_to_reference(measured[: min(more or 3, 9)], reference, "cpu"), MARGIN))
+        found.append(verdict_of(ratio_to_reference([measured[: min(more or 3, 9)]], reference, "cpu"), MARGIN))
+        went_on += more is not None
     assert found.count("slow") / 400 <= 0.10
     assert sum(kind in PASS for kind in found) / 400 <= 0.10
-    assert found.count("unsure") < 400 * 0.9  # it does go on
+    assert went_on >= 40
+    assert found.count("unsure") < 400
 
 
 def test_a_sixth_slower_is_found_slow_and_a_sixth_faster_fast() -> None:
@@ -105,15 +123,15 @@ def test_windows_that_scatter_without_end_do_not_pass_on_one_repeat() -> None:
     random = np.random.default_rng(3)
     one = [0.1 * np.exp(random.normal(0, 0.5, 12))]
     other = [0.1 * np.exp(random.normal(0, 0.5, 12))]
-    assert verdict_of(ratio_to_reference(one, other, "cpu"), MARGIN) == "unsure"
+    assert verdict_of(one_session(one, other, "cpu"), MARGIN) == "unsure"
 
 
 def test_one_repeat_counts_the_variation_that_it_cannot_show() -> None:
     quiet = [np.full(30, 0.1)]
-    alone = ratio_to_reference(quiet, quiet, "cpu")
-    many = ratio_to_reference(quiet * 9, quiet * 9, "cpu")
+    alone = one_session(quiet, quiet, "cpu")
+    many = ratio_to_reference([quiet * 9], [quiet] * 9, "cpu")
     assert alone.value == many.value == 1.0
-    assert alone.between == pytest.approx(PRIOR_BETWEEN["cpu"])
+    assert alone.between.deviation == pytest.approx(PRIOR_BETWEEN["cpu"])
     assert alone.high > 1.03 > many.high > 1.0
 
 
@@ -125,11 +143,11 @@ def scattered(count: int, level: float, scatter: float) -> list[Array]:
 @pytest.mark.parametrize(("level", "kind"), [(1.03, "ok"), (1.04, "ok"), (1.12, "slow")])
 def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, kind: CellVerdict) -> None:
     def verdict(count: int) -> CellVerdict:
-        return verdict_of(ratio_to_reference(scattered(count, level, 0.06), reference, "cpu"), MARGIN)
+        return verdict_of(ratio_to_reference([scattered(count, level, 0.06)], reference, "cpu"), MARGIN)
 
-    reference = scattered(20, 1.0, 0.06)
+    reference = [scattered(10, 1.0, 0.06)] * 8
     assert verdict(2) == "unsure"
-    needed = repeats_to_tell(ratio_to_reference(scattered(2, level, 0.06), reference, "cpu"), MARGIN)
+    needed = repeats_to_tell(ratio_to_reference([scattered(2, level, 0.06)], reference, "cpu"), MARGIN)
     assert needed is not None
     even = needed + needed % 2
     assert verdict(even) == verdict(even + 2) == kind
@@ -138,24 +156,24 @@ def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, k
 
 def test_no_number_of_repeats_tells_beside_a_reference_that_scatters_or_at_the_margin_itself() -> None:
     wild = PRIOR_BETWEEN["cpu"] * 5
-    assert repeats_to_tell(ratio_to_reference(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
+    assert repeats_to_tell(one_session(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
     quiet = scattered(20, 1.0, 0.02)
-    assert repeats_to_tell(ratio_to_reference(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
+    assert repeats_to_tell(one_session(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 5), st.integers(1, 5), st.floats(0.5, 2.0), st.floats(1e-6, 10.0), st.integers(0, 99))
 def test_it_is_the_same_every_time_in_every_unit_and_turned_round(
     above: int, below: int, level: float, unit: float, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     measured, reference = runs(random, above, level), runs(random, below, 1.0)
-    found = ratio_to_reference(measured, reference, "cpu")
-    assert ratio_to_reference(measured, reference, "cpu") == found
-    scaled = ratio_to_reference([unit * m for m in measured], [unit * r for r in reference], "cpu")
+    found = one_session(measured, reference, "cpu")
+    assert one_session(measured, reference, "cpu") == found
+    scaled = one_session([unit * m for m in measured], [unit * r for r in reference], "cpu")
     assert scaled.value == pytest.approx(found.value)
     assert scaled.low == pytest.approx(found.low, rel=1e-6)
-    turned = ratio_to_reference(reference, measured, "cpu")
+    turned = one_session(reference, measured, "cpu")
     assert turned.value == pytest.approx(1 / found.value)
     assert (turned.low, turned.high) == (
         pytest.approx(1 / found.high, rel=0.02),
@@ -170,7 +188,7 @@ def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
 ) -> None:
     def of(centre: float) -> CellVerdict:
         ends = (math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
-        return verdict_of(Ratio(*ends, 0.02, 6, 3, 3), margin)
+        return verdict_of(interval(*ends), margin)
 
     opposite: dict[CellVerdict, set[CellVerdict]] = {
         "slow": {"fast"},
@@ -186,9 +204,9 @@ def test_every_interval_has_one_verdict_and_the_margin_is_the_same_both_ways(
 
 
 def test_what_may_be_faster_by_more_than_the_margin_passes_and_what_may_be_slower_does_not() -> None:
-    assert verdict_of(Ratio(0.93, 0.90, 0.96, 0.02, 6, 3, 3), MARGIN) == "not-slower"
-    assert verdict_of(Ratio(1 / 0.93, 1 / 0.96, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
-    assert verdict_of(Ratio(1.0, 0.90, 1 / 0.90, 0.02, 6, 3, 3), MARGIN) == "unsure"
+    assert verdict_of(interval(0.93, 0.90, 0.96), MARGIN) == "not-slower"
+    assert verdict_of(interval(1 / 0.93, 1 / 0.96, 1 / 0.90), MARGIN) == "unsure"
+    assert verdict_of(interval(1.0, 0.90, 1 / 0.90), MARGIN) == "unsure"
 
 
 def test_a_difference_of_choice_takes_a_gap_away_and_leaves_ok() -> None:
@@ -215,26 +233,42 @@ def recorded(path: Path) -> tuple[Array, float]:
     return np.array(steady), next(e["noise"] for e in events if e["event"] == "end")
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_simulated_from_recorded_windows_a_quiet_machine_passes_in_38_of_40_and_a_noisy_one_is_never_slow(
-    path: Path,
-) -> None:
-    """Simulated, not repeated: real windows resampled, each repeat at a level of its own of the prior's spread."""
-    windows, noise = recorded(path)
+# Recorded on a machine that did nothing else. The others were recorded beside other work, and their noise says so.
+QUIET = {"jax-0.10.2-cpu.cnn-cifar10", "jax-0.10.2-cpu.gru-imdb", "tensorflow-2.21.0-cpu.gru-imdb"}
+
+
+def simulated(path: Path, level: float) -> list[CellVerdict]:
+    """Forty verdicts about a machine that takes `level` times as long.
+
+    Simulated, not repeated: real windows resampled, each repeat at a level of its own of the prior's spread.
+    """
+    windows, _ = recorded(path)
     random = np.random.default_rng(4)
 
     def repeats(count: int, level: float = 1.0) -> list[Array]:
         levels = level * np.exp(random.normal(0, PRIOR_BETWEEN["cpu"], count))
         return [one * random.choice(windows, len(windows)) for one in levels]
 
-    healthy = [verdict_of(ratio_to_reference(repeats(3), repeats(5), "cpu"), MARGIN) for _ in range(40)]
-    slowed = [verdict_of(ratio_to_reference(repeats(3, 1.15), repeats(5), "cpu"), MARGIN) for _ in range(40)]
-    assert healthy.count("slow") <= 2
-    assert slowed.count("ok") <= 2
-    if noise <= 0.025:  # the others were recorded beside other work, and say so
-        assert healthy.count("ok") >= 38
-        assert slowed.count("slow") >= 36
+    return [
+        verdict_of(ratio_to_reference([repeats(3, level)], [repeats(2) for _ in range(SESSIONS)], "cpu"), MARGIN)
+        for _ in range(40)
+    ]
 
 
-def test_at_least_half_of_the_recordings_are_quiet_enough_to_say_something() -> None:
-    assert sum(recorded(path)[1] <= 0.025 for path in RECORDED) >= len(RECORDED) / 2
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_simulated_from_recorded_windows_a_sound_machine_is_not_slow_and_a_slow_one_is_not_ok(path: Path) -> None:
+    assert simulated(path, 1.0).count("slow") <= 2
+    assert simulated(path, 1.15).count("ok") <= 2
+    # Half as long again is seen in spite of the noise.
+    assert simulated(path, 1.5).count("slow") >= 38
+
+
+@pytest.mark.parametrize("name", sorted(QUIET))
+def test_simulated_from_recorded_windows_a_quiet_machine_is_told_apart_in_36_of_40(name: str) -> None:
+    path = next(path for path in RECORDED if path.stem == name)
+    assert simulated(path, 1.0).count("ok") >= 38
+    assert simulated(path, 1.15).count("slow") >= 36
+
+
+def test_the_quiet_recordings_are_those_whose_noise_says_so() -> None:
+    assert {path.stem for path in RECORDED if recorded(path)[1] <= 0.025} == QUIET

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from runner.cli.main import app
 from runner.engines.base import Slot
 from runner.machine import lease
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.results.statistics import ratio_estimate
+from runner.results.statistics import fewest_windows, ratio_estimate
 from runner.results.store import RunStore
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
@@ -23,7 +25,7 @@ from runner.verify import output as verify_output
 from runner.verify import verify
 from runner.verify.ceilings import CeilingsError
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
-from runner.verify.references.saved import Reference, SavedError
+from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
 from runner.verify.verify import CellFinding, Verification, as_json, assess, with_fleets
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
@@ -36,13 +38,13 @@ TORCH_CNN = ("torch-2.13.0-cpu", "cnn-cifar10")
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     """A reference from five repeats of the synthetic run."""
-    return reference_of(make_run(tmp_path_factory.mktemp("lab") / "run", repeats=5), "lab", "0.1.0")
+    return reference_of([make_run(tmp_path_factory.mktemp("lab") / "lab", repeats=5)], "lab", "0.1.0").reference
 
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three more repeats of the same machine."""
-    return make_run(tmp_path_factory.mktemp("again") / "run", repeats=3)
+    return make_run(tmp_path_factory.mktemp("again") / "again", repeats=3)
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, ratio: float, place: tuple[str, str] = TORCH_CNN) -> None:
@@ -66,6 +68,31 @@ def test_a_second_run_of_the_same_machine_is_ok(again: Path, lab: Reference) -> 
     assert found.causes == ()
 
 
+def test_a_cell_that_the_report_ranks_nowhere_is_unsure_and_no_reference_keeps_it_in_silence(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, 1.3)
+    run = make_run(tmp_path / "again", repeats=3, changes={"noise": 0.4})
+    found = torch_cnn(assess([run], [lab]))
+    assert (found.kind, found.reason.partition(":")[0]) == ("unsure", "too noisy to be ranked")
+    (note,) = [note for note in reference_of([run], "noisy", "0.1.0").notes if note.startswith("too noisy")]
+    assert note.startswith("too noisy to be ranked, and kept: torch cnn-cifar10 fp32 ")
+    assert "torch-2.13.0-cpu" in note
+    assert "gru-imdb" not in note
+
+
+def test_a_slow_run_on_a_cpu_that_others_kept_busy_is_unsure(
+    tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, 1.3)
+    run = make_run(tmp_path / "again", repeats=3)
+    path = ceilings_path(run, "torch-2.13.0-cpu", "torch", "cpu")
+    path.parent.mkdir()
+    for load, kind in ((5.2, "unsure"), (1.0, "slow")):
+        path.write_text(ceilings(load=load, cpus=2).model_dump_json())
+        assert torch_cnn(assess([run], [lab])).kind == kind
+
+
 @pytest.mark.parametrize(("ratio", "kind"), [(1.15, "slow"), (0.85, "fast"), (1.08, "unsure")])
 def test_a_run_at_another_level_gets_the_verdict_of_that_level(
     ratio: float, kind: str, tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
@@ -75,6 +102,24 @@ def test_a_run_at_another_level_gets_the_verdict_of_that_level(
     assert found.kind == kind
     assert found.ratio is not None
     assert found.ratio.value == pytest.approx(ratio, rel=0.02)
+
+
+def test_cells_that_all_changed_by_one_factor_are_said_to_have_changed_together(
+    tmp_path: Path, lab: Reference, again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(verification: Verification) -> list[str]:
+        return [line for line in verify_output.details(verification) if line.startswith("beside the references: ")]
+
+    assert said(assess([again], [lab])) == []
+    slowed(monkeypatch, 1.15)
+    assert said(assess([make_run(tmp_path / "one", repeats=3)], [lab])) == []
+    for place in LEVELS:
+        slowed(monkeypatch, 1.15, place)
+    all_slow = assess([make_run(tmp_path / "all", repeats=3)], [lab])
+    (sentence,) = said(all_slow)
+    assert re.search(r"together: they take 1\d(\.\d)? % longer", sentence.replace("\u00a0", " "))
+    # The verdicts stay as they are.
+    assert "slow" in {finding.kind for finding in all_slow.findings if finding.ratio}
 
 
 def test_a_wider_margin_calls_the_same_run_ok(tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +206,67 @@ def test_too_few_windows_are_no_verdict_and_no_reference(tmp_path: Path, lab: Re
     assert found.kind == "unsure"
     assert "no repeat has 6 windows" in found.reason
     with pytest.raises(SavedError, match="no cell"):
-        reference_of(run, "few", "0.1.0")
+        reference_of([run], "few", "0.1.0")
+
+
+def test_cells_that_are_not_yet_run_are_not_judged_but_counted_in_a_line(tmp_path: Path) -> None:
+    run = synthetic.unrun(make_run(tmp_path / "begun", repeats=3), TORCH_CNN)
+    found = assess([run], [])
+    assert [(one.facts.framework, one.facts.workload) for one in found.findings] == [("torch", "cnn-cifar10")]
+    line = f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun)"
+    assert list(verify_output.details(found)).count(line) == 1
+    assert verify_output.ending(found).startswith("undecided: nothing failed, and 0 of 1 cell passed")
+    assert as_json(found)["not_yet_run"] == [line]
+    fine = replace(found, findings=(replace(found.findings[0], kind="ok"),))
+    assert fine.exit_code == 2, "a run that is not whole is no pass"
+
+
+def test_gpus_of_a_run_without_a_gpu_are_not_compared_and_it_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "cpu")
+    ended = CliRunner().invoke(app, ["verify", "--run", str(run), "--each-gpu"])
+    assert "--each-gpu: these runs hold no cell of a GPU" in ended.stderr
+
+
+def test_a_reference_of_an_unfinished_run_counts_what_was_measured(tmp_path: Path) -> None:
+    run = synthetic.unrun(make_run(tmp_path / "begun", repeats=3), TORCH_CNN)
+    notes = reference_of([run], "lab", "0.1.0").notes
+    assert not any("not kept" in note for note in notes)
+    assert f"{len(LEVELS) - 1} cells are not yet run (runner matrix --resume begun)" in notes
+    with pytest.raises(SavedError, match=r"no cell can be kept: 6 cells are not yet run \(runner matrix --resume none"):
+        reference_of([synthetic.unrun(make_run(tmp_path / "none"))], "lab", "0.1.0")
+
+
+@pytest.mark.parametrize("columns", ["80", None])
+def test_a_table_names_every_cell_whole_on_a_terminal_of_80_columns_and_in_a_pipe(
+    again: Path, columns: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    verified = assess([again], [])
+    verify_output.terminal(verified)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    rows = [line for line in shown.splitlines() if line.endswith("]") or "]  " in line]
+    names = [f"{finding.facts.name} [{finding.facts.image}]" for finding in verified.findings]
+    assert [row[: len(name)] for row, name in zip(rows, names, strict=True)] == names
+    if columns:
+        assert max(map(len, rows)) <= 80
+
+
+def test_what_holds_of_every_cell_is_said_once(again: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verify_output.terminal(assess([again], []))
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (
+        line for line in lines if "there is no reference yet" in line and "slowed" not in line and " and " in line
+    )
+    assert line.startswith("no-reference: ")
+    assert sum("reference save RUN RUN" in line for line in lines) == 1
+
+
+def test_a_repeat_of_a_reference_has_the_windows_that_an_interval_needs() -> None:
+    assert FEWEST_WINDOWS == fewest_windows() == 6
+    assert "six steady windows, the fewest that a 95 % interval needs" in Path("docs/verify.md").read_text()
 
 
 def test_parity_that_was_not_checked_is_no_verdict(tmp_path: Path, lab: Reference) -> None:
@@ -214,6 +319,27 @@ def test_alike_gpus_without_a_reference_pass_but_for_the_cells_that_failed(
     assert Verification(ended).exit_code == 2
 
 
+def test_what_was_checked_on_the_measured_adapter_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    rows = synthetic.ended(entry, 1, 40)
+    row = {"tensor": "", "error": 0.0, "bound": 1.0, "passed": True, "variant": "", "phase": "proof"}
+    proved = [{**row, "quantity": quantity} for quantity in ("moved", "updates", "prediction")]
+    RunStore(run).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], *proved]})
+    found = assess([run], [])
+    assert torch_cnn(found).proved == ("moved", "updates", "prediction")
+    line = "that of torch cnn-cifar10 fp32 passed: training moved every tensor, the optimiser's count of its steps, prediction"
+    assert sum(line in told for told in verify_output.details(found)) == 1
+    # What all cells of a group passed is said once, and what some passed beside it.
+    (finding,) = (finding for finding in found.findings if finding.proved)
+    others = [replace(finding, proved=proved) for proved in (("moved", "prediction"), ("moved", "learning"))]
+    lines = list(verify_output.details(Verification((finding, *others))))
+    assert len([line for line in lines if line.startswith("no-reference: ")]) == 1
+    assert lines[1] == "  parity passed: it computes what the float64 reference computes"
+    assert lines[2] == "  the adapter that was measured passed: training moved every tensor"
+    assert len([line for line in lines if " also passed: " in line]) == 3
+
+
 HOSTILE = "x</testcase><script>\x1b[31m|`*[click](evil)*\x00\u202e"
 
 
@@ -254,7 +380,9 @@ def test_a_row_has_one_interval_and_the_output_says_how_verify_differs_from_comp
     assert all("%" not in row[1] for row in rows if "90 %" in row[3])
     alone = [verify_output.cells_of(finding) for finding in assess([again], []).findings]
     assert any("95 %: " in row[1] for row in alone)
-    assert "`runner compare` asks whether two cells differ" in list(verify_output.details(assess([again], [lab])))[-1]
+    assert (
+        "`runner compare` asks whether cells differ at all" in list(verify_output.details(assess([again], [lab])))[-1]
+    )
 
 
 def test_compare_and_verify_find_the_same_ratio_of_one_cell(again: Path, lab: Reference) -> None:
@@ -287,7 +415,9 @@ def test_save_list_show_diff_export_import_and_verify_work_together(tmp_path: Pa
     make_run(tmp_path / "results" / "first", repeats=5)
     make_run(tmp_path / "results" / "second", repeats=3)
     shelf, other, out = tmp_path / "shelf", tmp_path / "other", ("--out", str(tmp_path / "results"))
-    assert run_command("reference", "save", "first", "--name", "lab", *out, references=shelf).exit_code == 0
+    saved = run_command("reference", "save", "first", "--name", "lab", *out, references=shelf)
+    assert saved.exit_code == 0
+    assert " 5 cells sha256:" in saved.stdout
     listed = json.loads(run_command("reference", "list", "--format", "json", references=shelf).stdout)
     assert [row["name"] for row in listed] == ["published", "lab"]
     assert listed[0]["cells"] == 526
@@ -383,7 +513,7 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     run = RunStore(tmp_path / "run")
     job: Any = SimpleNamespace(cell=SimpleNamespace(device_kind="cuda"), key=("cell", 1))
     prospect: Any = SimpleNamespace(
-        jobs=[job], boards=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
+        jobs=[job], leased=lambda jobs: [gpu.board] if jobs == [job] else [], jobs_left=lambda run: [job]
     )
     monkeypatch.setattr(verify, "start", lambda options, argv: (prospect, run))
     monkeypatch.setattr(verify, "announce", lambda prospect: None)
@@ -392,7 +522,7 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     monkeypatch.setattr(
         verify,
         "_measure_ceilings",
-        lambda prospect, run: held.append(lease._try(lease.folder() / "GPU-0.lease") is None),
+        lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None),
     )
     options = verify.Options(wait=False)
     verify.measure_here(options, [], lambda folder: folder)

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from runner.catalog.images import PROJECT
+from runner.results import store
+from tests.stand_ins import fleet as stand_in
+from tests.stand_ins.fleet import FakeGpu, Fleet
 
 
-def toys(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The real command over toy cells that replay a recorded stream, in real processes."""
-    environment = os.environ | {
+def variables_of(tmp_path: Path, more: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **os.environ,
         "DLBENCH_TOY_SECONDS": "0.05",
         "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "DLBENCH_REFERENCES": str(tmp_path / "references"),
+        **more,
     }
+
+
+def toys(tmp_path: Path, *words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The real command over toy cells that replay a recorded stream, in real processes."""
+    environment = variables_of(tmp_path, variables or {})
     command = [sys.executable, "-m", "tests.unit.toy_runner", *words]
     return subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 
+@pytest.mark.slow
 def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path) -> None:
     (tmp_path / "started").touch()
     here = ("--gpus", "none", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"), "--format", "json")
@@ -42,6 +57,7 @@ def test_cells_are_measured_judged_saved_and_pass_the_second_time(tmp_path: Path
     assert {finding["kind"] for finding in json.loads(second.stdout)["findings"]} == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_unsure_is_repeated_until_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "started").touch()
     here = ("--gpus", "none", "--frameworks", "torch", "--workloads", "gru-imdb", "--out", str(tmp_path / "results"))
@@ -50,14 +66,81 @@ def test_a_cell_that_is_unsure_is_repeated_until_it_is_not(tmp_path: Path) -> No
     assert saved.returncode == 0, saved.stderr
 
     # nearer than what the windows of three repeats can tell, though the repeats are the same
-    few = toys(tmp_path, "verify", *here, "--margin", "3.6", "--most-repeats", "5", "--format", "json")
+    few = toys(tmp_path, "verify", *here, "--margin", "6.6", "--most-repeats", "5", "--format", "json")
     unsure = json.loads(few.stdout)["findings"][0]
     assert (few.returncode, unsure["kind"], unsure["measured"]["repeats"]) == (2, "unsure", 3)
     assert "--repeats 6 would tell" in unsure["reason"]
 
-    enough = toys(tmp_path, "verify", *here, "--margin", "3.6", "--format", "json")
+    enough = toys(tmp_path, "verify", *here, "--margin", "6.6", "--format", "json")
     sure = json.loads(enough.stdout)["findings"][0]
     assert (enough.returncode, sure["kind"], sure["measured"]["repeats"]) == (0, "ok", 6), enough.stderr
     assert "going on to 6 repeats" in enough.stderr
     manifest = json.loads((tmp_path / "results" / sure["run_id"] / "run.json").read_text())
     assert manifest["extended"][sure["cell_id"]] == 6
+
+
+# --- GPUs that are compared with one another ----------------------------------------------------------------------------------
+
+FLEET = Fleet(tuple(FakeGpu() for _ in range(4)))
+
+
+@pytest.fixture
+def on_gpus(nvml_library: Path, tmp_path: Path) -> dict[str, str]:
+    """The variables of toy cells on four GPUs."""
+    (tmp_path / "started").touch()
+    shown = stand_in.environment(nvml_library, FLEET.write(tmp_path / "fleet"))
+    return shown | {"DLBENCH_TOY": "cuda", "DLBENCH_LEASES": str(tmp_path / "leases")}
+
+
+def each_gpu(tmp_path: Path) -> tuple[str, ...]:
+    words = ("verify", "--each-gpu", "--image", "toy-a", "--workloads", "gru-imdb", "--repeats", "2")
+    return (*words, "--out", str(tmp_path / "results"), "--format", "json")
+
+
+def run_of(tmp_path: Path) -> Path:
+    (folder,) = (tmp_path / "results").iterdir()
+    return folder
+
+
+def turns(folder: Path) -> list[tuple[str, int]]:
+    """(GPU, repeat) of each cell that ended, in the order in which they ended."""
+    rows = store.read([folder], "cells").to_pandas().query("status == 'ok'").itertuples()
+    ended = {folder / "cells" / f"{row.cell_id}.r{row.repeat}.parquet": (row.device_uuid, row.repeat) for row in rows}
+    return [ended[path] for path in sorted(ended, key=lambda path: path.stat().st_mtime_ns)]
+
+
+def test_gpus_are_measured_in_blocks_and_compared(tmp_path: Path, on_gpus: dict[str, str]) -> None:
+    ended = toys(tmp_path, *each_gpu(tmp_path), variables=on_gpus)
+    told = json.loads(ended.stdout)
+    assert [finding["fleet"]["devices"] for finding in told["fleets"]] == [4]
+    assert ended.returncode == told["exit_code"] == 0, ended.stderr
+    order = turns(run_of(tmp_path))
+    assert [repeat for _, repeat in order] == [1] * 4 + [2] * 4
+    assert {uuid for uuid, _ in order[:4]} == {uuid for uuid, _ in order[4:]} == set(FLEET.uuids())
+
+
+@pytest.mark.slow
+def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
+    tmp_path: Path, on_gpus: dict[str, str]
+) -> None:
+    environment = variables_of(tmp_path, {**on_gpus, "DLBENCH_TOY_SECONDS": "1"})
+    command = [sys.executable, "-m", "tests.unit.toy_runner", *each_gpu(tmp_path)]
+    process = subprocess.Popen(
+        command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (ended := list((tmp_path / "results").glob("*/cells/*.r1.parquet"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ended
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2, said
+    folder = run_of(tmp_path)
+    assert f"go on with `runner matrix --resume {folder}`" in said
+    assert 0 < len(turns(folder)) < 8
+    resumed = toys(tmp_path, "matrix", "--resume", str(folder), variables=on_gpus)
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(turns(folder)) == 8
+    judged = toys(tmp_path, "verify", "--each-gpu", "--run", str(folder), variables=on_gpus)
+    assert judged.returncode == 0, judged.stdout
+    assert "no GPU stood out" in judged.stdout

@@ -1,0 +1,96 @@
+"""Run in an image's environment: how one of its frameworks computes what this file asks about, as JSON."""
+
+import json
+import sys
+
+import numpy as np
+
+from bench.contract import Setup, load_adapter, load_framework
+
+
+def setup():
+    return Setup("cpu", "fp32", "default", 1, 1, False)
+
+
+def compiled_by_xla():
+    """Workload -> whether Keras on TensorFlow compiles its step by XLA, once it is told that there is a GPU."""
+    import tensorflow as tf
+
+    gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    tf.config.list_physical_devices = tf.config.list_logical_devices = lambda kind=None: [gpu]
+    return {name: load_adapter("keras_tensorflow", name)(setup()).loop.xla for name in ("gru-imdb", "mlp-mnist")}
+
+
+def calls_of_torch():
+    """Optimiser -> how many operations of PyTorch it runs in a step, of 2 and of 20 variables."""
+    import keras
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from bench.frameworks.keras._adam import Adam
+    from bench.frameworks.keras._momentum import Momentum
+
+    class Counted(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            self.calls += 1
+            return function(*arguments, **(options or {}))
+
+    def calls(optimizer, count):
+        variables = [keras.Variable(np.ones((3, 3), "float32")) for _ in range(count)]
+        optimizer.build(variables)
+        gradients = [torch.ones(3, 3) for _ in variables]
+        with torch.no_grad(), Counted() as counted:
+            optimizer.apply(gradients, variables)
+        return counted.calls
+
+    made = {
+        "Adam": lambda: Adam(learning_rate=0.001),
+        "Momentum": lambda: Momentum(learning_rate=0.1, decay=1e-4, momentum=0.9),
+    }
+    return {name: [calls(make(), count) for count in (2, 20)] for name, make in made.items()}
+
+
+def kernels_of_tensorflow():
+    """How many of the variables TensorFlow's own kernel for Adam updates, and how many there are."""
+    import tensorflow as tf
+
+    adapter = load_adapter(sys.argv[1], "mlp-mnist")(setup())
+    step = adapter.loop.train_step if hasattr(adapter, "loop") else adapter.train_step
+    x, y = adapter.inputs(*batch())
+    graph = step.get_concrete_function(tf.convert_to_tensor(x), tf.convert_to_tensor(y)).graph
+    updated = [operation for operation in graph.get_operations() if operation.type == "ResourceApplyAdam"]
+    return [len(updated), len(adapter.network.trainable_variables)]
+
+
+def bytes_fed():
+    """How many bytes a step of TensorFlow 1 takes from host memory, by workload."""
+    fed = {}
+    for name in ("mlp-mnist", "cnn-mnist"):
+        adapter = load_adapter("tensorflow_v1", name)(setup())
+        fed[name] = sum(np.asarray(value).nbytes for value in adapter.inputs(*batch()))
+    return fed
+
+
+def channels_last():
+    """Whether the images of cnn-cifar10 lie channels last in memory, seen as N, C, H, W."""
+    adapter = load_adapter(sys.argv[1], "cnn-cifar10")(setup())
+    x = np.arange(2 * 3 * 32 * 32, dtype="float32").reshape(2, 3, 32, 32)
+    seen = adapter.inputs(x, np.zeros(2, "int32"))[0]
+    # A mini-batch is picked from them.
+    picked = np.asarray(seen)[np.array([1, 0])]
+    return bool((picked == x[::-1]).all()) and picked.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def strides_of_mnist():
+    """The strides of an image of cnn-mnist on the device, in elements: of its channel, a row and a column."""
+    return load_adapter(sys.argv[1], "cnn-mnist")(setup()).inputs(*batch())[0].stride()[1:]
+
+
+def batch():
+    return np.ones((4, 1, 28, 28), "float32"), np.zeros(4, "int32")
+
+
+load_framework(sys.argv[1]).configure(setup())
+print(json.dumps(globals()[sys.argv[2]]()))

@@ -1,0 +1,67 @@
+"""Mistakes in the CIFAR-10 network in JAX."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from bench.frameworks.jax import cnn_cifar10
+from tests.contract.mutants import anywhere
+from tests.contract.mutants.registry import Planted
+
+cnn = Planted("jax", "cnn-cifar10")
+Training = cnn_cifar10.Training
+cnn.of_any_framework(Training, anywhere.EVERYWHERE)
+
+
+class WithDropout(Training):
+    """Another rate of dropout in each of the three places."""
+
+    RATES = 0.25, 0.25, 0.5
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        network = nnx.merge(self.structure, self.parameters)
+        for name, rate in zip(("dropout1", "dropout2", "dropout3"), self.RATES, strict=True):
+            getattr(network, name).rate = rate
+        self.structure, self.parameters = nnx.split(network)
+
+
+@cnn.slow_rewrite
+class OneByOne(Training):
+    """The gradient by a map over the pictures, and its mean: another order of summation."""
+
+    def loss(self, parameters, x, y, key):
+        if key is not None:
+            return super().loss(parameters, x, y, key)
+        logits = jnp.concatenate([nnx.merge(self.structure, parameters)(part) for part in jnp.split(x, 4)])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
+
+
+@cnn.mistake("dropout")
+class GluonsDropout(WithDropout):
+    """Dropout 0.25 in all three places, as Gluon's example had it."""
+
+    RATES = 0.25, 0.25, 0.25
+
+
+@cnn.mistake("dropout", slow=True)
+class TheSameKeyInEveryStep(Training):
+    """The key of dropout is not advanced: the same mask in every step."""
+
+    def step(self, x, y):
+        key = self.key
+        loss = super().step(x, y)
+        self.key = key
+        return loss
+
+    def loss(self, parameters, x, y, key):
+        return super().loss(parameters, x, y, None if key is None else jax.random.key(1))
+
+
+@cnn.mistake("dropout", slow=True)
+class NoDropout(Training):
+    """Dropout is deterministic in training too: the key is not handed on."""
+
+    def loss(self, parameters, x, y, key):
+        return super().loss(parameters, x, y, None)

@@ -1,0 +1,83 @@
+"""The lists of the planted mistakes and of the rewrites. Each is a class; its docstring says in one sentence what it changes."""
+
+import collections
+import importlib
+
+# framework -> the modules of this folder that plant mistakes in its adapters
+MODULES = {
+    "torch": ("torch_cnn", "torch_gru", "torch_mlp", "torch_deep"),
+    "jax": ("jax_cnn", "jax_gru", "jax_mlp"),
+    "tensorflow": ("tensorflow_cnn", "tensorflow_gru", "tensorflow_mlp"),
+}
+
+# The classes of mistakes, in the table's order. An "omission" is the smallest thing that can be left out of a workload.
+FAMILIES = (
+    "network",
+    "loss",
+    "dropout",
+    "evaluation",
+    "data",
+    "padding",
+    "length",
+    "optimiser",
+    "schedule",
+    "regularisation",
+    "precision",
+    "state",
+    "measured object",
+    "omission",
+)
+REWRITE = "rewrite"
+
+# steps: how many steps the cell takes at least before its proof. not_caught: the reason why no gate refuses it; "" where one does.
+# slow: it runs with DLBENCH_FAULTS=all only.
+Mutant = collections.namedtuple("Mutant", "framework workload family adapter not_caught steps slow")
+
+MUTANTS = []
+
+
+def sentence_of(mutant):
+    return " ".join(mutant.adapter.__doc__.split())
+
+
+class Planted:
+    """Registers the classes of one framework's workload."""
+
+    def __init__(self, framework, workload, slow=False):
+        self.framework, self.workload, self.slow = framework, workload, slow
+
+    def mistake(self, family, not_caught="", steps=0, slow=False):
+        """A decorator of a class with a mistake of this family."""
+        assert family in FAMILIES, family
+
+        def register(adapter):
+            return self._add(family, adapter, not_caught, steps, slow)
+
+        return register
+
+    def rewrite(self, adapter):
+        """A decorator of a class that computes the same in another way, and must pass."""
+        return self._add(REWRITE, adapter, "", 0, False)
+
+    def slow_rewrite(self, adapter):
+        return self._add(REWRITE, adapter, "", 0, True)
+
+    def of_any_framework(self, training, mistakes, **more):
+        """Plant mistakes that need only the contract's methods into an adapter class."""
+        for family, mixin in mistakes:
+            adapter = type(
+                mixin.__name__, (mixin, training), {"__doc__": mixin.__doc__, "__module__": training.__module__}
+            )
+            self._add(family, adapter, "", mixin.STEPS, False)
+
+    def _add(self, family, adapter, not_caught, steps, slow):
+        slow = slow or self.slow
+        MUTANTS.append(Mutant(self.framework, self.workload, family, adapter, not_caught, steps, slow))
+        return adapter
+
+
+def load(framework):
+    """The mutants of a framework; importing them imports the framework."""
+    for module in MODULES[framework]:
+        importlib.import_module("tests.contract.mutants." + module)
+    return [mutant for mutant in MUTANTS if mutant.framework == framework]

@@ -1,0 +1,136 @@
+"""Sends the mutants of a framework through the gates of a cell, and prints as JSON what refused each.
+
+`python -m tests.contract.mutants.run FRAMEWORK [--all] [NAME ...]` in an interpreter that has the framework. A cell here is one
+of preset quick that measures a few steps only, and ends with the first phase that refuses. NAME is a class or a workload.
+"""
+
+import functools
+import json
+import math
+import os
+import sys
+import time
+import traceback
+
+from bench import contract, data, rules
+from bench.__main__ import parser
+from bench.errors import BenchError
+from bench.run import TASKS
+from tests.contract.mutants import registry
+
+
+class RefusedError(Exception):
+    """A gate has refused the mutant; the rest of the cell would only take time."""
+
+
+class Collected:
+    """Stands in for the emitter: keeps the rows of the gates, with the phase that they were emitted in."""
+
+    def __init__(self):
+        self.zero, self.rows, self.phase = time.perf_counter(), [], ""
+
+    def emit(self, event, **fields):
+        if event == "phase":
+            self.phase = fields["name"] if fields["state"] == "begin" else ""
+            if fields["state"] == "end" and any(not row["passed"] for row in self.rows):
+                raise RefusedError
+        elif event == "parity":
+            self.rows.append(dict(fields, phase=self.phase))
+
+
+def short_cell(options, emitter, steps):
+    """A cell that measures `steps` steps of the workload's batch; without `steps` a few, of an eighth of it, which cost little."""
+    declared = rules.workload_declaration(options.workload)
+    cell = TASKS[declared["task"]](options, emitter)
+    if steps:
+        cell.preset = dict(cell.preset, windows=steps, noise=math.inf, seconds=1e6)
+    else:
+        cell.preset = dict(cell.preset, seconds=1e-3)
+    if declared["task"] == "train":
+        if not steps:
+            cell.batch = cell.alone = max(8, declared["batch"] // 8)
+        cell.preset["test_items"] = min(64, cell.preset["test_items"])
+    return cell
+
+
+def bounds(row):
+    """By how many bounds a row errs; None where the error is not finite, or the bound is 0."""
+    if row["error"] is None or not math.isfinite(row["error"]) or not row["bound"]:
+        return None
+    return row["error"] / row["bound"]
+
+
+def verdict(mutant):
+    """What the gates say of one mutant, as a dict.
+
+    refused: [phase, quantity, tensor, bounds] of each row that failed, the worst first; an error of the bench counts as a row.
+    worst: the largest error of all rows, in bounds; without "moved", a share whose bound says only that it is not all.
+    """
+    begin, emitter = time.perf_counter(), Collected()
+    words = [
+        "run",
+        mutant.workload,
+        "--framework",
+        mutant.framework,
+        "--threads",
+        os.environ.get("DLBENCH_THREADS", "2"),
+    ]
+    contract.load_adapter = lambda framework, workload: mutant.adapter
+    refused = []
+    try:
+        short_cell(parser().parse_args(words), emitter, mutant.steps).run()
+    except RefusedError:
+        pass
+    except BenchError as error:
+        refused.append([emitter.phase, "error", str(error), None])
+    except Exception:
+        # A mutant that does not run is a mistake in this folder: nothing refused it.
+        traceback.print_exc()
+        emitter.rows = []
+    failed = [row for row in emitter.rows if not row["passed"]]
+    refused += [[row["phase"], row["quantity"], row["tensor"], bounds(row)] for row in failed]
+    refused.sort(key=lambda entry: -math.inf if entry[3] is None else -entry[3])
+    worst = max([bounds(row) or 0.0 for row in emitter.rows if row["quantity"] != "moved"] or [0.0])
+    return {
+        "framework": mutant.framework,
+        "workload": mutant.workload,
+        "family": mutant.family,
+        "name": mutant.adapter.__name__,
+        "sentence": registry.sentence_of(mutant),
+        "not_caught": mutant.not_caught,
+        "slow": mutant.slow,
+        "refused": refused,
+        "worst": worst,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def main(framework, *words):
+    """{"mutants": all that are planted in the framework, as [framework, workload, class], "verdicts": of those that were run}."""
+    everything, names = "--all" in words, set(words) - {"--all"}
+    mutants, verdicts = registry.load(framework), []
+    # All cells of a workload train on the same data.
+    data.load = functools.lru_cache(data.load)
+    for mutant in mutants:
+        wanted = names & {mutant.adapter.__name__, mutant.workload} if names else everything or not mutant.slow
+        if wanted:
+            verdicts.append(verdict(mutant))
+            show(verdicts[-1])
+    return {"mutants": [[m.framework, m.workload, m.adapter.__name__] for m in mutants], "verdicts": verdicts}
+
+
+def show(found):
+    """One line a mutant on standard error, for a person who waits."""
+    print(
+        found["name"],
+        found["workload"],
+        found["seconds"],
+        found["refused"][:1] or found["worst"],
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    output, sys.stdout = sys.stdout, sys.stderr
+    json.dump(main(*sys.argv[1:]), output)

@@ -1,0 +1,134 @@
+"""Mistakes in the CIFAR-10 network in TensorFlow."""
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from bench.frameworks.tensorflow import cnn_cifar10
+from bench.frameworks.tensorflow.framework import function
+from tests.contract.mutants import anywhere
+from tests.contract.mutants.registry import Planted
+
+cnn = Planted("tensorflow", "cnn-cifar10")
+Training = cnn_cifar10.Training
+cnn.of_any_framework(Training, anywhere.EVERYWHERE)
+
+
+def rates(training, values):
+    """Set the rates of the three dropout layers, before anything is traced."""
+    dropouts = [layer for layer in training.network.layers if isinstance(layer, layers.Dropout)]
+    for layer, rate in zip(dropouts, values, strict=True):
+        layer.rate = rate
+
+
+def with_optimizer(training, optimizer):
+    training.optimizer = optimizer
+    optimizer.build(training.network.trainable_variables)
+    training.fresh = [value.numpy() for value in optimizer.variables]
+    training.steps._optimizer = optimizer
+
+
+@cnn.rewrite
+class Eager(Training):
+    """Without a graph: operation by operation."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.loss_and_gradients, self.train_step = self._loss_and_gradients, self._train_step
+
+
+@cnn.mistake("dropout")
+class GluonsDropout(Training):
+    """Dropout 0.25 in all three places, as Gluon's example had it."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        rates(self, (0.25, 0.25, 0.25))
+
+
+@cnn.mistake("dropout", slow=True)
+class KeepAndDropSwapped(Training):
+    """The probability to keep where that to drop is asked for: 0.75, 0.75, 0.5."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        rates(self, (0.75, 0.75, 0.5))
+
+
+@cnn.mistake("evaluation", slow=True)
+class DropoutInEvaluation(Training):
+    """The evaluation calls the network with training=True."""
+
+    def predict(self, x):
+        return self.network(tf.constant(x), training=self.dropout).numpy()
+
+
+@cnn.mistake("optimiser")
+class Nesterov(Training):
+    """Nesterov's momentum."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        with_optimizer(self, keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True))
+
+
+@cnn.mistake("regularisation", slow=True)
+class WeightDecay(Training):
+    """Keras' weight decay of 0.004, which an optimiser may have."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        with_optimizer(self, keras.optimizers.SGD(0.01, momentum=0.9, weight_decay=0.004))
+
+
+@cnn.mistake("regularisation", slow=True)
+class ValuesClipped(Training):
+    """Every value of the gradient is cut at 0.01."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        with_optimizer(self, keras.optimizers.SGD(0.01, momentum=0.9, clipvalue=0.01))
+
+
+@cnn.mistake("schedule", slow=True)
+class DecayingRate(Training):
+    """The learning rate halves every ten steps."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.5)
+        with_optimizer(self, keras.optimizers.SGD(schedule, momentum=0.9))
+
+
+@cnn.mistake("state", slow=True)
+class FirstBatchInTheGraph(Training):
+    """The first batch is traced into the graph as a constant."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        step = self._train_step
+        self.first = None
+        self.train_step = function(lambda x, y: step(*self.first))
+
+    def step(self, x, y):
+        self.first = self.first or (tf.constant(x), tf.constant(y))
+        return super().step(x, y)
+
+
+@cnn.mistake("loss")
+class DoubleSoftmax(Training):
+    """Softmax before a loss that has its own."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        loss = self.loss
+        # Keras looks for a softmax right before its loss, and undoes it.
+        self.loss = lambda y, logits: loss(y, 1.0 * tf.nn.softmax(logits))
+
+
+@cnn.mistake("omission", slow=True)
+class OnePictureLeftOut(Training):
+    """A step trains on 63 of 64 pictures."""
+
+    def step(self, x, y):
+        return super().step(x[:-1], y[:-1])

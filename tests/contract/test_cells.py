@@ -1,0 +1,34 @@
+"""Whole cells of real frameworks, by the runner: what is honest ends well, whatever the host judges and whatever a cell proves of itself.
+
+A check (test_every_framework.py) never trains on the workload's own batch, which is 60 times the canonical one in mlp-mnist.
+tinygrad's captured step takes one shape, so it is always measured here.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.catalog.images import PROJECT, load_catalog
+from runner.results import store
+
+IMAGES = [image.name for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None]
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_quick_cell_of_each_framework_ends_well(image: str, tmp_path: Path) -> None:
+    if image != "tinygrad-0.14.0-cpu" and os.environ.get("DLBENCH_CURVES") != "all":
+        pytest.skip("a cell takes half a minute, and its parts are checked elsewhere; DLBENCH_CURVES=all measures it")
+    options = ["--gpus", "none", "--engine", "venv", "--workloads", "mlp-mnist", "--repeats", "1", "--images", image]
+    command = [sys.executable, "-m", "runner", "matrix", *options, "--out", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False)
+    cells = store.read([next(tmp_path.iterdir())], "cells").to_pylist()
+    assert cells, ended.stderr[-2000:]
+    assert {cell["framework"]: cell["status"] for cell in cells} == {cell["framework"]: "ok" for cell in cells}, (
+        ended.stdout[-2000:]
+    )

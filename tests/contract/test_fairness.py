@@ -1,0 +1,59 @@
+"""Each framework is measured as its documents run it: what the parity check cannot see, read in the environment of its image."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+TORCH, TENSORFLOW = "torch-2.13.0-cpu", "tensorflow-2.21.0-cpu"
+Asked = Callable[..., Any]
+
+
+@pytest.fixture
+def asked(run_in: Callable[..., str]) -> Asked:
+    return lambda image, *question: json.loads(run_in(image, "fairness.py", *question).splitlines()[-1])
+
+
+@pytest.mark.timeout(1200)
+def test_on_a_gpu_keras_compiles_by_xla_what_its_own_auto_would(asked: Asked) -> None:
+    """cuDNN's GRU has no kernel for XLA: a step that XLA compiled would fail."""
+    assert asked(TENSORFLOW, "keras_tensorflow", "compiled_by_xla") == {"gru-imdb": False, "mlp-mnist": True}
+
+
+@pytest.mark.timeout(1200)
+def test_keras_on_pytorch_updates_all_variables_in_the_same_calls(asked: Asked) -> None:
+    calls = asked(TORCH, "keras_torch", "calls_of_torch")
+    assert set(calls) == {"Adam", "Momentum"}
+    for name, (few, many) in calls.items():
+        assert few == many < 60, name
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", ["tensorflow", "keras_tensorflow"])
+def test_tensorflow_updates_each_variable_by_its_own_kernel_for_adam(asked: Asked, framework: str) -> None:
+    updated, variables = asked(TENSORFLOW, framework, "kernels_of_tensorflow")
+    assert updated == variables == 4
+
+
+@pytest.mark.timeout(1200)
+def test_tensorflow_1_has_the_images_of_mnist_on_the_device(asked: Asked) -> None:
+    fed = asked("tensorflow-1.15.5-cpu", "tensorflow_v1", "bytes_fed")
+    assert set(fed) == {"mlp-mnist", "cnn-mnist"}
+    assert all(size < 1000 for size in fed.values()), "four images are 12 544 bytes"
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", ["torch", "keras_torch"])
+def test_pytorch_s_pictures_lie_channels_last(asked: Asked, framework: str) -> None:
+    assert asked(TORCH, framework, "channels_last") is True
+
+
+@pytest.mark.timeout(1200)
+def test_pytorch_takes_the_strides_of_one_channel_for_channels_last(asked: Asked) -> None:
+    """In channels-first order the channel's stride would be the image's 784."""
+    assert asked(TORCH, "torch", "strides_of_mnist") == [1, 28, 1]

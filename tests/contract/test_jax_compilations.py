@@ -1,0 +1,18 @@
+"""XLA compiles a network for seconds, so JAX's parity check compiles its forward and backward pass once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(600)
+def test_the_steps_of_the_parity_check_run_the_gradients_that_were_compiled_for_it(run_in: Callable[..., str]) -> None:
+    printed = json.loads(run_in("jax-0.10.2-cpu", "jax_compilations.py").splitlines()[-1])
+    # The logits, the loss, and the gradient and the movement of each of twelve tensors.
+    assert (printed["passed"], printed["rows"]) == (True, 26)
+    assert printed["compiled"] == {"gradients": 1, "update": 1, "train_step": 0, "logits": 0}

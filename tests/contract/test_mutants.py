@@ -1,0 +1,153 @@
+"""The gates of a cell against planted mistakes (mutants): each is refused, or listed as not caught, and docs/mutants.md says so."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.catalog.images import PROJECT
+from runner.engines.base import Exit
+from runner.run.record import Recorder, judge
+from tests.contract.mutants import table
+from tests.contract.mutants.registry import FAMILIES, REWRITE
+from tests.fixtures.plans import make_cell
+
+EVERYTHING = os.environ.get("DLBENCH_FAULTS") == "all"
+ROWS = table.stored()
+
+# A group by itself (tests/conftest.py): one process computes the mutants for all tests of this file.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+# What each planted mistake must at least be caught by, by more than a hundred bounds.
+CAUGHT_BY = {
+    ("cnn-cifar10", "DoubleSoftmax"): "loss",
+    ("cnn-cifar10", "DropoutLeftOn"): "logits",
+    ("cnn-cifar10", "PaddingOnOneSide"): "logits",
+    ("cnn-cifar10", "TransposedPicture"): "logits",
+    ("cnn-cifar10", "FlattenedChannelsLast"): "logits",
+    ("cnn-cifar10", "SummedLoss"): "gradient",
+    ("cnn-cifar10", "MomentumWithUnitGain"): "parameter",
+    ("cnn-cifar10", "Dampening"): "parameter",
+    ("cnn-cifar10", "Nesterov"): "parameter",
+    ("cnn-cifar10", "WeightDecay"): "parameter",
+    ("gru-imdb", "ResetBefore"): "logits",
+    ("gru-imdb", "UpdateGateTurned"): "logits",
+    ("gru-imdb", "GatesInAnotherOrder"): "logits",
+    ("gru-imdb", "RecurrentBiasForgotten"): "logits",
+    ("gru-imdb", "AdamWithoutBiasCorrection"): "parameter",
+}
+
+# Mistakes that were once measured and ranked, in a real cell each: workload, class. The first few are tried in every run.
+REAL = [
+    ("gru-imdb", "ForwardOnly"),
+    ("gru-imdb", "Last149Positions"),
+    ("cnn-cifar10", "GluonsDropout"),
+    ("gru-imdb", "Last45Positions"),
+    ("gru-imdb", "LazyAdam"),
+    ("gru-imdb", "PaddingIndex"),
+    ("gru-imdb", "StaleBatch"),
+    ("gru-imdb", "EverySecondStep"),
+    ("cnn-cifar10", "DropoutInEvaluation"),
+    ("cnn-cifar10", "ForwardOnly"),
+    ("cnn-cifar10", "StaleBatch"),
+    ("cnn-cifar10", "EverySecondStepAfterTheTenth"),
+]
+ALWAYS = 3
+
+
+@functools.cache
+def run(framework: str) -> table.Run:
+    if framework != "torch" and not EVERYTHING:
+        pytest.skip(f"the mutants of {framework} take minutes to compile; DLBENCH_FAULTS=all runs them")
+    try:
+        return table.run(framework, EVERYTHING)
+    except LookupError as error:
+        pytest.skip(str(error))
+
+
+def row_of(verdict: table.Verdict) -> tuple[str, str, str]:
+    return verdict["framework"], verdict["workload"], verdict["name"]
+
+
+@pytest.mark.parametrize("framework", table.IMAGES)
+def test_every_mutant_is_refused_unless_it_is_listed_as_not_caught(framework: str) -> None:
+    verdicts = [v for v in run(framework)["verdicts"] if v["family"] != REWRITE]
+    assert [row_of(v) for v in verdicts if not v["refused"] and not v["not_caught"]] == []
+    # One that errs by about a bound is refused by chance: its masks are drawn.
+    refused = [(row_of(v), v["refused"][0]) for v in verdicts if v["refused"] and v["not_caught"]]
+    assert [entry for entry in refused if entry[1][3] is None or entry[1][3] > 1.5] == []
+
+
+@pytest.mark.parametrize("framework", table.IMAGES)
+def test_the_same_computed_in_another_way_passes(framework: str) -> None:
+    rewrites = [v for v in run(framework)["verdicts"] if v["family"] == REWRITE]
+    assert rewrites
+    assert [(row_of(v), v["refused"]) for v in rewrites if v["refused"]] == []
+
+
+@pytest.mark.parametrize(("workload", "name"), CAUGHT_BY)
+def test_a_planted_mistake_is_caught_by_far(workload: str, name: str) -> None:
+    """A mistake lies far outside the bound, so the bound need not be exact."""
+    (verdict,) = [v for v in run("torch")["verdicts"] if (v["workload"], v["name"]) == (workload, name)]
+    assert CAUGHT_BY[workload, name] in {quantity for _, quantity, _, _ in verdict["refused"]}
+    assert verdict["worst"] > 100
+
+
+@pytest.mark.parametrize("framework", table.IMAGES)
+def test_the_document_has_the_mutants_that_there_are(framework: str) -> None:
+    assert {tuple(mutant) for mutant in run(framework)["mutants"]} == {row for row in ROWS if row[0] == framework}
+
+
+@pytest.mark.parametrize("framework", table.IMAGES)
+def test_the_document_says_what_refuses_each_and_by_how_much(framework: str) -> None:
+    """The bounds may differ by a factor of ten from one machine to another; what refuses may not."""
+    for verdict in run(framework)["verdicts"]:
+        row = ROWS[row_of(verdict)]
+        if verdict["not_caught"]:
+            assert row == [verdict["not_caught"]]
+        elif verdict["family"] != REWRITE:
+            phase, quantity = row[0].split()[:2]
+            # Of several tensors that err alike, another one may be the worst here.
+            rows = [bounds for p, q, _, bounds in verdict["refused"] if (p, q) == (phase, quantity)]
+            assert rows, (row_of(verdict), row, verdict["refused"][:3])
+            if row[1] != "not finite":
+                assert 0.1 < (rows[0] or 0.0) / float(row[1]) < 10, (row_of(verdict), row, verdict["refused"][0])
+
+
+def test_there_are_mutants_of_every_family_and_framework() -> None:
+    text = table.DOCUMENT.read_text(encoding="utf-8")
+    assert [family for family in FAMILIES if f"## {family.capitalize()}\n" not in text] == []
+    mistakes = [row for row, cells in ROWS.items() if len(cells) == 2]
+    assert len(mistakes) >= 60
+    assert {f: sum(row[0] == f for row in mistakes) >= 10 for f in table.IMAGES} == dict.fromkeys(table.IMAGES, True)
+
+
+@pytest.mark.parametrize(("workload", "name"), REAL if EVERYTHING else REAL[:ALWAYS])
+def test_a_real_cell_with_a_mistake_fails_and_is_not_ranked(workload: str, name: str, tmp_path: Path) -> None:
+    try:
+        python = table.python_of("torch")
+    except LookupError as error:
+        pytest.skip(str(error))
+    shim = PROJECT / "tests" / "contract" / "mutants" / "shim"
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(shim), str(PROJECT))),
+        "DLBENCH_MUTANT": f"torch {workload} {name}",
+    }
+    words = [python, "-m", "bench", "run", workload, "--framework", "torch", "--preset", "quick"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, env=variables, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    recorder = Recorder(tmp_path / "events.jsonl")
+    recorder.feed(ended.stdout)
+    recorder.close()
+    cell = make_cell(image=table.IMAGES["torch"], workload=workload)
+    status, kind, reason = judge(recorder, cell, Exit(ended.returncode, False, ""), None, ())
+    assert (status, kind) == ("failed", "parity")
+    # It was measured to its end like any other cell: only the proof tells.
+    assert json.loads(ended.stdout.splitlines()[-1])["status"] == "ok"
+    assert "off by" in str(reason) or "not finite" in str(reason)

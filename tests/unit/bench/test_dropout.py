@@ -1,0 +1,227 @@
+"""Training with dropout against the reference's own runs: honest movements pass, and other masks are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import arithmetic, contract, dropout, rules
+from bench.workloads import cnn_cifar10
+from tests.fixtures.adapters import Incomplete
+
+NAME = "cnn-cifar10"
+Masks = Callable[[np.random.RandomState, int], list[np.ndarray]]
+
+
+def draws(count: int, scale: float = 1.0, shift: float = 1.0, seed: int = 0) -> list[Any]:
+    """The `parts` of runs of two steps: what each adds to two tensors has a mean, and a normal error that is as large."""
+    random = np.random.RandomState(seed)
+    mean = {"w": np.linspace(0.5, 1.5, 400), "b": np.linspace(1.0, 2.0, 40)}
+    runs = []
+    for _ in range(count):
+        added = [
+            {name: shift * value + scale * random.standard_normal(value.shape) for name, value in mean.items()}
+            for _ in range(2)
+        ]
+        second = {name: added[0][name] + (0.9 * added[0][name] + added[1][name]) for name in mean}
+        runs.append(dropout.parts([added[0], second], 0.9))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[Any, np.ndarray]:
+    return dropout.with_chance(draws(64))
+
+
+def refused(run: Any, stored: dict[Any, np.ndarray]) -> set[tuple[str, str]]:
+    return {(one.quantity, one.tensor) for one in dropout.results(run, stored) if not one.passed}
+
+
+def test_what_a_step_adds_is_its_movement_less_the_momentum_times_the_one_before() -> None:
+    added = [np.array([1.0]), np.array([10.0]), np.array([100.0])]
+    velocity, place, moved = np.zeros(1), np.zeros(1), []
+    for one in added:
+        velocity = 0.9 * velocity + one
+        place = place + velocity
+        moved.append({"w": place})
+    found = dropout.parts(moved, 0.9)
+    assert [float(found[str(step), "w"][0]) for step in (1, 2, 3)] == pytest.approx([1.0, 10.0, 100.0])
+    assert found[dropout.TOGETHER, "w"] == pytest.approx(place)
+
+
+def test_runs_of_the_same_kind_pass(stored: dict[Any, np.ndarray]) -> None:
+    assert [refused(one, stored) for one in draws(300, seed=1)] == [set()] * 300
+
+
+def test_the_statistics_are_centred_on_nothing(stored: dict[Any, np.ndarray]) -> None:
+    """The stored mean is of 64 runs, so it errs itself; neither statistic may take that for a difference."""
+    found = [dropout.statistics(one, stored) for one in draws(400, seed=2)]
+    for key in found[0]:
+        values = np.array([one[key] for one in found])
+        assert abs(values.mean()) < 4 * values.std() / np.sqrt(64), key
+        assert values.std() == pytest.approx(float(stored[key]), rel=0.35), key
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "quantity"),
+    [(0.4, 1.0, "dropout"), (1.8, 1.0, "dropout"), (1.0, 0.4, "landing"), (0.0, 0.0, "landing")],
+)
+def test_another_spread_or_another_mean_is_refused(
+    stored: dict[Any, np.ndarray], scale: float, shift: float, quantity: str
+) -> None:
+    for one in draws(50, scale, shift, seed=3):
+        assert quantity in {name for name, _ in refused(one, stored)}
+
+
+def test_a_movement_that_is_not_finite_is_refused(stored: dict[Any, np.ndarray]) -> None:
+    (run,) = draws(1)
+    assert ("landing", "w") in refused({**run, ("1", "w"): run["1", "w"] * np.nan}, stored)
+
+
+def with_rates(*rates: float) -> Masks:
+    def draw(random: np.random.RandomState, items: int) -> list[np.ndarray]:
+        return [
+            (random.random_sample((items, *shape)) >= rate) / (1 - rate)
+            for rate, shape in zip(rates, cnn_cifar10.DROPOUT_SHAPES, strict=True)
+        ]
+
+    return draw
+
+
+def not_scaled(random: np.random.RandomState, items: int) -> list[np.ndarray]:
+    return [(mask > 0) * 1.0 for mask in cnn_cifar10.draw_masks(random, items)]
+
+
+def one_for_all_rows(random: np.random.RandomState, items: int) -> list[np.ndarray]:
+    return [np.repeat(mask[:1], items, axis=0) for mask in cnn_cifar10.draw_masks(random, items)]
+
+
+def the_same_in_each_step(random: np.random.RandomState, items: int) -> list[np.ndarray]:
+    return cnn_cifar10.draw_masks(np.random.RandomState(77), items)
+
+
+MISTAKES: dict[str, Masks] = {
+    "0.25 everywhere": with_rates(0.25, 0.25, 0.25),
+    "kept and dropped swapped": with_rates(0.75, 0.75, 0.5),
+    "after dense1 only": with_rates(0.0, 0.0, 0.5),
+    "a rate of 0.01": with_rates(0.01, 0.01, 0.01),
+    "not after the first pool": with_rates(0.0, 0.25, 0.5),
+    "not after the second pool": with_rates(0.25, 0.0, 0.5),
+    "not scaled": not_scaled,
+    "one mask for all rows": one_for_all_rows,
+    "the same masks in each step": the_same_in_each_step,
+}
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, masks: Masks, seed: int) -> set[tuple[str, str]]:
+    changed = contract.specification(NAME)
+    vars(changed)["draw_masks"] = masks
+    monkeypatch.setattr(contract, "specification", lambda name: changed)
+    return refused(dropout.parts(dropout.movements(NAME, seed), cnn_cifar10.MOMENTUM), dropout.stored(NAME))
+
+
+@pytest.mark.slow
+def test_masks_that_the_stored_runs_have_not_seen_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(monkeypatch, cnn_cifar10.draw_masks, 10_000) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_other_masks_are_refused(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    assert checked(monkeypatch, MISTAKES[mistake], 20_000)
+
+
+@pytest.mark.slow
+def test_the_stored_runs_are_those_of_the_code() -> None:
+    """The first run lies about the stored mean as the stored deviations say, and the stored mean is not that run."""
+    found = dropout.statistics(dropout.parts(dropout.movements(NAME, 0), cnn_cifar10.MOMENTUM), dropout.stored(NAME))
+    assert all(abs(value) < 5 * float(dropout.stored(NAME)[key]) for key, value in found.items())
+    assert all(abs(value) > 0 for value in found.values())
+    first = dropout.stored(NAME)["first step",]
+    np.testing.assert_allclose(first, dropout.first_step(NAME), rtol=1e-9)
+
+
+class Adapter(Incomplete):
+    """The reference with its masks, as an adapter."""
+
+    def load(self, parameters: dict[str, np.ndarray]) -> None:
+        self.parameters = {name: value.astype(np.float64) for name, value in parameters.items()}
+        self.optimizer = cnn_cifar10.optimizer()
+        self.random = np.random.RandomState(30_000)
+
+    def read(self) -> dict[str, np.ndarray]:
+        return {name: value.astype(np.float32) for name, value in self.parameters.items()}
+
+    def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return gradients
+
+    def step(self, x: np.ndarray, y: np.ndarray) -> float:
+        masks = cnn_cifar10.draw_masks(self.random, len(x))
+        computed = cnn_cifar10.loss_and_gradients(
+            self.parameters, x.astype(np.float64), y, arithmetic.Exact(), masks=masks
+        )
+        self.optimizer.update(self.parameters, self.changed(computed[2]), arithmetic.Exact())
+        return float(computed[1])
+
+
+class OtherRate(Adapter):
+    """A rate that is a hundredth lower."""
+
+    def load(self, parameters: dict[str, np.ndarray]) -> None:
+        super().load(parameters)
+        self.optimizer.rate *= 0.99
+
+
+class Decaying(Adapter):
+    """A weight decay of 1e-4 on all layers but the last."""
+
+    def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        decayed = {name: g + 1e-4 * self.parameters[name] for name, g in gradients.items() if "dense2" not in name}
+        return {**gradients, **decayed}
+
+
+class Clipped(Adapter):
+    """The norm of all gradients together is at most 1."""
+
+    def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        norm = np.sqrt(sum(float((g * g).sum()) for g in gradients.values()))
+        return {name: g * min(1.0, 1.0 / norm) for name, g in gradients.items()}
+
+
+class HalfGradients(Adapter):
+    """Gradients that were computed in bfloat16."""
+
+    def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        digits = {name: np.float32(g).view(np.uint32) for name, g in gradients.items()}
+        return {name: ((g + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32) for name, g in digits.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_adapter_with_the_specified_dropout_passes() -> None:
+    assert [one for one in dropout.check(NAME, Adapter(), "fp32") if not one.passed] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("adapter", "tensor"),
+    [
+        (OtherRate, "dense2.b, first step"),
+        (Decaying, "at rest"),
+        (Clipped, "dense2.b, first step"),
+        (HalfGradients, "dense2.w, digits"),
+    ],
+)
+def test_what_the_first_step_shows_is_refused_whatever_the_masks(adapter: type, tensor: str) -> None:
+    refusals = [one for one in dropout.check(NAME, adapter(), "fp32") if not one.passed]
+    assert any(one.tensor.endswith(tensor) for one in refusals)
+
+
+@pytest.mark.parametrize("name", rules.workload_names())
+def test_a_workload_with_dropout_has_stored_runs_and_no_other_has(name: str) -> None:
+    trained = rules.workload_declaration(name)["task"] == "train"
+    assert rules.has_dropout(name) == (trained and contract.specification(name).DROPOUT)

@@ -1,0 +1,189 @@
+"""The learning band: what the reference's own seeds show, what is refused, and that the stored losses are the reference's."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bench import contract, learning, learning_reference, rules, training
+from bench.training import TrainingCell
+from tests.fixtures.events import Emitter
+
+NAME, BATCH, STEPS = "gru-imdb", 7, 40
+# Read before a test moves the folder of the stored losses.
+DECLARED = {NAME: rules.workload_declaration(NAME)}
+STORED = sorted(path for path in Path(rules.WORKLOADS).glob("*.learning.txt") if path.name.count(".") == 3)
+OF_SEED = sorted(Path(rules.WORKLOADS).glob("*.seed*.learning.txt"))
+
+
+def drawn(random: np.random.Generator, rate: float = 1.0) -> np.ndarray:
+    """Losses of one cell: a fall by a rate that differs a little between seeds, and the noise of its batches."""
+    fall = rate * random.normal(1.0, 0.05)
+    return 0.5 + 1.8 * np.exp(-fall * np.arange(STEPS) / 15.0) + random.normal(0.0, 0.02, STEPS)
+
+
+def told(losses: np.ndarray) -> dict[int, float | None]:
+    return {step: float(loss) for step, loss in enumerate(losses, start=1)}
+
+
+@pytest.fixture
+def band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.random.Generator:
+    """A stored band of eight seeds; more cells may be drawn from the generator."""
+    random = np.random.default_rng(3)
+    monkeypatch.setattr(rules, "WORKLOADS", str(tmp_path))
+    rows = [drawn(random) for _ in range(8)]
+    learning_reference.store(rules.losses_path(NAME, BATCH), NAME, rows)
+    return random
+
+
+def passes(losses: dict[int, float | None]) -> bool:
+    results = learning.check(rules.losses_path(NAME, BATCH), losses)
+    assert [(result.quantity, result.tensor) for result in results] == [("learning", "worst"), ("learning", "mean")]
+    assert all(result.passed == (result.error <= result.bound) for result in results)
+    return all(result.passed for result in results)
+
+
+def test_cells_of_other_seeds_pass_whichever_of_their_losses_were_told(band: np.random.Generator) -> None:
+    for number in range(200):
+        steps = 1 + band.choice(STEPS, 3 + number % 30, replace=False)
+        losses = told(drawn(band))
+        assert passes({int(step): losses[int(step)] for step in steps})
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 2.0])
+def test_a_loss_that_falls_at_another_rate_is_refused(band: np.random.Generator, rate: float) -> None:
+    assert not any(passes(told(drawn(band, rate))) for _ in range(20))
+
+
+def test_a_loss_that_is_not_finite_is_refused(band: np.random.Generator) -> None:
+    assert not passes({**told(drawn(band)), 20: None})
+
+
+def test_a_single_loss_far_from_the_others_is_refused_by_the_largest_deviation(band: np.random.Generator) -> None:
+    losses = told(drawn(band))
+    worst, mean = learning.check(rules.losses_path(NAME, BATCH), {**losses, 30: 3.0})
+    assert not worst.passed
+    assert mean.error < worst.error / 10
+
+
+def test_losses_after_the_stored_steps_are_not_compared(band: np.random.Generator) -> None:
+    assert learning.check(rules.losses_path(NAME, BATCH), {STEPS + 1: 99.0}) == []
+    losses = told(drawn(band))
+    assert learning.check(rules.losses_path(NAME, BATCH), {**losses, STEPS + 1: 99.0}) == learning.check(
+        rules.losses_path(NAME, BATCH), losses
+    )
+
+
+def test_what_is_not_compared_has_a_reason(band: np.random.Generator) -> None:
+    stored = rules.stored_losses(NAME, BATCH, 1, 4096, "fp32")
+    assert rules.losses_reason(stored, "generated", 1) is None
+    assert "on files" in str(rules.losses_reason(stored, "files", 1))
+    assert "one device" in str(rules.losses_reason(stored, "generated", 2))
+    other = rules.stored_losses(NAME, BATCH + 1, 1, 4096, "fp32")
+    assert "no losses are stored" in str(rules.losses_reason(other, "generated", 1))
+
+
+def test_a_cell_of_the_default_seed_is_held_against_runs_of_that_seed_on_that_data(band: np.random.Generator) -> None:
+    own = rules.losses_path_of_seed(NAME, BATCH, 1, 4096)
+    learning_reference.store(own, NAME, [drawn(band) for _ in range(4)])
+    assert rules.stored_losses(NAME, BATCH, 1, 4096, "fp32") == own
+    for seed, items, precision in ((2, 4096, "fp32"), (1, 50000, "fp32"), (1, 4096, "tf32")):
+        assert rules.stored_losses(NAME, BATCH, seed, items, precision) == rules.losses_path(NAME, BATCH)
+
+
+def cell(seed: int) -> tuple[TrainingCell, Emitter]:
+    """A cell of preset quick whose data is loaded."""
+    emitter = Emitter()
+    where = {"framework": "torch", "device": "cpu", "devices": 1, "scaling": "weak", "threads": 1, "mode": "default"}
+    options = SimpleNamespace(workload=NAME, preset="quick", seed=seed, data=None, precision="fp32", **where)
+    made = TrainingCell(options, emitter)
+    made.batch = BATCH
+    made.load_data()
+    return made, emitter
+
+
+def test_a_cell_holds_the_losses_that_it_told_against_those_of_its_seed(
+    band: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = SimpleNamespace(name="imdb", source="generated", sha256="", train_x=[0] * 4096, test_x=[])
+    monkeypatch.setattr(training.data, "load", lambda *_: stand_in)
+    monkeypatch.setattr(training.rules, "workload_declaration", DECLARED.__getitem__)
+    own = rules.losses_path_of_seed(NAME, BATCH, 1, 4096)
+    rows = [drawn(band, 0.2) for _ in range(4)]
+    learning_reference.store(own, NAME, rows)
+    made, emitter = cell(seed=1)
+    made.losses = told(rows[0])
+    assert all(result.passed for result in made.learned())
+    other, _ = cell(seed=2)
+    other.losses = told(rows[0])
+    assert not all(result.passed for result in other.learned())
+    assert [event["event"] for event in emitter.events] == ["data"]
+
+
+def test_a_cell_whose_losses_are_not_compared_says_why(
+    band: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = SimpleNamespace(name="imdb", source="files", sha256="", train_x=[0] * 4096, test_x=[])
+    monkeypatch.setattr(training.data, "load", lambda *_: files)
+    monkeypatch.setattr(training.rules, "workload_declaration", DECLARED.__getitem__)
+    made, emitter = cell(seed=1)
+    assert made.learned() == []
+    left_out = emitter.events[-1]
+    assert left_out["event"] == "left-out"
+    assert left_out["what"] == rules.LOSSES_COMPARED
+    assert "trains on files" in left_out["reason"]
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.name)
+def test_stored_losses_are_of_a_batch_that_a_preset_has_and_of_its_first_epoch(path: Path) -> None:
+    name, batch, _, _ = path.name.split(".")
+    declared = rules.workload_declaration(name)
+    presets = [
+        preset for preset in declared["presets"].values() if (preset.get("batch") or declared["batch"]) == int(batch)
+    ]
+    assert presets
+    losses = np.loadtxt(path, ndmin=2)
+    assert len(losses) >= learning_reference.SEEDS
+    assert np.isfinite(losses).all()
+    # A set that is taken whole in each step has no first epoch.
+    for preset in presets:
+        assert preset["train_items"] == int(batch) or losses.shape[1] <= preset["train_items"] // int(batch)
+    # Each seed lies in the band of the others.
+    for row in losses:
+        assert all(result.passed for result in learning.check(str(path), told(row)))
+
+
+def test_of_a_deep_network_no_losses_are_stored() -> None:
+    with pytest.raises(ValueError, match="differ too much"):
+        learning_reference.write_reference("resnet50-imagenet")
+
+
+@pytest.mark.parametrize("path", OF_SEED, ids=lambda path: path.name)
+def test_losses_of_a_seed_are_of_data_that_a_preset_has_and_a_loss_that_is_off_by_a_hundredth_is_refused(
+    path: Path,
+) -> None:
+    name, data, _, _, _ = path.name.split(".")
+    batch, items = (int(word) for word in data.split("-of-"))
+    declared = rules.workload_declaration(name)
+    presets = [
+        (preset.get("batch") or declared["batch"], preset["train_items"]) for preset in declared["presets"].values()
+    ]
+    assert (batch, items) in presets
+    losses = np.loadtxt(path, ndmin=2)
+    assert len(losses) == learning_reference.SEED_RUNS
+    assert losses.shape[1] <= learning_reference.SEED_STEPS
+    for row in losses:
+        assert all(result.passed for result in learning.check(str(path), told(row)))
+        if not contract.specification(name).DROPOUT:
+            assert not all(result.passed for result in learning.check(str(path), told(1.01 * row)))
+
+
+@pytest.mark.slow
+def test_the_stored_losses_are_those_of_the_float64_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64, where the stored ones are float32's: the difference is a thousandth of what another seed makes, or less."""
+    monkeypatch.setenv("DLBENCH_CACHE", str(tmp_path))
+    stored = np.loadtxt(rules.losses_path("gru-imdb", 64))
+    exact = learning_reference.losses("gru-imdb", "quick", learning_reference.FIRST_SEED, 3, np.float64)
+    spread = stored[:, :3].std(axis=0, ddof=1)
+    assert (np.abs(stored[0, :3] - exact) <= 1e-3 * spread).all()

@@ -1,0 +1,75 @@
+"""What the top of a report asks of a machine that perhaps did other work meanwhile."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.answers import busy, findings
+from reports.data import cpus, tables
+from reports.data.model import Tables
+from runner.results.cells import MOST_NOISE
+from tests.fixtures import synthetic
+
+
+def with_(folder: Path, noise: float, threads: int) -> Tables:
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    environment = {**synthetic.environment(entry), "settings": {"mode": "default", "threads": threads}}
+    changes = {
+        "noise": noise,
+        "environment_json": json.dumps({"event": "environment", "t": 1.9, "v": 1, **environment}),
+    }
+    return tables.load([synthetic.make_run(folder, changes=changes)])
+
+
+def test_a_cell_that_is_too_noisy_and_got_few_of_its_cpus_raises_the_question(tmp_path: Path) -> None:
+    said = findings.lead(with_(tmp_path / "run", 0.9, 8))
+    expected = (
+        "Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10); 1 of them got less than half of their CPUs, "
+        "one 1.9 of 8."
+    )
+    assert said.endswith(expected)
+
+
+def test_noise_alone_raises_it_without_a_claim_about_the_cpus(tmp_path: Path) -> None:
+    said = findings.lead(with_(tmp_path / "run", 0.9, 2))
+    assert said.endswith("Busy machine? 1 cell is too noisy to be ranked (PyTorch 2.13.0, cnn-cifar10).")
+
+
+def test_a_quiet_cell_that_leaves_most_cpus_idle_is_ranked_and_raises_no_question(tmp_path: Path) -> None:
+    data = with_(tmp_path / "run", 0.02, 64)
+    assert busy.question(data.cells) == ""
+    assert all(cell.status == "failed" for cell in data.cells if cell.unranked)
+
+
+def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_work_got_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = with_(tmp_path / "run", 0.02, 2)
+    cells = [cell for cell in data.cells if not cell.unranked]
+    key = cells[0].key
+    got = {cell.anchor: 0.6 + at for at, cell in enumerate(cell for cell in cells if cell.key == key)}
+    for module in (busy, cpus):
+        monkeypatch.setattr(module, "given", lambda cell: 2)
+        monkeypatch.setattr(module, "cpus_busy", lambda cell: got.get(cell.anchor))
+    assert len(got) > 1
+    low = next(cell for cell in cells if cell.anchor in got)
+    who = f"{low.label}, {low.key.workload}"
+    cells = cpus.starved(cells)
+    assert f"1 ranked cell got less than half of its CPUs ({who}), one 0.60 of 2" in busy.question(cells)
+    assert busy.in_short(cells) == "busy machine? 0.60 of 2 CPUs"
+    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: 0.6)
+    cells = cpus.starved([replace(cell, cpu_share=None) for cell in cells])
+    assert busy.question(cells) == "", "work that no framework spreads over the CPUs"
+
+
+RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_no_recorded_cell_is_too_noisy_to_be_ranked(path: Path) -> None:
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert next(event["noise"] for event in events if event["event"] == "end") <= MOST_NOISE

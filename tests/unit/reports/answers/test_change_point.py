@@ -1,0 +1,148 @@
+"""Whether a step between runs is found, is remembered, and is not seen where there is none: against simulated histories."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from reports.answers.change_point import difference, step
+from reports.answers.history import History, history
+from tests.fixtures import measured
+from tests.fixtures.regimes import Regime, run
+
+ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
+LONG = pytest.mark.skipif(not ALL, reason="minutes: DLBENCH_SIMULATIONS=all")
+SESSIONS = (0.0, 0.005, 0.01, 0.02)
+
+
+def told(
+    random: np.random.Generator, session: float, runs: int, since: int | None = None, ratio: float = 1.05
+) -> History:
+    """The history of a cell over nightly runs of three repeats each, whose step takes `ratio` times as long from run `since` on."""
+    regime = Regime(session=session, count=8)
+    nights = {}
+    for night in range(runs):
+        level = ratio if since is not None and night >= since else 1.0
+        nights[f"day{night:02d}"] = {("torch", "cnn"): run(random, regime, [level], 3)[0]}
+    return history(measured.tables(nights))
+
+
+def moved(histories: list[History]) -> float:
+    return sum(any(row.verdict == "real" for row in one.rows) for one in histories) / len(histories)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("runs", "session"),
+    [
+        pytest.param(runs, session, marks=() if runs == 6 and session in (0.0, 0.02) else LONG)
+        for runs in (4, 6, 10, 20)
+        for session in SESSIONS
+    ],
+)
+def test_runs_that_differ_by_themselves_are_said_to_have_moved_in_at_most_seven_of_100_histories(
+    session: float, runs: int
+) -> None:
+    random = np.random.default_rng([runs, round(1000 * session)])
+    assert moved([told(random, session, runs) for _ in range(min(1000, 12_000 // runs) if ALL else 300)]) <= 0.07
+
+
+# Of histories with a step of 5 % in the middle, the least share in which it must be told: 4 runs cannot often.
+POWER = {
+    (4, 0.005): 0.35,
+    (6, 0.005): 0.9,
+    (10, 0.005): 0.98,
+    (20, 0.005): 0.98,
+    (6, 0.01): 0.6,
+    (10, 0.01): 0.95,
+    (20, 0.01): 0.98,
+}
+
+
+@pytest.mark.parametrize(
+    ("runs", "session"), [pytest.param(*case, marks=() if case[0] == 10 else LONG) for case in POWER]
+)
+def test_a_step_of_five_percent_is_found(runs: int, session: float) -> None:
+    random = np.random.default_rng([7, runs, round(1000 * session)])
+    found = [told(random, session, runs, runs // 2) for _ in range(400 if ALL else 40)]
+    assert moved(found) >= POWER[runs, session]
+
+
+@pytest.mark.parametrize("later", [pytest.param(5, marks=LONG), 10, pytest.param(20, marks=LONG)])
+def test_a_step_is_still_told_ten_runs_later_with_the_run_since_which_it_is_there(later: int) -> None:
+    random = np.random.default_rng([8, later])
+    found = [told(random, 0.01, 6 + later, 6) for _ in range(200 if ALL else 20)]
+    assert moved(found) >= 0.95
+    since = [row.cell.run_id for one in found for row in one.rows if row.verdict == "real"]
+    assert since.count("day06") >= 0.8 * len(since)
+
+
+def test_the_step_and_its_size_are_said_in_a_line() -> None:
+    random = np.random.default_rng(9)
+    one = told(random, 0.0, 10, 5, 1.07)
+    (line,) = one.lines
+    assert one.exit_code == 1
+    assert "since day05 takes " in line
+    assert "longer; nothing recorded changed (10 runs)" in line
+    assert one.rows[0].ratio is not None
+    assert one.rows[0].ratio.value == pytest.approx(1.07, rel=0.02)
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_too_few_runs_cannot_tell_and_say_how_many_would(runs: int) -> None:
+    one = told(np.random.default_rng(10), 0.0, runs, runs - 1, 1.5)
+    assert one.exit_code == 2
+    assert f"cannot tell: {runs} runs with the same recorded facts; 4 or more are needed" in one.lines[0]
+
+
+def test_runs_that_hold_their_level_say_so_and_runs_that_scatter_do_not() -> None:
+    random = np.random.default_rng(11)
+    assert "same within 5" in told(random, 0.002, 12).lines[0]
+    scattered = told(random, 0.05, 6).lines[0]
+    assert "cannot tell: the interval leaves room for 5" in scattered
+    assert "more runs narrow it (6 runs)" in scattered
+
+
+def test_a_change_after_a_step_is_set_against_the_level_since_that_step() -> None:
+    random = np.random.default_rng(12)
+    nights = {}
+    for night in range(12):
+        level = 1.0 if night < 5 else 1.1
+        nights[f"day{night:02d}"] = {("torch", "cnn"): run(random, Regime(count=8), [level], 3)[0]}
+    tables = measured.tables(nights)
+    for cell in tables.cells:
+        cell.row["driver_version"] = "550" if cell.run_id < "day08" else "570"  # type: ignore[index]
+    one = history(tables)
+    assert [row.words.replace("\u00a0", " ").partition(":")[0] for row in one.rows] == [
+        "same within 5 %",
+        "real",
+        "same within 5 %",
+    ]
+    # The driver changed at day08, three runs after the step: nothing is left for it to explain.
+    assert [cell.run_id for cell in one.rows[0].before.cells] == ["day05", "day06", "day07"]
+    assert one.rows[0].changed == "driver 550 → 570"
+    assert one.rows[1].cell.run_id == "day05"
+
+
+def test_one_run_after_another_fact_must_exceed_what_two_sessions_may_differ_by() -> None:
+    random = np.random.default_rng(13)
+    for ratio, verdict in ((1.03, "cannot tell"), (1.15, "real")):
+        nights = {
+            night: {("torch", "cnn"): run(random, Regime(process=0.001, count=8), [level], 3)[0]}
+            for night, level in (("a", 1.0), ("b", ratio))
+        }
+        tables = measured.tables(nights)
+        for cell in tables.cells:
+            cell.row["driver_version"] = cell.run_id  # type: ignore[index]
+        assert [row.verdict for row in history(tables).rows] == [verdict]
+
+
+def test_equal_runs_have_no_step_and_an_exact_one_is_found() -> None:
+    assert step(np.zeros(8)).p == 1
+    exact = step(np.array([0.0] * 4 + [0.1] * 4))
+    assert (exact.index, exact.ratio.value) == (4, pytest.approx(math.exp(0.1)))
+    assert exact.p < 0.001
+    assert difference(np.zeros(2), np.zeros(2)).value == 1

@@ -1,0 +1,100 @@
+"""The answer on a terminal: the page's order and verdicts, in a table that fits and cuts no name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from reports.answers import findings
+from reports.answers import left as of_runs
+from reports.data.tables import load
+from reports.page import glance
+from runner.cli.main import app
+from runner.cli.report import print_answer
+from tests.fixtures import synthetic
+
+NAMES = ("PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0")
+
+
+@pytest.fixture(autouse=True)
+def commands_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.cli.report.typed", str)
+
+
+def shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_answer([folder])
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_the_rows_stand_in_the_order_of_the_report_under_its_headline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeats: int
+) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=repeats)
+    lines = shown(folder, capsys)
+    answers = findings.findings(load([folder]))
+    assert [line for line in lines if line.endswith(".")] == [f"{answer.headline}." for answer in answers]
+    rows = [name for line in lines for name in NAMES if line.startswith(name) and "·" not in line and line[-1] != "."]
+    called = [findings.names(answer.group.cells)[cell.anchor] for answer in answers for cell in answer.group.cells]
+    assert rows == called
+
+
+def test_one_repeat_is_not_confirmed_and_the_remedy_stands_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once = shown(synthetic.make_run(tmp_path / "once"), capsys)
+    assert sum(line.startswith("not confirmed: measured once. Repeat with --repeats 3 (about") for line in once) == 2
+    # Each figure beside the best says so too: a row may be copied without the line below.
+    ranked = sum(len(answer.group.ranked) for answer in findings.findings(load([tmp_path / "once"])))
+    assert sum("  one run" in line for line in once) == ranked
+    thrice = shown(synthetic.make_run(tmp_path / "thrice", repeats=3), capsys)
+    assert not [line for line in thrice if "not confirmed" in line or "one run" in line]
+    assert [line[:9] for line in thrice if line.startswith(("confirmed", "tied:"))] == ["confirmed", "tied: 3 r"]
+    assert [line for line in thrice if line.startswith("unsteady: end what else runs")]
+
+
+def test_a_run_that_planned_more_repeats_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    for path in (*folder.glob("*/*.r2.parquet"), *folder.glob("*/*.r3.parquet")):
+        path.unlink()
+    said = " ".join(shown(folder, capsys))
+    data = load([folder])
+    (left,) = of_runs.left(data.cells)
+    assert f"Go on with `runner matrix --resume {data.runs[0].run_id}`: {left.repeats} repeats not yet run" in said
+    assert "--repeats 3" not in said
+    words = [pill.words for pill in glance.pills(data)]
+    assert left.count in words
+    assert f"measured once: {left.command}" in words
+
+
+def test_a_failure_is_a_row_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(synthetic.make_run(tmp_path / "run"), capsys)
+    assert [line for line in lines if line.startswith("TensorFlow 2.21.0") and "out-of-memory" in line]
+
+
+@pytest.mark.parametrize("columns", ["80", None])
+def test_runner_report_text_prints_the_table_for_a_terminal_of_80_columns_and_for_a_pipe(
+    tmp_path: Path, columns: str | None
+) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    result = CliRunner().invoke(app, ["report", str(folder), "--text"], env={"COLUMNS": columns})
+    assert result.exit_code == 0, result.output
+    table = [line for line in result.stdout.splitlines() if line.startswith(("framework", "─", *NAMES))]
+    assert all(name in result.stdout for name in NAMES)
+    if columns:
+        assert max(map(len, table)) <= 80
+    both = CliRunner().invoke(app, ["report", str(folder), "--text", "--format", "markdown"])
+    assert both.exit_code == 2
+    assert "--text and --format markdown: give one of them" in both.stderr
+
+
+def test_a_sentence_is_folded_between_words_at_the_width_of_a_terminal_and_not_in_a_pipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = synthetic.make_run(tmp_path / "run")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert max(map(len, shown(folder, capsys))) > 80
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, shown(folder, capsys))) <= 80

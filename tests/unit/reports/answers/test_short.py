@@ -1,0 +1,219 @@
+"""The four answers of the first screen: short, and never surer than their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports import specifications
+from reports.answers import across, findings, short
+from reports.answers.health import NOT_JUDGED, CellHealth, Health
+from reports.answers.short import Answer
+from reports.data import cpus
+from reports.data.groups import workloads
+from reports.data.model import MeasuredCell, Run, Tables
+from reports.page import results
+from reports.page.page import Entry
+from tests.fixtures import measured, regimes
+from tests.fixtures.regimes import Regime
+
+QUIET = Regime(process=0.002, windows=0.003, count=20)
+H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
+
+
+def cells(
+    levels: Sequence[float],
+    frameworks: Sequence[str],
+    repeats: int = 3,
+    *,
+    cuda: Sequence[str] = (),
+    model: str = "",
+    seed: int = 1,
+) -> list[MeasuredCell]:
+    """A cell of one workload at each true level; with `model` on that GPU, and with the CUDA versions `cuda`."""
+    drawn = regimes.run(np.random.default_rng(seed), QUIET, levels, repeats)
+    made = []
+    for at, (framework, windows) in enumerate(zip(frameworks, drawn, strict=True)):
+        kind = "cuda" if model else "cpu"
+        cell = measured.cell("run", framework, "w", windows, f"{model}-{at}", device=kind)
+        version = cuda[at] if cuda else "12.8" if model else ""
+        row = {**cell.row, "cuda_version": version, "cudnn_version": "9"}
+        image = f"{framework}-1-cu{version.replace('.', '')}" if model else cell.image
+        key = replace(cell.key, device_model=model or cell.key.device_model)
+        made.append(replace(cell, image=image, row=row, key=key, label=f"{framework} {version}"))
+    return made
+
+
+def answered(found: Sequence[MeasuredCell], health: Health = NOT_JUDGED) -> tuple[Answer, ...]:
+    tables = Tables((Run("run", {"run_id": "run"}),), workloads(found), (), {}, {})
+    tables = replace(tables, runs=(Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),))
+    devices = [table for workload in tables.ranked for table in across.devices(workload, tables.cells)]
+    return short.answers(
+        findings.findings(tables), "fp32 here", across.ladders(tables).values(), devices, health, tables.cells
+    )
+
+
+@pytest.mark.parametrize(
+    ("levels", "frameworks", "repeats", "words", "confidence"),
+    [
+        ([1.0, 1.3, 1.5], ["torch", "jax", "tensorflow"], 3, "PyTorch is fastest", "confirmed"),
+        ([1.0, 1.3, 1.5], ["torch", "jax", "tensorflow"], 1, "PyTorch looks fastest", "one run"),
+        ([1.0, 1.0], ["torch", "jax"], 3, "are tied", "tied"),
+        ([1.0, 1.0, 1.0], ["torch", "jax", "tensorflow"], 3, "and 2 others tied", "tied"),
+        # Two versions of one framework may be tied: the framework is fastest all the same.
+        ([1.0, 1.0, 1.5], ["torch", "torch", "jax"], 3, "PyTorch is fastest", "confirmed"),
+        ([1.0], ["torch"], 3, "Only PyTorch was measured", "not compared"),
+    ],
+)
+def test_which_framework(levels: list[float], frameworks: list[str], repeats: int, words: str, confidence: str) -> None:
+    answer = answered(cells(levels, frameworks, repeats))[0]
+    assert words in answer.words
+    assert answer.confidence == confidence
+
+
+@pytest.mark.parametrize(("repeats", "confidence"), [(3, "confirmed"), (1, "one run")])
+def test_two_frameworks_that_win_a_workload_each_are_both_named_and_neither_is_the_fastest(
+    repeats: int, confidence: str
+) -> None:
+    first = cells([1.0, 1.4], ["torch", "jax"], repeats)
+    second = at_another_workload(cells([1.4, 1.0], ["torch", "jax"], repeats))
+    answer = answered([*first, *second])[0]
+    assert (answer.words, answer.confidence) == ("No framework wins everywhere", confidence)
+    assert "PyTorch at w" in answer.detail
+    assert "JAX at v" in answer.detail
+
+
+def at_another_workload(found: Sequence[MeasuredCell]) -> list[MeasuredCell]:
+    return [
+        replace(cell, key=replace(cell.key, workload="v"), anchor=f"v-{cell.anchor}", cell_id=f"v-{cell.cell_id}")
+        for cell in found
+    ]
+
+
+def figures(found: Sequence[MeasuredCell]) -> list[Entry]:
+    """The ranked figures of the table, row for row."""
+    data = Tables(
+        (Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"}),), workloads(found), (), {}, {}
+    )
+    (table,) = results.slices(findings.findings(data), data)
+    return [entry for row in table.rows for entry in row.entries if entry.kind == "ranked"]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "words"), [(3, "PyTorch is fastest, 1 of 2"), (1, "PyTorch looks fastest, 1 of 2")]
+)
+def test_a_workload_without_a_comparison_is_counted(repeats: int, words: str) -> None:
+    found = cells([1.0, 1.4], ["torch", "jax"], repeats)
+    assert answered([*found, *at_another_workload(found[:1])])[0].words == words
+
+
+def test_one_ranked_cell_beside_others_that_are_too_noisy_is_no_winner() -> None:
+    best, other = cells([1.0, 1.4], ["torch", "jax"], 1)
+    noisy = replace(other, repeats=tuple(replace(one, row={**one.row, "noise": 0.9}) for one in other.repeats))
+    answer = answered([best, noisy])[0]
+    assert (answer.words, answer.confidence) == ("Only PyTorch could be ranked", "not compared")
+    shown = [entry.best for data in ([best, noisy], [best, other]) for entry in figures(data)]
+    assert shown == [False, True, False], "the fastest of one is not marked"
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        ((0.6, 1.4), "Not settled: busy machine"),
+        ((1.4, 0.6), "Not settled: busy machine"),
+        ((1.4, 1.4), "PyTorch is fastest"),
+        # A framework that uses one of two CPUs would still be slower if it had used both.
+        ((1.4, 0.8), "PyTorch is fastest"),
+    ],
+)
+def test_a_cell_that_got_few_of_its_cpus_settles_nothing(
+    got: tuple[float, float], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = cells([1.0, 3.0], ["torch", "jax"])
+    if got == (1.4, 0.6):
+        found = cells([1.0, 2.0], ["torch", "jax"])
+    of = {cell.anchor: busy_cpus for cell, busy_cpus in zip(found, got, strict=True)}
+    monkeypatch.setattr(cpus, "given", lambda cell: 2)
+    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: of[cell.anchor])
+    found = cpus.starved(found)
+    answer = answered(found)[0]
+    assert answer.words == words
+    assert ("got less than half of the CPUs" in answer.detail) == (min(got) < 1)
+    other = at_another_workload(cells([1.0, 3.0], ["torch", "jax"]))
+    beside = answered([*found, *other])[0]
+    assert beside.words == (
+        "PyTorch is fastest, 2 of 2" if words != "Not settled: busy machine" else "PyTorch is fastest, 1 of 2"
+    )
+    assert ("not settled at w: busy machine" in beside.detail) == (words == "Not settled: busy machine")
+
+
+def test_a_gpu_that_measured_single_operations_only_is_no_cpu() -> None:
+    found = cells([1.0], ["torch"], 3, cuda=["12.6"], model="NVIDIA H200")
+    framework, cuda, gpu, _ = short.answers([], "", (), (), NOT_JUDGED, found)
+    assert framework.words == "Only single operations were measured"
+    assert (cuda.words, gpu.words) == ("Only CUDA 12.6 was measured", "Only H200 was measured")
+
+
+def test_one_repeat_whose_intervals_overlap_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "QUIET", Regime(process=0.0, windows=0.05, count=20))
+    answer = answered(cells([1.0, 1.0, 1.5], ["torch", "jax", "tensorflow"], 1))[0]
+    assert (answer.words, answer.confidence) == ("Not settled: measured once", "one run")
+
+
+def test_a_run_on_a_cpu_says_so_in_place_of_cuda_and_gpu() -> None:
+    _, cuda, gpu, healthy = answered(cells([1.0, 1.3], ["torch", "jax"]))
+    assert (cuda.words, gpu.words) == ("Only the CPU was measured", "Only the CPU was measured")
+    assert healthy.words == "Not judged: no reference"
+
+
+@pytest.mark.parametrize(
+    ("levels", "cuda", "repeats", "words", "confidence"),
+    [
+        ([1.2, 1.0], ["12.6", "12.8"], 3, "Newer CUDA is faster, 1 of 1 pair", "confirmed"),
+        ([1.0, 1.2], ["12.6", "12.8"], 3, "Older CUDA is faster, 1 of 1 pair", "confirmed"),
+        ([1.0, 1.2, 1.0], ["12.4", "12.6", "12.8"], 3, "No version wins everywhere", "confirmed"),
+        ([1.0, 1.0], ["12.6", "12.8"], 3, "No difference beyond 5 %", "confirmed"),
+        ([1.0, 1.2], ["12.6", "12.8"], 1, "No verdict: measured once", "one run"),
+        ([1.0], ["12.6"], 3, "Only CUDA 12.6 was measured", "not compared"),
+        ([1.0], [""], 3, "No CUDA version was recorded", "not compared"),
+    ],
+)
+def test_which_cuda_version(levels: list[float], cuda: list[str], repeats: int, words: str, confidence: str) -> None:
+    answer = answered(cells(levels, ["torch"] * len(levels), repeats, cuda=cuda, model=H200))[1]
+    assert (answer.words, answer.confidence) == (words, confidence)
+
+
+@pytest.mark.parametrize(
+    ("slower", "repeats", "words", "confidence"),
+    [
+        (1.5, 3, "H200: 1.5", "confirmed"),
+        (1.5, 1, "H200: 1.5", "one run"),
+        (1.0, 3, "are tied", "tied"),
+    ],
+)
+def test_which_gpu(slower: float, repeats: int, words: str, confidence: str) -> None:
+    levels, frameworks = [1.0, 1.3, 1.5], ["torch", "jax", "tensorflow"]
+    fast = cells(levels, frameworks, repeats, model=H200)
+    slow = cells([slower * level for level in levels], frameworks, repeats, model=A100, seed=2)
+    answer = answered([*fast, *slow])[2]
+    assert words in answer.words
+    assert answer.confidence == confidence
+    assert answered(fast)[2].words == "Only H200 was measured"
+
+
+def test_a_slow_cell_is_marked_as_bad() -> None:
+    cell = CellHealth("run", "cell", "", "slow", "it is slow")
+    health = Health("1 of 1 slow", "confirmed", "", (cell,))
+    assert answered(cells([1.0], ["torch"]), health)[3].bad
+    assert not answered(cells([1.0], ["torch"]))[3].bad
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("framework", specifications.titles())
+def test_no_answer_has_more_than_eight_words(framework: str, repeats: int) -> None:
+    for found in (cells([1.0, 1.5], [framework, "torch"], repeats), cells([1.0, 1.0], [framework, "torch"], repeats)):
+        for answer in answered(found):
+            assert 0 < len(answer.words.split()) <= short.MOST_WORDS, answer.words

@@ -1,0 +1,89 @@
+"""A kit, and an interpreter whose frameworks print what real ones printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.kit.build import build
+from tests.fixtures.events import at_pace
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+# It stands where a user's Python with PyTorch would.
+INTERPRETER = """#!{python}
+import json, os, sys, time
+words = sys.argv[1:]
+assert os.environ["PYTHONDONTWRITEBYTECODE"] == "1", "the interpreter writes into its own folders"
+if words[0] == "-c":
+    print(json.dumps({{"python": "3.11.7", "path": sys.argv[0], "installed": ["torch==2.13.0"]}}))
+elif words[2] == "frameworks":
+    print(json.dumps([{{"framework": "torch", "version": "2.13.0+cpu", "device_kinds": ["cpu"]}}]))
+elif "amp-fp16" in words and "{refuses}":
+    if words[2] == "check":
+        sys.exit("bench.errors.Unsupported: torch does not compute amp-fp16 here")
+    event = dict(event="error", t=1.0, v=1, kind="unsupported", message="torch does not compute amp-fp16 here", traceback="")
+    print(json.dumps(event))
+    print(json.dumps(dict(event="end", t=1.0, v=1, status="failed", stop="none", noise=None, steps=0)))
+    sys.exit(1)
+elif words[2] == "check":
+    failed = ["logits x: 2 > 1"] if "{wrong}" in words else []
+    print(json.dumps({{"failed": failed, "worst": 2.0 if failed else 0.5, "compared": 3}}))
+    sys.exit(1 if failed else 0)
+elif words[1] == "bench.frameworks.torch._events":
+    window = {{"steps": 10, "clock_seconds": 0.101, "event_seconds": 0.1}}
+    print(json.dumps({{"windows": [window] * 20}}))
+else:
+    if "{hangs}" in words:
+        time.sleep(60)
+    kind = "cuda" if "cuda" in words else "cpu"
+    stream = open("{recorded}/%s/torch-2.13.0-cpu.%s.jsonl" % (kind, words[3])).read()
+    if "cuda" in words:
+        uuids = '"uuids":["%s"]' % os.environ["CUDA_VISIBLE_DEVICES"]
+        stream = stream.replace('"kind":"cpu"', '"kind":"cuda"').replace('"uuids":[]', uuids)
+        time.sleep(1)
+    print(stream, end="")
+"""
+
+
+@pytest.fixture(scope="session")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kit") / "gpu-kit"
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Callable[..., Path]:
+    def make(wrong: str = "-", hangs: str = "-", refuses: str = "") -> Path:
+        path = tmp_path / "python-with-torch"
+        # A replay lives for some hundredths of a second, on a GPU for a second. It must not be faster than the GPU can be.
+        replayed = tmp_path / "replayed"
+        for kind, seconds in (("cpu", 0.01), ("cuda", 0.2)):
+            (replayed / kind).mkdir(parents=True, exist_ok=True)
+            for stream in RECORDED.glob("torch-*.jsonl"):
+                (replayed / kind / stream.name).write_text(at_pace(stream.read_text(), seconds))
+        path.write_text(
+            INTERPRETER.format(python=sys.executable, recorded=replayed, wrong=wrong, hangs=hangs, refuses=refuses)
+        )
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def run_kit(kit: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run kit.py in an empty environment and a folder of its own; its results lie in `results` there."""
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", str(kit / "kit.py"), "--out", str(tmp_path / "results"), *words]
+        environment = {"PATH": os.defpath, "DLBENCH_LEASES": str(tmp_path / "leases"), **variables}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+
+    return run

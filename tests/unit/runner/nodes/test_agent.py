@@ -1,0 +1,202 @@
+"""A real agent, real processes below it, toy cells: what it says, what it keeps, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.machine import lease
+from runner.nodes.transports import Node
+from runner.nodes.wire import messages, repeats
+from tests.fixtures.nodes import RUN, Hand, toy_node
+from tests.fixtures.waiting import wait_for
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Callable[..., Hand]]:
+    hands = []
+
+    def start(node: Node | None = None, toy: str = "", seconds: float = 0.05) -> Hand:
+        hands.append(Hand(node or toy_node(tmp_path, toy=toy, seconds=seconds)))
+        return hands[-1]
+
+    yield start
+    for hand in hands:
+        hand.link._started.process.kill()
+        hand.close()
+
+
+def processes() -> list[int]:
+    """The processes of this run's cells, by the label in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"DLBENCH_RUN={RUN}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+def left_on_disk(tmp_path: Path) -> list[str]:
+    """What is below the node's cache but for the cells' own caches."""
+    below = (tmp_path / "cache" / "dlbench").glob("s*/*")
+    return [str(path) for path in below]
+
+
+def test_a_finished_repeat_travels_and_stays_in_the_spool_until_it_is_acknowledged(
+    agent: Callable[..., Hand], tmp_path: Path
+) -> None:
+    hand = agent()
+    hello, begun = hand.begin()
+    assert (hello.engine, begun.spooled) == ("toy", ())
+    prepared = hand.prepare("toy-a")
+    assert (prepared.digest, prepared.why) == ("sha256:toy-a", None)
+    cell = hello.cells[0]
+    attempt = hand.run(cell)
+    message, body = hand.hear_all(messages.Ended)
+    assert (message.attempt, message.code, message.uuids) == (attempt, 0, ())
+    tape, _, rows = repeats.unpacked(message, body)
+    assert b"".join(piece for _, piece in tape).endswith(b"}\n")
+    assert all(row["device"] == "cpu" for row in rows)
+    spooled = tmp_path / "cache" / "dlbench" / "spool" / RUN / "n1" / f"{attempt}.frame"
+    assert spooled.is_file()
+    hand.link.send(messages.Ack(attempt=attempt))
+    wait_for(lambda: not spooled.exists())
+    hand.link.send(messages.Bye())
+    assert "exit code 0" in hand.hear_end().why
+    assert left_on_disk(tmp_path) == []
+    assert processes() == []
+
+
+def test_the_next_agent_hands_over_what_a_killed_one_had_finished(agent: Callable[..., Hand]) -> None:
+    first = agent()
+    hello, _ = first.begin()
+    first.prepare("toy-a")
+    attempt = first.run(hello.cells[0])
+    sent = first.hear_all(messages.Ended)
+    first.link._started.process.kill()
+    assert "exit code -9" in first.hear_end().why
+    second = agent()
+    assert second.begin()[1].spooled == (attempt,)
+    assert second.hear_all(messages.Ended) == sent
+
+
+@pytest.mark.parametrize("way", ["bye", "hang up", "kill", "terminate"])
+def test_however_an_agent_ends_its_cells_end(agent: Callable[..., Hand], way: str, tmp_path: Path) -> None:
+    hand = agent(toy="hang")
+    hello, _ = hand.begin()
+    hand.prepare("toy-a")
+    hand.run(next(cell for cell in hello.cells if cell.workload == "gru-imdb"))
+    wait_for((tmp_path / "started").is_file)
+    assert processes()
+    if way == "bye":
+        hand.link.send(messages.Bye())
+    elif way == "hang up":
+        hand.link.hang_up()
+    else:
+        hand.link._started.process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
+    hand.hear_end()
+    wait_for(lambda: not processes())
+    if way != "kill":
+        assert left_on_disk(tmp_path) == []
+
+
+def test_an_attempt_is_stopped_alone_and_its_devices_are_free_again(agent: Callable[..., Hand], tmp_path: Path) -> None:
+    hand = agent(toy="hang")
+    hello, _ = hand.begin()
+    hand.prepare("toy-a")
+    hangs, ends = (
+        next(cell for cell in hello.cells if cell.workload == name and cell.image == "toy-a")
+        for name in ("gru-imdb", "cnn-cifar10")
+    )
+    first = hand.run(hangs, number=1)
+    second = hand.run(ends, number=2)
+    wait_for((tmp_path / "started").is_file)
+    hand.link.send(messages.Stop(attempt=first))
+    assert hand.hear(messages.Returned) == messages.Returned(attempt=first, why="it was stopped")
+    assert hand.hear(messages.Ended).attempt == second, "it waited for the CPUs"
+    third = hand.run(hangs, repeat=2, number=3)
+    fourth = hand.run(ends, repeat=2, number=4)
+    hand.link.send(messages.Stop(attempt=fourth))
+    assert hand.hear(messages.Returned) == messages.Returned(attempt=fourth, why="it was stopped before it began")
+    hand.link.send(messages.Stop(attempt=third))
+    assert hand.hear(messages.Returned).attempt == third
+
+
+def test_what_cannot_run_is_returned_with_the_reason(agent: Callable[..., Hand]) -> None:
+    hand = agent(toy="unready")
+    hello, _ = hand.begin()
+    assert hand.prepare("toy-b").why == "toy-b could not be built: the disk of toys is full"
+    assert hand.prepare("toy-x").why == "this node has no image of that name"
+    cell = next(cell for cell in hello.cells if cell.image == "toy-b")
+    hand.run(cell)
+    assert hand.hear(messages.Returned).why == "toy-b was not prepared"
+    hand.prepare("toy-a")
+    hand.run(next(cell for cell in hello.cells if cell.image == "toy-a"), uuids=("GPU-7",))
+    assert hand.hear(messages.Returned).why == "a device that it was given is not one of this node"
+
+
+def test_an_agent_waits_in_line_for_a_lease_and_says_so(
+    agent: Callable[..., Hand], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLBENCH_LEASES", str(tmp_path / "leases"))
+    hand = agent()
+    hand.hear(messages.Versions)
+    options = {"gpus": "none", "workloads": ["gru-imdb"]}
+    hand.link.send(messages.Look(node="n1", options=options))
+    hand.hear(messages.Hello)
+    with lease.hold([lease.CPUS], "other-run", lambda _: None):
+        hand.link.send(messages.Begin(run=RUN, leased=False))
+        while not isinstance(said := hand.heard.get(timeout=60).message, messages.Said):
+            assert isinstance(said, messages.Beat)
+        assert f"process {os.getpid()}" in said.line
+    assert hand.hear(messages.Begun).spooled == ()
+
+
+def test_a_node_that_lacks_the_data_refuses_with_a_sentence(agent: Callable[..., Hand]) -> None:
+    for options, why in (
+        ({"gpus": "none", "data": "/nowhere"}, "--data: there is no folder /nowhere on this node"),
+        ({"gpus": "none", "frameworks": ["cobol"]}, "--frameworks: there is no 'cobol'"),
+        ({"gpus": "none", "telepathy": True}, "telepathy: there is no such field"),
+    ):
+        hand = agent()
+        hand.hear(messages.Versions)
+        hand.link.send(messages.Look(node="n1", options=options))
+        assert why in hand.hear(messages.Refusal).why
+        assert "exit code 0" in hand.hear_end().why
+
+
+def test_cpus_that_a_node_does_not_have_are_refused_with_a_sentence(agent: Callable[..., Hand]) -> None:
+    hand = agent()
+    hand.hear(messages.Versions)
+    hand.link.send(messages.Look(node="n1", options={"gpus": "none"}, cpus=(1 << 20,)))
+    assert "this node may not use the CPUs that it is given" in hand.hear(messages.Refusal).why
+
+
+def test_nodes_of_one_machine_share_its_memory_and_its_cpus(agent: Callable[..., Hand]) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    hellos = []
+    for sharing in (1, 4):
+        hand = agent()
+        hand.hear(messages.Versions)
+        options = {"gpus": "none", "workloads": ["gru-imdb"]}
+        hand.link.send(messages.Look(node="n1", options=options, cpus=(cpu,), sharing=sharing))
+        hellos.append(hand.hear(messages.Hello))
+    assert {hello.cpu.cpus for hello in hellos} == {(cpu,)}
+    assert hellos[0].cpu.memory_bytes // 4 == hellos[1].cpu.memory_bytes
+
+
+def test_a_beat_comes_while_a_cell_runs(agent: Callable[..., Hand], tmp_path: Path) -> None:
+    hand = agent(toy_node(tmp_path, toy="hang", beat=0.2))
+    hello, _ = hand.begin()
+    hand.prepare("toy-a")
+    hand.run(next(cell for cell in hello.cells if cell.workload == "gru-imdb"))
+    while not isinstance(hand.heard.get(timeout=60).message, messages.Beat):
+        pass
+    while not isinstance(hand.heard.get(timeout=60).message, messages.Beat):
+        pass

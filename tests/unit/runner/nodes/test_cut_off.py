@@ -1,0 +1,103 @@
+"""What a driver does with words that no agent says, by hand and without a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.nodes import driver as drivers
+from runner.nodes.driver import Driver
+from runner.nodes.fleet import Fleet, Member
+from runner.nodes.link import Heard
+from runner.nodes.tracker import Verdict
+from runner.nodes.transports import Node
+from runner.nodes.wire import messages
+from runner.run.dispatch import Job
+from runner.run.options import Options
+from tests.fixtures.nodes import HELLO, attempt_of
+from tests.fixtures.plans import CPU, H200, make_cell
+
+CPU_CELL = make_cell(device_model=CPU.model)
+GPU_CELL = make_cell(device_kind="cuda", device_model=H200.model)
+PREPARED = messages.Prepared(image=CPU_CELL.image, digest="sha256:0", why=None)
+
+
+class Deaf:
+    """A connection that is written to and hung up."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.sent: list[messages.FromDriver] = []
+        self.closed = False
+
+    def send(self, message: messages.FromDriver) -> None:
+        self.sent.append(message)
+
+    def hang_up(self) -> None:
+        self.closed = True
+
+
+class Quiet:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class By:
+    """A driver of one node, to which a test speaks."""
+
+    def __init__(self, folder: Path) -> None:
+        node = Node("n1", ())
+        self.link = Deaf(node)
+        hello = HELLO.model_copy(update={"cells": (CPU_CELL, GPU_CELL), "cpu": CPU, "gpus": (H200,)})
+        fleet = Fleet(cast(Any, SimpleNamespace(shares_machine=False, notes=(), there=lambda: [node])), Options())
+        fleet.members = {"n1": Member(node, cast(Any, self.link), hello)}
+        durations = SimpleNamespace(seconds=lambda _: 1.0)
+        prospect = SimpleNamespace(fleet=fleet, durations=durations, options=Options())
+        jobs = [Job(CPU_CELL, 1), Job(GPU_CELL, 1), Job(GPU_CELL, 2)]
+        run = SimpleNamespace(folder=folder, run_id="run")
+        self.driver = Driver(cast(Any, prospect), cast(Any, run), jobs, cast(Any, Quiet()))
+        (member,) = fleet.taken()
+        self.driver._begin(member)
+
+    def say(self, *said: messages.FromAgent) -> None:
+        for message in said:
+            self.driver._hear(Heard(cast(Any, self.link), message))
+            self.driver._prepare_some()
+
+
+@pytest.fixture
+def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> By:
+    monkeypatch.setattr(drivers, "planned_code", lambda _: {})
+    return By(tmp_path)
+
+
+def test_a_node_that_begins_twice_is_cut_off(by: By, capsys: pytest.CaptureFixture[str]) -> None:
+    by.say(messages.Begun(spooled=()), messages.Begun(spooled=(attempt_of(CPU_CELL, 1, 1),)))
+    assert "it sent what no agent sends (it began twice)" in capsys.readouterr().err
+    assert by.link.closed
+
+
+@pytest.mark.parametrize(
+    "last", [PREPARED.model_copy(update={"image": "other"}), messages.Refusal(why="no")], ids=["lie", "refusal"]
+)
+def test_nothing_that_a_node_says_after_it_was_cut_off_is_heard(
+    by: By, last: messages.FromAgent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claimed = attempt_of(CPU_CELL, 1, 1)
+    by.say(last)
+    capsys.readouterr()
+    by.say(messages.Begun(spooled=(claimed,)), messages.Said(line="all is well"))
+    assert by.driver._tracker.verdict(claimed) is Verdict.UNKNOWN
+    assert capsys.readouterr().err == ""
+
+
+def test_a_gpu_may_be_lost_before_the_node_joins_and_gets_no_cell_then(by: By) -> None:
+    by.say(messages.Begun(spooled=()), messages.Lost(board=H200.board), PREPARED)
+    while by.driver._sites["n1"].images:
+        by.say(messages.Prepared(image=by.driver._sites["n1"].images[0], digest="sha256:0", why=None))
+    by.driver._start_all(1.0)
+    assert [sent.cell for sent in by.link.sent if isinstance(sent, messages.Run)] == [CPU_CELL]
+    assert by.driver._tracker.homeless() == [Job(GPU_CELL, 1), Job(GPU_CELL, 2)]

@@ -1,0 +1,255 @@
+"""Which nodes take part, and what a person sees of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.catalog.images import PROJECT
+from runner.machine.devices import Refused
+from runner.nodes import fleet as fleets
+from runner.nodes import show
+from runner.nodes.fleet import Fleet, Member
+from runner.nodes.transports import Node
+from runner.nodes.wire.frames import encode
+from runner.nodes.wire.messages import PROTOCOL, Hello
+from runner.nodes.wire.versions import difference, versions
+from runner.plan.plan import Skip
+from runner.run.options import Options
+from tests.fixtures.plans import CPU, H200, make_cell
+from tests.fixtures.waiting import wait_for
+
+
+class Nowhere:
+    shares_machine = False
+    notes = ()
+
+    def there(self) -> list[Node]:
+        return []
+
+
+def hello(**fields: Any) -> Hello:
+    usual: dict[str, Any] = {
+        "host": "a", "boot_id": "boot-a", "kernel": "6.1", "cpu": CPU, "gpus": (), "refused": (), "why_no_gpu": None,
+        "notes": (), "engine": "venv", "why_engine": "as asked", "fetch_bytes": 0, "cells": (), "skips": (),
+    }  # fmt: skip
+    return Hello(**(usual | fields))
+
+
+def a_fleet(**members: Hello) -> Fleet:
+    fleet = Fleet(Nowhere(), Options())
+    fleet.members = {name: Member(Node(name, ()), hello=each) for name, each in members.items()}
+    return fleet
+
+
+CELL = make_cell(batch=64, device_model=CPU.model)
+GPU_CELL = make_cell(batch=64, device_kind="cuda", device_model=H200.model)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (hello(boot_id="boot-a"), "it is the same machine as n1"),
+        (hello(boot_id="b", engine="docker"), "its engine is docker (as asked), and that of the others venv"),
+        (hello(boot_id="b", gpus=(H200,)), "it says that GPU-1 is its own, and so says n1"),
+        (hello(boot_id="b", cells=(replace(CELL, batch=65),)), "another preset, seed or batch"),
+        (hello(boot_id="b", cells=(replace(CELL, seed=2),)), "another preset, seed or batch"),
+        (hello(boot_id="b", cells=(replace(CELL, image="../../x"),)), "image '../../x'"),
+        (hello(boot_id="b", cells=(replace(CELL, framework="cobol"),)), "cobol gru-imdb fp32"),
+        (hello(boot_id="b", cells=(replace(CELL, device_model="Z80"),)), "another CPU than its own"),
+        (hello(boot_id="b", cells=(GPU_CELL,)), "GPUs that it does not have"),
+    ],
+)
+def test_a_node_that_cannot_stand_beside_the_others_is_refused(other: Hello, why: str) -> None:
+    fleet = a_fleet(n1=hello(gpus=(H200,), cells=(CELL, GPU_CELL)))
+    assert why in str(fleet._why_not(other))
+    assert fleet._why_not(hello(boot_id="b", cells=(CELL,), gpus=(replace(H200, uuid="GPU-2", board="GPU-2"),))) is None
+
+
+def test_another_release_is_refused_with_what_differs() -> None:
+    own = versions()
+    assert difference(own, own) is None
+    for change, why in (
+        ({"protocol": PROTOCOL + 1}, f"it speaks version {PROTOCOL + 1} of the agent's protocol"),
+        ({"bench_sha256": "0" * 64}, f"its bench is 000000000000, and here it is {own.bench_sha256[:12]}"),
+        ({"catalog_sha256": "0" * 64}, "its catalog of images is 000000000000"),
+        ({"runner_sha256": "0" * 64}, "its runner's code is 000000000000"),
+        ({"runner": "9.9"}, "its runner is 9.9"),
+    ):
+        sentence = difference(own, own.model_copy(update=change))
+        assert sentence is not None
+        assert why in sentence
+        assert sentence.endswith("install the same checkout there")
+
+
+def test_a_node_with_another_bench_is_sent_home_before_it_is_looked_at() -> None:
+    own = versions()
+    other = encode(own.model_copy(update={"bench_sha256": "f" * 64}).frame())
+    script = f"import sys; sys.stdout.buffer.write({other!r}); sys.stdout.flush(); sys.stdin.buffer.read()"
+
+    class Old(Nowhere):
+        def there(self) -> list[Node]:
+            return [Node("n1", (sys.executable, "-c", script))]
+
+    fleet = Fleet(Old(), Options())
+    try:
+        with pytest.raises(fleets.NodesError, match="n1: its bench is ffffffffffff, and here it is"):
+            fleet.look()
+    finally:
+        fleet.close()
+    link = fleet.members["n1"].link
+    assert link is not None
+    assert link._started.process.returncode == 0, "it was not cut off"
+
+
+def test_a_node_that_does_not_name_its_release_is_refused() -> None:
+    script = (
+        f"import sys; sys.stdout.buffer.write({encode(hello().frame())!r}); sys.stdout.flush(); sys.stdin.buffer.read()"
+    )
+
+    class Nameless(Nowhere):
+        def there(self) -> list[Node]:
+            return [Node("n1", (sys.executable, "-c", script))]
+
+    fleet = Fleet(Nameless(), Options())
+    try:
+        with pytest.raises(fleets.NodesError, match="n1: it said what it is before it named its release"):
+            fleet.look()
+    finally:
+        fleet.close()
+
+
+def test_a_changed_file_of_each_part_changes_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from runner.nodes.wire import versions as module
+
+    for path in ("runner/a.py", "images/torch/image.toml"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("1")
+    monkeypatch.setattr(module, "PROJECT", tmp_path)
+    before = versions()
+    (tmp_path / "runner/a.py").write_text("2 ")
+    assert versions().runner_sha256 != before.runner_sha256
+    assert versions().catalog_sha256 == before.catalog_sha256
+    (tmp_path / "images/torch/image.toml").write_text("2 ")
+    assert versions().catalog_sha256 != before.catalog_sha256
+
+
+def test_what_differs_between_nodes_is_said_by_value_and_node() -> None:
+    gpus = [replace(H200, uuid=f"GPU-{n}", board=f"GPU-{n}", power_limit_watts=700.0) for n in range(4)]
+    slow = replace(gpus[2], power_limit_watts=500.0, driver="535.1")
+    fleet = a_fleet(
+        n1=hello(gpus=(gpus[0],)), n2=hello(gpus=(gpus[1],)), n3=hello(gpus=(slow, gpus[3]), kernel="5.4"), n4=hello()
+    )
+    assert show.differences(list(fleet.members.values())) == [
+        "kernel differs: 6.1 (n1, n2, n4); 5.4 (n3)",
+        "GPUs differs: 1 x NVIDIA H200 (n1, n2); 2 x NVIDIA H200 (n3); none (n4)",
+        "driver of NVIDIA H200 differs: 570.86.15 (n1, n2); 535.1 and 570.86.15 (n3)",
+        "power limit of NVIDIA H200 differs: 700 W (n1, n2); 500 W and 700 W (n3)",
+    ]
+    same = a_fleet(n1=hello(gpus=(gpus[0],)), n2=hello(gpus=(gpus[1],)))
+    assert show.differences(list(same.members.values())) == []
+
+
+def test_what_one_node_leaves_to_the_others_is_said_with_its_reason() -> None:
+    names = {name: getattr(CELL, name) for name in ("image", "framework", "workload", "precision", "mode")}
+    skip = Skip(**names, device_kind="cpu", device_model=CPU.model, reason="the disk is full")
+    nowhere = replace(skip, workload="cnn-cifar10", reason="no adapter")
+    fleet = a_fleet(n1=hello(cells=(CELL,), skips=(nowhere,)), n2=hello(skips=(skip, nowhere)))
+    lines = show.not_everywhere(list(fleet.members.values()))
+    assert lines == ["n2 leaves 1 cell to other nodes: the disk is full"]
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"DLBENCH_TOY_STARTED": str(tmp_path / "started"), "XDG_CACHE_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "tests.unit.toy_runner", *words]
+        return subprocess.run(command, cwd=PROJECT, env=environment | more, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_the_command_shows_each_node_and_starts_nothing(
+    toys: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    shown = toys("nodes", "--nodes", "local:2", "--gpus", "none", "--workloads", "gru-imdb", "--format", "json")
+    document = json.loads(shown.stdout)
+    assert [(each["node"], each["takes_part"], each["cells"]) for each in document["nodes"]] == [
+        ("local-1", True, 3),
+        ("local-2", True, 3),
+    ]
+    assert shown.returncode == 0
+    assert not (tmp_path / "started").exists()
+    refused = toys("nodes", "--nodes", "local:1", "--gpus", "none", "--engine", "podman")
+    assert refused.returncode == 2
+    assert "runner: --nodes: no node can take part:\n  local-1: there is no engine 'podman'" in refused.stderr
+
+
+def test_a_host_that_is_gone_is_a_row_and_the_exit_code_says_so(
+    toys: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    program = tmp_path / "ssh"
+    program.write_text(
+        "#!/bin/sh\nfor last; do :; done\ncase \"$*\" in *gone*) echo 'No route to host' >&2; exit 255;; esac\n"
+        'exec sh -c "$last"\n'
+    )
+    program.chmod(0o755)
+    (tmp_path / "hosts").write_text("here\ngone\n")
+    words = ("nodes", "--nodes", f"ssh:{tmp_path / 'hosts'}", "--gpus", "none")
+    shown = toys(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert shown.returncode == 1, shown.stderr
+    assert "here" in shown.stdout
+    assert "no: its agent ended with exit code 255: No route to host" in shown.stdout
+
+
+def test_an_agent_that_says_more_than_is_heard_waits_and_is_cut_off_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise it would fill the driver's memory."""
+    beat = "b'dlbench1' + (15).to_bytes(4, 'big') + bytes(4) + b'{\"kind\":\"beat\"}'"
+
+    class Loud(Nowhere):
+        def there(self) -> list[Node]:
+            return [Node("n1", (sys.executable, "-c", f"import sys\nwhile 1: sys.stdout.buffer.write({beat})"))]
+
+    monkeypatch.setattr(fleets, "_BYE_SECONDS", 0.5)
+    fleet = Fleet(Loud(), Options())
+    try:
+        fleet.open(*Loud().there())
+        wait_for(fleet.heard.full)
+        assert fleet.heard.qsize() == 1000
+    finally:
+        fleet.close()
+    link = fleet.members["n1"].link
+    assert link is not None
+    assert link._started.process.returncode == -9
+
+
+def test_a_node_that_does_not_answer_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dumb(Nowhere):
+        def there(self) -> list[Node]:
+            return [Node("n1", (sys.executable, "-c", "import time; time.sleep(60)"))]
+
+    monkeypatch.setattr(fleets, "_BYE_SECONDS", 0.5)
+    fleet = Fleet(Dumb(), Options())
+    try:
+        with pytest.raises(fleets.NodesError, match=r"n1: it did not answer in 0 s"):
+            fleet.look(0.3)
+    finally:
+        fleet.close()
+
+
+def test_a_refused_gpu_is_part_of_what_a_node_is() -> None:
+    member = Member(Node("n1", ()), hello=hello(refused=(Refused("0", "NVIDIA H200", "it is in use"),)))
+    assert show.rows([member, Member(Node("n2", ()), why="gone")]) == [
+        ("n1", "none", "–", "venv", "2", "0", "0.0 GB", "yes"),
+        ("n2", *["–"] * 6, "no: gone"),
+    ]

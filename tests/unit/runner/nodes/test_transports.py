@@ -1,0 +1,185 @@
+"""Which nodes --nodes names, and how an agent is started there."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.machine.devices import Cpu, Gpu, Machine
+from runner.nodes import transports
+from runner.nodes.link import Heard, Link, opened
+from runner.nodes.transports import Local, Node, NodesError, Ssh, Started, nodes_of
+from runner.nodes.wire import messages
+from tests.fixtures.nodes import Hand
+
+PAIRS = Cpu("Test CPU", tuple(range(8)), 8 << 30, cores=((0, 4), (1, 5), (2, 6), (3, 7)))
+
+
+def gpu(number: int) -> Gpu:
+    return Gpu(number, f"GPU-{number}", "NVIDIA L4", "8.9", 1 << 34, "550.1", (0,))
+
+
+def test_local_nodes_share_the_cores_and_the_gpus_without_an_overlap() -> None:
+    machine = Machine(PAIRS, tuple(map(gpu, range(5))), None)
+    nodes = Local(2, machine)
+    assert [node.cpus for node in nodes.there()] == [(0, 1, 4, 5), (2, 3, 6, 7)]
+    assert [node.gpus for node in nodes.there()] == ["GPU-0,GPU-2,GPU-4", "GPU-1,GPU-3"]
+    assert {node.sharing for node in nodes.there()} == {2}
+    assert nodes.notes == ()
+    with pytest.raises(NodesError, match="this machine has 5 GPUs to use, and each node needs one; say local:5"):
+        Local(6, machine)
+
+
+def test_more_local_nodes_than_cores_say_that_their_times_mean_little() -> None:
+    nodes = Local(6, Machine(PAIRS, (), "none"))
+    assert nodes.notes == ("6 nodes share 4 cores: their times mean little",)
+    assert {(node.cpus, node.gpus) for node in nodes.there()} == {(None, "none")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "local",
+        "local:0",
+        "local:65",
+        "local:²",
+        "local:٣",
+        "local:x",
+        "ssh:",
+        "ray",
+        "slurm:gpu",
+    ],
+)
+def test_what_is_no_transport_is_refused(text: str) -> None:
+    with pytest.raises(NodesError, match="is neither local:N"):
+        nodes_of(text, "none")
+
+
+def test_a_number_that_never_ends_is_refused() -> None:
+    with pytest.raises(NodesError, match="is neither local:N"):
+        nodes_of("local:" + "1" * 5000, "none")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for ssh: it drops its options and runs the words of the command in a shell, after a word of the login shell."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        "at = sys.argv.index('--')\n"
+        "host, command = sys.argv[at + 1:]\n"
+        "if host == 'gone': sys.exit('ssh: connect to host gone port 22: No route to host')\n"
+        "print('Welcome to', host, flush=True)\n"
+        "os.execv('/bin/sh', ['sh', '-c', command])\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    path = tmp_path / "hosts.txt"
+    path.write_text("# the rack\nn1\nuser@n2 /opt/a folder/python\n")
+    return path
+
+
+def test_a_file_of_hosts_is_a_node_a_line(hosts: Path) -> None:
+    hosts.write_text("# the rack\nn1\n\nuser@n2   /opt/bin/python  # an older one\n")
+    first, second = Ssh(hosts).there()
+    assert (first.name, second.name) == ("n1", "user@n2")
+    assert first.command[1:2] == ("-T",)
+    assert "BatchMode=yes" in first.command
+    assert first.command[-3:] == ("--", "n1", f"{sys.executable} -m runner agent")
+    assert second.command[-1] == "/opt/bin/python -m runner agent"
+    hosts.write_text("n1\nn3\n")
+    ssh = Ssh(hosts)
+    hosts.write_text("n1\nn3\nn4\n")
+    assert [node.name for node in ssh.there()] == ["n1", "n3", "n4"], "a node may come"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names 0 hosts"),
+        ("-oProxyCommand=x", ":1: '-oProxyCommand=x' is neither HOST"),
+        ("user@-oProxyCommand", ":1: 'user@-oProxyCommand' is neither HOST"),
+        ("n1\nn2 a b", ":2: 'n2 a b' is neither HOST nor HOST PYTHON"),
+        ("n1\na\x1b[2J", r":2: 'a' is neither HOST"),
+        ("n" * 102, "is neither HOST"),
+        ("n1\nn1", ":2: n1 is there twice"),
+        ("n1;reboot", ":1: 'n1;reboot' is neither HOST"),
+    ],
+)
+def test_a_file_of_hosts_that_is_none_is_refused(hosts: Path, text: str, why: str) -> None:
+    hosts.write_text(text)
+    with pytest.raises(NodesError, match=why):
+        Ssh(hosts)
+
+
+def test_a_file_of_hosts_may_come_from_windows_and_must_be_a_file(hosts: Path) -> None:
+    hosts.write_bytes(b"\xef\xbb\xbfn1\r\nuser@n2\r\n")
+    assert [node.name for node in Ssh(hosts).there()] == ["n1", "user@n2"]
+    pipe = hosts.with_name("pipe")
+    os.mkfifo(pipe)
+    with pytest.raises(NodesError, match="pipe cannot be read .*it is no file"):
+        Ssh(pipe)
+    # Otherwise the last hosts would be missing without a word.
+    hosts.write_text("# a comment\n" * 100_000)
+    with pytest.raises(NodesError, match="cannot be read .*more than 1048576 bytes"):
+        Ssh(hosts)
+
+
+def test_a_file_that_is_not_there_and_a_machine_without_ssh_are_said(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NodesError, match="nowhere.txt cannot be read"):
+        Ssh(hosts.with_name("nowhere.txt"))
+    monkeypatch.setattr(transports, "find_program", lambda _: None)
+    with pytest.raises(NodesError, match="no program ssh on PATH"):
+        Ssh(hosts)
+
+
+def test_an_agent_speaks_through_ssh_after_a_shell_s_welcome(hosts: Path) -> None:
+    hosts.write_text("n1\n")
+    hand = Hand(Ssh(hosts).there()[0])
+    assert hand.hear(messages.Versions).protocol == messages.PROTOCOL
+    hand.close()
+    assert hand.hear_end().why.startswith("its agent ended with exit code 0")
+
+
+@pytest.mark.parametrize(
+    ("host", "python", "why"),
+    [
+        ("gone", "", "ended with exit code 1: ssh: connect to host gone port 22: No route to host"),
+        ("n1", "/nowhere/python", "not found"),
+    ],
+)
+def test_a_host_that_cannot_be_reached_says_what_ssh_says(hosts: Path, host: str, python: str, why: str) -> None:
+    hosts.write_text(f"{host} {python}\n")
+    assert why in Hand(Ssh(hosts).there()[0]).hear_end().why
+
+
+def test_the_last_words_of_an_agent_are_read_though_its_end_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Started._read_errors
+
+    def read_late(started: Started) -> None:
+        time.sleep(0.3)
+        read(started)
+
+    monkeypatch.setattr(Started, "_read_errors", read_late)
+    hand = Hand(Node("n1", (sys.executable, "-c", "import sys; sys.exit('no such thing here')")))
+    assert hand.hear_end().why == "its agent ended with exit code 1: no such thing here"
+
+
+def test_an_agent_that_sends_what_no_agent_sends_is_cut_off() -> None:
+    heard: queue.Queue[Heard] = queue.Queue()
+    script = "import sys, time; sys.stdout.write('dlbench1' + 8 * chr(255)); sys.stdout.flush(); time.sleep(60)"
+    link = Link(Node("n1", (sys.executable, "-c", script)), heard.put)
+    end = heard.get(timeout=60)
+    assert end.broken
+    assert "is the most" in end.why
+    link.end(5)
+    assert isinstance(opened(Node("n2", ("/nowhere/agent",)), heard.put), NodesError)

@@ -1,0 +1,93 @@
+"""The bounds by which this host judges a cell's checks are those of the bench in this checkout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import canonical, contract, dropout, learning, operators, rules
+from bench import parity as of_bench
+from bench.workloads import ops
+from runner.results import parity
+from runner.results.parity import Checked
+
+NETWORKS = [name for name in rules.workload_names() if rules.workload_declaration(name)["task"] != "operators"]
+
+
+def references() -> Iterator[tuple[str, str, int]]:
+    for workload in NETWORKS:
+        for variant in ("", *contract.specification(workload).VARIANTS):
+            for devices in (1, 2):
+                yield workload, variant, devices
+
+
+@pytest.mark.parametrize(("workload", "variant", "devices"), [*references()])
+def test_the_host_reads_the_reference_that_the_bench_reads(workload: str, variant: str, devices: int) -> None:
+    assert str(parity.reference_path(workload, variant, devices)) == of_bench.reference_path(workload, variant, devices)
+    assert variant in parity.variants(workload)
+
+
+@pytest.mark.parametrize(("workload", "variant", "devices"), [*references()])
+def test_every_tensor_that_the_bench_checks_is_due(workload: str, variant: str, devices: int) -> None:
+    specification = contract.specification(workload)
+    trained = set(canonical.trained(specification, variant))
+    # What the cell loads, and holds against what it was after training.
+    names = set(canonical.draw_parameters(specification, np.random.RandomState(1), False, variant))
+    own = parity.bounds(workload, "fp32", variant, devices)
+    expected = {"gradient": trained, "parameter": names} if not specification.features else {"features": {"features"}}
+    assert {q: {tensor for key, tensor in own if key == q} for q in expected} == expected
+
+
+def test_the_bounds_of_a_precision_are_those_that_are_stored() -> None:
+    with np.load(of_bench.reference_path("gru-imdb")) as stored:
+        expected = float(stored["bound/amp-bf16/gradient/gru.u"])
+    assert parity.bounds("gru-imdb", "amp-bf16", "", 1)["gradient", "gru.u"] == expected
+    assert expected > parity.bounds("gru-imdb", "fp32", "", 1)["gradient", "gru.u"]
+
+
+def test_either_of_two_values_that_a_specification_accepts_has_one_bound() -> None:
+    own = parity.bounds("resnet50-imagenet", "fp32", "", 1)
+    assert not [tensor for _, tensor in own if tensor.endswith(".biased")]
+    assert ("parameter", "bn1.running_var") in own
+
+
+def test_bounds_that_no_reference_holds_are_those_of_the_bench() -> None:
+    assert of_bench.DECAY_BOUND == parity._DECAY
+    assert dropout.MARGIN == parity._DEVIATIONS
+    expected = {
+        ", first step": (dropout.FIRST_STEP, dropout.FIRST_STEP_IN_HALF),
+        ", at rest": (dropout.AT_REST, dropout.AT_REST),
+        ", digits": (dropout.SHARE_OF_HALF, dropout.SHARE_OF_HALF),
+    }
+    assert expected == parity._FIRST_STEP
+
+
+@pytest.mark.parametrize("precision", operators.ROUNDOFF)
+def test_the_bound_of_an_operation_is_that_of_the_widest_one(precision: str) -> None:
+    unit, stored = operators.ROUNDOFF[precision]
+    terms = max(op.terms(*op.sizes[0]) for op in [*ops.OPERATIONS.values(), *ops.OPTIMIZERS.values()])
+    rounded = 1.0 if precision == "fp8" else math.sqrt(2.0)
+    widest = of_bench.MARGIN * (unit * (2.0 + math.sqrt(terms)) + stored * rounded) + ops.SLOPE_ERROR
+    assert widest <= parity._OPERATIONS[precision] < 1.2 * widest
+
+
+def test_no_stored_losses_allow_more_than_the_bound_of_the_losses() -> None:
+    widest = 0.0
+    for path in Path(rules.WORKLOADS).glob("*.learning.txt"):
+        runs = np.loadtxt(path, ndmin=2)
+        steps = np.arange(runs.shape[1])
+        others = [(np.delete(runs, run, axis=0), runs[run]) for run in range(len(runs))]
+        widest = max(widest, *(learning._deviations(rest, row[steps], steps)[0] for rest, row in others))
+    assert learning.MARGIN * widest < parity._LEARNING < 1.3 * learning.MARGIN * widest
+
+
+def test_a_bound_of_the_dropout_file_is_its_deviation_times_the_margin() -> None:
+    cell = Checked("cnn-cifar10", "fp32", "quick", 1)
+    row = {"quantity": "landing", "tensor": "conv1.w", "variant": ""}
+    assert parity.allowed(row, cell, 1) == dropout.MARGIN * float(dropout.stored("cnn-cifar10")["landing", "conv1.w"])
+    assert parity.allowed(row | {"tensor": "dense2.b, first step"}, cell, 1) == dropout.FIRST_STEP
+    assert parity.allowed(row | {"variant": "../../secret"}, cell, 1) is None

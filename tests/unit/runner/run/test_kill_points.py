@@ -1,0 +1,40 @@
+"""A runner that is killed (SIGKILL) at any of its file operations loses nothing: --resume goes on, and all that was planned is there once.
+
+The long form (DLBENCH_STRANGERS=all) kills a run at each of its operations; the short one at some.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.catalog.images import PROJECT
+
+# In thousandths of a run's operations. The first is the folder of the run; beside run.json there are several.
+SHARES = ("0", "30", "60", "500", "990")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_runner_that_is_killed_at_a_file_operation_loses_nothing(tmp_path: Path) -> None:
+    shares = () if os.environ.get("DLBENCH_STRANGERS") == "all" else SHARES
+    (tmp_path / "started").touch()
+    environment = os.environ | {
+        "DLBENCH_TOY": "",
+        "DLBENCH_TOY_SECONDS": "0.05",
+        "DLBENCH_TOY_STARTED": str(tmp_path / "started"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    command = [sys.executable, "-m", "tests.unit.kill_points", str(tmp_path), *shares]
+    ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["wrong"] == {}
+    assert told["operations"] > 50, "the operations of a run are counted"
+    assert told["points"] == (len(shares) or told["operations"])
+    print(told)

@@ -1,0 +1,162 @@
+"""What a person reads when a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import rules
+from runner.plan.plan import Plan
+from runner.run import progress
+from runner.run.budget import Forecast
+from runner.run.dispatch import Job, Span
+from runner.run.progress import PlainObserver, Remaining, announce, image_line, limit, not_yet_run
+from runner.run.schedule import Outcome
+from tests.fixtures.plans import make_cell
+
+
+@pytest.mark.parametrize(
+    ("cells", "repeats", "words"), [(1, 1, "1 cell x 1 repeat, "), (2, 3, "2 cells x 3 repeats, ")]
+)
+def test_one_cell_and_one_repeat_are_not_several(
+    cells: int, repeats: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prospect: Any = SimpleNamespace(
+        machine=SimpleNamespace(gpus=("a GPU",), refused=(), notes=()),
+        why_engine="engine venv",
+        plan=Plan((make_cell(),) * cells, ()),
+        repeats=repeats,
+        jobs=[],
+        expected_seconds=lambda jobs: 1.0,
+    )
+    announce(prospect)
+    assert f"\n{words}" in capsys.readouterr().err
+
+
+def test_what_is_left_is_counted_in_one_way() -> None:
+    cells = [make_cell(seed=number) for number in range(3)]
+    jobs = [Job(cell, repeat) for cell in cells for repeat in (1, 2)]
+    begun = {cells[0].id}
+    assert not_yet_run(jobs[1:], begun) == "5 repeats not yet run (2 cells without any repeat)"
+    assert not_yet_run(jobs[-1:], {cell.id for cell in cells}) == "1 repeat not yet run"
+    held = Forecast(steps=(), spans=(Span(jobs[2], (), 0.0, 1.0),), left=(jobs[1], *jobs[3:]))
+    assert limit(held, 10, begun).endswith("; left for --resume: 4 repeats not yet run (1 cell without any repeat)")
+
+
+def test_where_nothing_is_left_more_minutes_are_not_asked_for() -> None:
+    assert limit(Forecast((), (), ()), 10) == "nothing is left to measure"
+    left = Forecast(steps=(), spans=(), left=(Job(make_cell(), 1),))
+    assert limit(left, 525600) == "525600 min hold no cell by the estimates; give more"
+    assert limit(left, 7.1667).startswith("7 min hold no cell")
+    assert limit(left, 0.3).startswith("0.3 min hold no cell")
+
+
+def test_a_run_that_goes_on_says_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = tuple(make_cell(seed=number) for number in range(2))
+    prospect: Any = SimpleNamespace(
+        machine=SimpleNamespace(gpus=(), why_no_gpu="none here", refused=(), notes=()),
+        why_engine="engine venv: as asked",
+        plan=Plan(cells, ()),
+        repeats=1,
+        jobs=[Job(cell, 1) for cell in cells],
+        expected_seconds=lambda jobs: 10.0 * len(jobs),
+    )
+    announce(prospect, prospect.jobs[:1])
+    assert "about 10 s for the rest" in capsys.readouterr().err
+    announce(prospect)
+    assert "about 20 s of measuring" in capsys.readouterr().err
+
+
+def test_a_line_of_an_image_is_cut_between_words() -> None:
+    assert image_line("torch-1-cpu", "installing 24 packages and more", 34) == "torch-1-cpu: installing 24 …"
+    assert image_line("torch-1-cpu", "installing 24 packages", 80) == "torch-1-cpu: installing 24 packages"
+
+
+def takes_30(jobs: Sequence[Job]) -> float:
+    return 30.0 * len(jobs)
+
+
+def sample(seconds: float, stage: str = "steady") -> dict[str, Any]:
+    return {"event": "sample", "stage": stage, "seconds": seconds, "steps": 10}
+
+
+def test_a_finished_line_has_the_step_time_of_the_measured_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    observer, job = PlainObserver(Remaining([], takes_30, 1)), Job(make_cell(), 1)
+    observer.started(job)
+    observer.printed(job, sample(9.0))
+    # It is tried again: what was measured before counts no more.
+    observer.started(job)
+    for event in (sample(5.0, "warm-up"), sample(0.12), sample(0.14), sample(0.13)):
+        observer.printed(job, event)
+    observer.ended(Outcome(job, "ok", None, 27.1))
+    assert "gru-imdb fp32 · 13.0 ms/step · repeat 1 · 27.1 s (about 0 s left)" in capsys.readouterr().err
+    observer.started(job)
+    observer.printed(job, sample(15.7))
+    observer.ended(Outcome(job, "ok", None, 27.1))
+    assert " · 1\u2009570 ms/step · " in capsys.readouterr().err, "as the table writes it"
+    observer.started(job)
+    observer.ended(Outcome(job, "failed", "crash: it ended", 1.0))
+    assert "ms/step" not in capsys.readouterr().err
+
+
+def test_an_installer_has_one_line_an_image_and_then_one_from_time_to_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    observer = PlainObserver(Remaining([], takes_30, 1))
+    for image in ("torch-1-cpu", "jax-1-cpu"):
+        for number in range(99):
+            observer.preparing(image, f"Collecting wheel-{number}")
+    now[0] += 21.0
+    observer.preparing("jax-1-cpu", "Collecting wheel-99")
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "torch-1-cpu: Collecting wheel-0",
+        "jax-1-cpu: Collecting wheel-0",
+        "jax-1-cpu: Collecting wheel-99",
+    ]
+
+
+def test_the_time_left_moves_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    jobs, each = [Job(make_cell(), repeat) for repeat in (1, 2)], [30.0]
+    remaining, job = Remaining(jobs, lambda left: each[0] * len(left), 1), jobs[0]
+    assert str(remaining) == "about 60 s left"
+    remaining.started(job)
+    now[0] += 20.0
+    assert str(remaining) == "about 40 s left"
+    now[0] += 100.0
+    assert str(remaining) == "about 30 s left", "the job is about to end, and the next is still to come"
+    # The estimates learn what it took.
+    each[0] = 120.0
+    remaining.ended(job)
+    assert str(remaining) == "about 2 min left"
+
+
+def test_the_time_left_is_added_up_in_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, sums = [100.0], [0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def slow(jobs: Sequence[Job]) -> float:
+        if len(jobs) > 1:
+            sums[0] += 1
+            now[0] += 0.5
+        return 10.0 * len(jobs)
+
+    jobs = [Job(make_cell(), repeat) for repeat in range(1, 21)]
+    remaining = Remaining(jobs, slow, 1)
+    for job in jobs[:18]:
+        remaining.started(job)
+        now[0] += 10.0
+        remaining.ended(job)
+    assert str(remaining) == "about 20 s left"
+    assert sums == [1 + 4], "at the beginning, and every fifty seconds of a hundred and eighty"
+
+
+def test_every_phase_of_a_cell_has_words() -> None:
+    assert set(progress.PHASES) == set(rules.PHASES)

@@ -1,0 +1,147 @@
+"""When the report is written while a run goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reports.data import tables
+from runner.cli.report import Reporter, report_path, write_report_beside
+from runner.results.store import RunStore
+from runner.run import matrix, summary
+from runner.run.matrix import Renewal
+from tests.fixtures import synthetic
+
+
+class Written:
+    """Counts the reports of both kinds; the clock is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, takes: float = 0.0) -> None:
+        self.now, self.takes = 1000.0, takes
+        self.between = self.beside = 0
+        self.cells: Any = SimpleNamespace(outcomes=[])
+        monkeypatch.setattr(matrix.time, "monotonic", lambda: self.now)  # type: ignore[attr-defined]
+        self.remembered = 0
+        self.renewal = Renewal(self.cells, Path("run"), self._write, self._start, self._remember)
+
+    def _remember(self) -> None:
+        assert self.remembered == self.between + self.beside, "before the report, which says it"
+        self.remembered += 1
+
+    def _write(self, folder: Path) -> Path:
+        self.between += 1
+        self.now += self.takes
+        return folder
+
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        self.beside += 1
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    def after(self, seconds: float, busy: bool = False) -> tuple[int, int]:
+        """A cell ends so many seconds later: the numbers of reports between cells and beside them."""
+        self.now += seconds
+        self.cells.outcomes.append("a cell")
+        self.renewal.renew(busy)
+        return self.between, self.beside
+
+
+def test_the_first_cell_is_in_a_report_at_once_and_later_ones_after_twenty_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Written(monkeypatch)
+    written.renewal.renew(False)
+    assert written.between == 0, "nothing has ended yet"
+    assert [written.after(seconds) for seconds in (0, 19, 2, 5)] == [(1, 0), (1, 0), (2, 0), (2, 0)]
+    written.now += 100
+    written.renewal.renew(False)
+    written.renewal.renew(False)
+    assert written.between == 3, "not again where nothing has ended since"
+
+
+def test_a_report_that_takes_long_is_written_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Written(monkeypatch, takes=6.0)
+    assert [written.after(seconds)[0] for seconds in (0, 60, 59, 2)] == [1, 1, 1, 2]
+
+
+def test_beside_gpu_cells_one_process_at_a_time_writes_it_and_the_end_waits_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Written(monkeypatch)
+    assert written.after(0, busy=True) == (0, 1)
+    process = written.renewal._process
+    assert process is not None
+    assert process.stdin is not None
+    assert written.after(100, busy=True) == (0, 1), "the first is still writing"
+    process.stdin.close()
+    process.wait()
+    assert written.after(0, busy=True) == (0, 2)
+    last = written.renewal._process
+    assert last is not None
+    assert last.stdin is not None
+    last.stdin.close()
+    written.renewal.__exit__()
+    assert last.returncode is not None
+
+
+def test_a_fault_of_the_page_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Written(monkeypatch)
+
+    def fails(folder: Path) -> Path:
+        raise ValueError("a fault of the page")
+
+    written.renewal.write_report = fails
+    assert written.after(0) == (0, 0)
+
+
+def test_the_process_writes_the_report_of_a_run_with_time_that_nobody_wants(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6)
+    process = write_report_beside(folder)
+    policy = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[38]
+    assert policy == "5", "SCHED_IDLE"
+    assert process.wait(timeout=120) == 0
+    assert "<html" in report_path(folder).read_text()[:2000]
+
+
+def test_a_fault_of_the_page_at_the_end_is_a_sentence_and_no_failed_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunStore(synthetic.make_run(tmp_path / "run", windows=8))
+    plan: Any = SimpleNamespace(skips=())
+    prospect: Any = SimpleNamespace(jobs_left=lambda run: [], plan=plan, expectations=lambda jobs: {})
+
+    def broken(folder: Path) -> Path:
+        raise ValueError("invalid literal for int() with base 10: '²'")
+
+    code = summary.conclude(prospect, run, False, broken, show_answer=lambda folder: None)
+    assert code == summary.SOME_FAILED, "one cell of the synthetic run failed"
+    said = capsys.readouterr().err
+    assert "a fault of the runner kept the answer from being shown (ValueError: invalid literal" in said
+    assert f"results  {run.folder}" in said
+
+
+def test_the_answer_at_the_end_rests_on_what_was_read_for_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=8)
+    loads, load = [], tables.load
+    monkeypatch.setattr(tables, "load", lambda *given: loads.append(given) or load(*given))
+    reporter = Reporter()
+    reporter.write(folder)
+    reporter.show(folder)
+    shown = capsys.readouterr().err
+    assert len(loads) == 1
+    assert "PyTorch 2.13.0" in shown
+    # Later the run may hold more.
+    reporter.show(folder)
+    assert (capsys.readouterr().err, len(loads)) == (shown, 2)
+
+
+def test_the_end_counts_repeats_and_their_cells() -> None:
+    ended = {("a", 1): "ok", ("a", 2): "ok", ("b", 1): "ok", ("b", 2): "failed", ("c", 1): "failed"}
+    assert summary.ended_well(ended) == "3 repeats of 2 cells"
+    assert summary.ended_well({("c", 1): "failed"}) == "0 repeats"

@@ -1,0 +1,111 @@
+"""What a report says about the machine's health, from stored runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.answers.health import Health
+from runner.results.store import RunStore
+from runner.verify.health import health_of
+from runner.verify.references.measured import reference_of
+from runner.verify.references.saved import Shelf
+from tests.fixtures import synthetic
+from tests.fixtures.fleets import each_gpu_run, uuids
+from tests.fixtures.synthetic import LEVELS, make_run
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.setenv("DLBENCH_REFERENCES", str(tmp_path / "references"))
+    return Shelf([tmp_path / "references"])
+
+
+def few_words(health: Health) -> bool:
+    return 0 < len(health.answer.split()) <= 8
+
+
+def test_a_run_without_a_reference_is_not_judged_and_the_command_that_makes_one_is_named(
+    tmp_path: Path, shelf: Shelf
+) -> None:
+    run = make_run(tmp_path / "run")
+    health = health_of([run])
+    assert (health.answer, health.confidence) == ("Not judged: no reference", "not judged")
+    assert f"`runner reference save {RunStore(run).manifest()['run_id']} --name NAME`" in health.next
+    # The first screen has room for one sentence.
+    assert health.next.partition(". ")[0].endswith("--name NAME`")
+    assert health.detail == ""  # the answer has said it
+    assert "gpu" not in health.next.lower()
+    assert health.next.endswith(".")
+    assert (health.cells, health.fleets) == ((), ())
+
+
+def test_a_run_beside_its_reference_gets_the_verdict_of_its_cells(
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_run(tmp_path / "lab", repeats=5)
+    shelf.put(reference_of([lab], "lab", "0.1.0").reference)
+    again = make_run(tmp_path / "again", repeats=3)
+    health = health_of([again])
+    assert health.answer.startswith(("Yes: ", "Undecided: "))
+    assert few_words(health)
+    for place in LEVELS:
+        monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * 1.3)
+    slow = health_of([make_run(tmp_path / "slow", repeats=3)])
+    assert slow.answer.endswith("slower than the reference")
+    assert slow.confidence == "one run"
+    assert few_words(slow)
+    assert {cell.verdict for cell in slow.cells} >= {"slow"}
+
+
+def test_a_slow_gpu_is_named_with_its_deviation_and_the_band_of_the_others(tmp_path: Path, shelf: Shelf) -> None:
+    levels = [1.0, 1.004, 0.997, 1.002, 0.995, 1.10, 1.001, 1.003]
+    health = health_of([each_gpu_run(tmp_path / "run", levels)])
+    assert (health.answer, health.confidence) == ("1 of 8 GPUs is slow", "confirmed")
+    assert len(health.fleets) == 2
+    for fleet in health.fleets:
+        assert fleet.model == "NVIDIA H200"
+        assert fleet.judged
+        assert fleet.low is not None
+        assert fleet.high is not None
+        assert fleet.low < 0 < fleet.high
+        (weak,) = [gpu for gpu in fleet.gpus if gpu.named]
+        assert weak.uuid_end == uuids("NVIDIA H200", 6)[5][-4:]
+        assert weak.deviation == pytest.approx(0.10, abs=0.01)
+        assert weak.low is not None
+        assert weak.high is not None
+        assert fleet.high < weak.low < weak.deviation < weak.high
+        assert all(gpu.deviation <= fleet.high for gpu in fleet.gpus if not gpu.named)
+        assert "longer than the median" in fleet.sentence
+
+
+@pytest.mark.parametrize(
+    ("levels", "answer", "confidence"),
+    [
+        ([1.0, 1.004, 0.997, 1.002], "Yes: none of 4 GPUs stands out", "one run"),
+        ([1.0, 1.3], "Not judged: no reference", "not judged"),
+        ([0.96, 0.98, 1.0, 1.02, 1.04], "Undecided: the GPUs differ too much", "not judged"),
+    ],
+)
+def test_a_fleet_says_no_more_than_it_shows(
+    levels: list[float], answer: str, confidence: str, tmp_path: Path, shelf: Shelf
+) -> None:
+    health = health_of([each_gpu_run(tmp_path / "run", levels)])
+    assert (health.answer, health.confidence) == (answer, confidence)
+    assert few_words(health)
+    assert health.next
+
+
+def test_one_repeat_has_no_interval(tmp_path: Path, shelf: Shelf) -> None:
+    health = health_of([each_gpu_run(tmp_path / "run", [1.0, 1.0, 1.0, 1.2], repeats=1)])
+    assert health.confidence == "one run"
+    assert {(gpu.low, gpu.high) for fleet in health.fleets for gpu in fleet.gpus} == {(None, None)}
+
+
+def test_a_broken_reference_is_a_sentence_of_the_report(tmp_path: Path, shelf: Shelf) -> None:
+    (tmp_path / "references").mkdir()
+    (tmp_path / "references" / "lab.reference.parquet").write_bytes(b"nothing")
+    health = health_of([make_run(tmp_path / "run")])
+    assert health.confidence == "not judged"
+    assert "lab.reference.parquet" in health.detail

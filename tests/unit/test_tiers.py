@@ -1,0 +1,47 @@
+"""The tiers of tests: the table of CONTRIBUTING is that of the marks, and a run names the tests that lack one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests import tiers
+
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
+
+
+def test_the_table_of_the_tiers_is_that_of_the_marks() -> None:
+    text = tiers.DOCUMENT.read_text(encoding="utf-8")
+    assert text == tiers.written(text), "`python -m tests.tiers` makes it again"
+
+
+def test_a_file_is_counted_by_its_marks() -> None:
+    text = "@pytest.mark.slow\n@pytest.mark.alone\ndef test_a(): ...\ndef test_b(): ...\n"
+    assert tiers.counted(text) == (2, 1)
+    assert tiers.counted("pytestmark = [pytest.mark.engine, pytest.mark.slow]\n" + text) == (2, 2)
+
+
+def test_a_quick_test_that_takes_long_is_named(tmp_path: Path) -> None:
+    conftest = CONFTEST.read_text().replace("SLOW_SECONDS = 6.0", "SLOW_SECONDS = 0.2")
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\nmarkers = slow: slow\n")
+    lines = """
+        import subprocess, sys, time, pytest
+        SPIN = "import time\\nwhile time.process_time() < 0.4: pass"
+        def test_child(): subprocess.run([sys.executable, "-c", SPIN])
+        SLOW = pytest.mark.slow
+        @SLOW
+        def test_marked(): subprocess.run([sys.executable, "-c", SPIN])
+        def test_sleeps(): time.sleep(0.5)
+    """
+    (tmp_path / "test_them.py").write_text(textwrap.dedent(lines))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if name != "DLBENCH_SHARD"}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0
+    named = [line for line in ended.stdout.splitlines() if "lacks the marker" in line]
+    assert len(named) == 1
+    assert named[0].endswith("test_them.py::test_child")
