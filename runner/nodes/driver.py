@@ -19,7 +19,7 @@ from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.link import Heard
 from runner.nodes.plan import FleetProspect
 from runner.nodes.tracker import Tracker, Verdict
-from runner.nodes.transports import NodesError
+from runner.nodes.transports.base import NodesError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Frame, FrameError, encode
 from runner.nodes.wire.repeats import Measured, judged

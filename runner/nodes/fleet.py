@@ -13,7 +13,7 @@ from typing import Any
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports import Node, Nodes, NodesError
+from runner.nodes.transports.base import Node, Nodes, NodesError
 from runner.nodes.wire import messages, versions
 from runner.plan.plan import Cell
 from runner.run.options import Options

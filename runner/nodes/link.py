@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.nodes.transports import Node, NodesError, Started
+from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.started import Started
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
 from runner.text import in_a_line

@@ -11,7 +11,8 @@ from runner.engines.base import Engine, Prepared, Running
 from runner.machine.devices import Machine
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member, hellos, opened_fleet
-from runner.nodes.transports import NodesError, nodes_of
+from runner.nodes.transports.base import NodesError
+from runner.nodes.transports.choose import nodes_of
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.run.begin import Prospect

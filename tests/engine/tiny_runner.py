@@ -18,7 +18,7 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Prepared, Slot
 from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.engines.process.host import HostImage
-from runner.nodes import transports
+from runner.nodes.transports import base
 
 # name -> (oldest driver, least and greatest compute capability)
 IMAGES = {
@@ -75,7 +75,7 @@ def images() -> dict[str, Image]:
 def main() -> None:
     engines.ENGINES["docker"] = "tests.engine.tiny_runner:TinyEngine"
     engines.AUTOMATIC = ["docker"]
-    transports.AGENT = ("-m", "tests.engine.tiny_runner", "agent")
+    base.AGENT = ("-m", "tests.engine.tiny_runner", "agent")
     from runner.cli.main import main
 
     main()

@@ -10,7 +10,7 @@ import typer
 from runner.cli.shared import TextOrJson, note, print_json, takes_options
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member, opened_fleet
-from runner.nodes.transports import nodes_of
+from runner.nodes.transports.choose import nodes_of
 from runner.run.options import Options
 from runner.terminal import print_table
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.machine import lease
-from runner.nodes.transports import Node
+from runner.nodes.transports.base import Node
 from runner.nodes.wire import messages, repeats
 from tests.fixtures.nodes import RUN, Hand, toy_node
 from tests.fixtures.waiting import wait_for

@@ -18,7 +18,7 @@ from runner.machine.devices import Refused
 from runner.nodes import fleet as fleets
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member
-from runner.nodes.transports import Node
+from runner.nodes.transports.base import Node
 from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
 from runner.nodes.wire.versions import difference, versions

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.nodes import transports
 from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports import Local, Node, NodesError, Ssh, Started, nodes_of
+from runner.nodes.transports import ssh
+from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.choose import nodes_of
+from runner.nodes.transports.local import Local
+from runner.nodes.transports.ssh import Ssh
+from runner.nodes.transports.started import Started
 from runner.nodes.wire import messages
 from tests.fixtures.nodes import Hand
 
@@ -137,7 +141,7 @@ def test_a_file_that_is_not_there_and_a_machine_without_ssh_are_said(
 ) -> None:
     with pytest.raises(NodesError, match="nowhere.txt cannot be read"):
         Ssh(hosts.with_name("nowhere.txt"))
-    monkeypatch.setattr(transports, "find_program", lambda _: None)
+    monkeypatch.setattr(ssh, "find_program", lambda _: None)
     with pytest.raises(NodesError, match="no program ssh on PATH"):
         Ssh(hosts)
 

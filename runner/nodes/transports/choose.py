@@ -1,0 +1,25 @@
+"""The transport that --nodes names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from runner.machine import detect
+from runner.nodes.transports.base import Nodes, NodesError
+from runner.nodes.transports.local import Local
+from runner.nodes.transports.ssh import Ssh
+
+_MOST_LOCAL = 64
+
+
+def nodes_of(text: str, gpus: str = "all", share: bool = False) -> Nodes:
+    """The transport that --nodes names. Raises NodesError. `gpus` and `share` are the options of these names."""
+    kind, _, rest = text.partition(":")
+    if kind == "local" and re.fullmatch("[0-9]{1,3}", rest) and 0 < int(rest) <= _MOST_LOCAL:
+        return Local(int(rest), detect.detect(gpus, share))
+    if kind == "ssh" and rest:
+        return Ssh(Path(rest))
+    raise NodesError(
+        f"--nodes: {text!r} is neither local:N, with N from 1 to {_MOST_LOCAL}, nor ssh:FILE, a file with a host a line"
+    )

@@ -1,0 +1,64 @@
+"""`ssh:FILE`: an agent on each host of a file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.nodes.transports import base
+from runner.nodes.transports.base import Node, NodesError
+from runner.paths import find_program
+from runner.results.store import read_bytes
+from runner.text import in_a_line, plural
+
+_MOST_HOSTS = 10_000
+_MOST_HOSTS_BYTES = 1 << 20
+_HOST = re.compile(r"(?=.{1,101}\Z)([A-Za-z0-9][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+class Ssh:
+    """An agent on each host of a file, by the system's ssh, which must not need a password."""
+
+    shares_machine = False
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._program = find_program("ssh")
+        if self._program is None:
+            raise NodesError("--nodes ssh: there is no program ssh on PATH; install OpenSSH's client")
+        self.there()
+
+    def there(self) -> Sequence[Node]:
+        """The hosts, as the file has them now. A line is HOST, or HOST and the Python of the installation there."""
+        try:
+            text = read_bytes(self._path, _MOST_HOSTS_BYTES).decode("utf-8-sig")
+        except (OSError, ValueError) as error:
+            raise NodesError(
+                f"--nodes ssh: {self._path} cannot be read ({error}); name a file with a host a line"
+            ) from None
+        nodes: dict[str, Node] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            host, *more = line.partition("#")[0].split() or [""]
+            if not host:
+                continue
+            if not _HOST.fullmatch(host) or len(more) > 1:
+                raise NodesError(
+                    f"{self._path}:{number}: {in_a_line(line, 80)!r} is neither HOST nor HOST PYTHON; "
+                    "HOST is as ssh takes it, and PYTHON is that of the installation there"
+                )
+            if host in nodes:
+                raise NodesError(f"{self._path}:{number}: {host} is there twice; remove one line")
+            nodes[host] = Node(host, self._command(host, more[0] if more else sys.executable))
+        if not 0 < len(nodes) <= _MOST_HOSTS:
+            raise NodesError(f"{self._path} names {plural(len(nodes), 'host')}; it must name 1 to {_MOST_HOSTS}")
+        return list(nodes.values())
+
+    def _command(self, host: str, python: str) -> tuple[str, ...]:
+        # Without a terminal there: it would change the bytes of a frame. A connection that is dead for a minute ends.
+        options = ("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=15", "ServerAliveCountMax=4")
+        words = [word for option in options for word in ("-o", option)]
+        return (str(self._program), "-T", *words, "--", host, shlex.join([python, *base.AGENT]))
