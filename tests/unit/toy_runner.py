@@ -25,7 +25,8 @@ from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
-from runner.nodes import agent, driver, fleet, tracker, transports
+from runner.nodes import agent, driver, fleet, tracker
+from runner.nodes.transports import base
 from runner.nodes.wire import repeats
 from runner.nodes.wire.frames import Frame
 from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
@@ -187,7 +188,7 @@ def main() -> None:
     set_the_patience_of_nodes()
     # The driver of a run over several nodes finds the toys in its catalog, as it finds images.
     repeats._catalog = toys
-    transports.AGENT = ("-m", "tests.unit.toy_runner", "agent")
+    base.AGENT = ("-m", "tests.unit.toy_runner", "agent")
     from runner.cli.main import main
 
     main()
