@@ -173,6 +173,33 @@ class Remaining:
         return f"about {length(left)} left"
 
 
+class Lines:
+    """The lines of ended jobs. Jobs of one image that could not begin, for one reason, have one line together."""
+
+    def __init__(self) -> None:
+        self._steps = StepTimes()
+        self._began: set[Job] = set()
+        self._said: set[tuple[str, str]] = set()
+
+    def started(self, job: Job) -> None:
+        self._began.add(job)
+        self._steps.started(job)
+
+    def printed(self, job: Job, event: Mapping[str, Any]) -> None:
+        self._steps.printed(job, event)
+
+    def ended(self, outcome: Outcome) -> str | None:
+        """The line of an ended job; None where another job's line holds for it, too."""
+        job, reason = outcome.job, outcome.reason
+        if job in self._began or not reason:
+            return result_line(outcome, self._steps.ended(job))
+        group = (job.cell.image, reason)
+        if group in self._said:
+            return None
+        self._said.add(group)
+        return f"FAIL {job.cell.image} · cells of it cannot begin\n     {one_line(reason)}"
+
+
 def result_line(outcome: Outcome, step_seconds: float | None = None) -> str:
     """One ended job in a line, with its step time."""
     mark = "ok  " if outcome.status == "ok" else "FAIL"
@@ -197,7 +224,7 @@ class PlainObserver:
 
     def __init__(self, remaining: Remaining) -> None:
         self._remaining = remaining
-        self._steps = StepTimes()
+        self._lines = Lines()
         # The image that is being prepared, and when its last line was printed.
         self._prepared = ("", 0.0)
 
@@ -209,16 +236,17 @@ class PlainObserver:
 
     def started(self, job: Job) -> None:
         self._prepared = ("", 0.0)
-        self._steps.started(job)
+        self._lines.started(job)
         self._remaining.started(job)
         say(f"run  {job.cell.label} · repeat {job.repeat}")
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
-        self._steps.printed(job, event)
+        self._lines.printed(job, event)
 
     def ended(self, outcome: Outcome) -> None:
         self._remaining.ended(outcome.job)
-        say(f"{result_line(outcome, self._steps.ended(outcome.job))} ({self._remaining})")
+        if line := self._lines.ended(outcome):
+            say(f"{line} ({self._remaining})")
 
 
 def _escaped(text: str) -> str:
@@ -236,7 +264,7 @@ class LiveObserver:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._remaining = remaining
-        self._steps = StepTimes()
+        self._lines = Lines()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -260,13 +288,13 @@ class LiveObserver:
             self.progress.remove_task(before)
         title = _escaped(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
         self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
-        self._steps.started(job)
+        self._lines.started(job)
         self._remaining.started(job)
         # The column prints it anew whenever it is drawn, so the time left moves while a cell runs.
         self.progress.update(self._all, note=self._remaining)
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
-        self._steps.printed(job, event)
+        self._lines.printed(job, event)
         task = self._tasks[job]
         if event["event"] == "phase" and event["state"] == "begin":
             self.progress.update(task, note=PHASES.get(event["name"], _escaped(event["name"])))
@@ -280,6 +308,6 @@ class LiveObserver:
         if task is not None:
             self.progress.remove_task(task)
         self._remaining.ended(outcome.job)
-        line = result_line(outcome, self._steps.ended(outcome.job))
-        self.progress.console.print(_escaped(line), highlight=False)
+        if line := self._lines.ended(outcome):
+            self.progress.console.print(_escaped(line), highlight=False)
         self.progress.update(self._all, advance=1, note=self._remaining)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -245,7 +246,9 @@ class _Steps:
         return any(words in line for line in self._last)
 
     def failure(self, what: str) -> EngineError:
-        lines = "\n".join(f"  {line}" for line in self._last)
+        # pip's warnings, of each attempt to reach an index, would hide its reason.
+        reason = list(itertools.dropwhile(lambda line: not line.lstrip().startswith("ERROR: "), self._last))
+        lines = "\n".join(f"  {line}" for line in reason or self._last)
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
 
     def must_succeed(self, command: Sequence[str], failure: str, programs: Path | None = None) -> None:

@@ -102,6 +102,22 @@ def test_a_finished_line_has_the_step_time_of_the_measured_windows(capsys: pytes
     assert "ms/step" not in capsys.readouterr().err
 
 
+def test_the_cells_of_an_image_that_cannot_be_made_have_one_line_together(capsys: pytest.CaptureFixture[str]) -> None:
+    observer = PlainObserver(Remaining([], takes_30, 1))
+    cells = [make_cell(), make_cell(workload="cnn-cifar10"), make_cell(image="jax-0.10.2-cpu")]
+    for cell, reason in [(cells[0], "no disk"), (cells[1], "no disk"), (cells[1], "no index"), (cells[2], "no disk")]:
+        observer.ended(Outcome(Job(cell, 1), "failed", reason, 0.0))
+    first, other = cells[0].image, cells[2].image
+    lines = [line.replace(" (about 0 s left)", "").strip() for line in capsys.readouterr().err.splitlines()]
+    heads = [f"FAIL {image} · cells of it cannot begin" for image in (first, first, other)]
+    assert lines == [heads[0], "no disk", heads[1], "no index", heads[2], "no disk"]
+    # A cell that began has a line of its own.
+    job = Job(cells[0], 1)
+    observer.started(job)
+    observer.ended(Outcome(job, "failed", "no disk", 1.0))
+    assert f"FAIL {job.cell.label} · repeat 1 · 1.0 s" in capsys.readouterr().err
+
+
 def test_an_installer_has_one_line_an_image_and_then_one_from_time_to_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
