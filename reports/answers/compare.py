@@ -169,7 +169,8 @@ def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, .
         best, where = group.ranked[0].cell.label, f"{entry.cell.label}, {entry.cell.key.workload}"
         if row.verdict == "real" and not entry.apart:
             asks = f"it compares all {len(group.ranked)} cells at once"
-            said.append(f"in the report: {where} is tied with {best}, since {asks}")
+            level = "is not settled against" if entry.open else "is tied with"
+            said.append(f"in the report: {where} {level} {best}, since {asks}")
         if row.verdict != "real" and entry.apart:
             said.append(
                 f"in the report: {where} is slower than {best}, since it has not the other {len(rows) - 1} rows beside it"

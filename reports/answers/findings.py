@@ -180,8 +180,9 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     behind = [entry for entry in group.ranked[1:] if entry.apart]
     tied = [entry for entry in group.ranked[1:] if not entry.apart]
     if tied:
-        level = [entry.cell for entry in (best, *tied)]
-        headline = f"{listing(_first_four(level, called))} are tied"
+        level = listing(_first_four([entry.cell for entry in (best, *tied)], called))
+        wide = any(entry.open for entry in tied)
+        headline = f"Not settled between {level}: the intervals are wide" if wide else f"{level} are tied"
         detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}"
     else:
         headline = f"{called[best.cell.anchor]} is fastest"
@@ -244,9 +245,12 @@ def measured_once(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
 
 
 def repeats_of(cells: Iterable[MeasuredCell]) -> str:
-    """How many repeats cells have, some of which were measured once: "measured once", or "1 to 2 repeats"."""
-    most = max(len(cell.measured) for cell in cells)
-    return f"1 to {plural(most, 'repeat')}" if most > 1 else "measured once"
+    """How many repeats cells have: "measured once", "3 repeats", or "1 to 2 repeats"."""
+    counts = [len(cell.measured) for cell in cells]
+    fewest, most = min(counts), max(counts)
+    if most == 1:
+        return "measured once"
+    return plural(most, "repeat") if fewest == most else f"{fewest} to {plural(most, 'repeat')}"
 
 
 def _first_four(cells: list[MeasuredCell], called: dict[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from reports.answers import busy, findings
 from reports.answers import left as of_runs
 from reports.answers.findings import Finding
 from reports.answers.left import Left
-from reports.data.model import MeasuredCell, Ranked, Tables
+from reports.data.model import MOST_TIED, MeasuredCell, Ranked, Tables
 from reports.text import device_name, number, plural
 from runner.text import visible
 
@@ -78,9 +78,11 @@ def _ranked(entry: Ranked, name: str, best: MeasuredCell) -> tuple[str, ...]:
     once = len(cell.measured) == 1 or len(best.measured) == 1
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     rate = cell.items_per_second.value if cell.items_per_second else None
-    tied = cell is not best and not once and not entry.apart
+    near = cell is not best and not once and not entry.apart
     few = "one run" if len(cell.measured) == 1 else "the first has one run"
-    notes = "; ".join([*([few] if once else []), *(["tied"] if tied else []), *_beside(cell)])
+    notes = "; ".join(
+        [*([few] if once else []), *(["not settled" if entry.open else "tied"] if near else []), *_beside(cell)]
+    )
     return name, _ms(step.value if step else None), ends, number(rate), f"{entry.ratio.value:.2f}", notes
 
 
@@ -133,7 +135,9 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> str:
         took = f" (about {max(1, round(minutes))} min)" if minutes else ""
         return f"not confirmed: {few}. Repeat with --repeats {_REPEATS}{took}"
     repeats = min(len(cell.measured) for cell in cells)
-    tied = [entry for entry in ranked[1:] if not entry.apart]
-    if tied:
+    if any(entry.open for entry in ranked[1:]):
+        after = plural(repeats, "repeat")
+        return f"not confirmed: after {after} one may still take {MOST_TIED:.0f} times as long as another; measure more repeats"
+    if any(not entry.apart for entry in ranked[1:]):
         return f"tied: {plural(repeats, 'repeat')} show no difference from the first; more repeats narrow the intervals"
     return f"confirmed: {plural(repeats, 'repeat')}; a chance of at most 5 % that a difference is only noise"

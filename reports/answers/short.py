@@ -134,6 +134,12 @@ def _winner(compared: Sequence[Group], where: str, workloads: int) -> tuple[str,
         if _once(compared[0]):
             detail = f"{where}; the fastest is unsteady, or another framework's interval overlaps its own"
             return f"Not settled: {_repeats(compared[:1])}", _unsure(compared[:1]), detail
+        if any(entry.open for entry in compared[0].ranked):
+            return (
+                f"Not settled: {_repeats(compared[:1])}",
+                "few repeats",
+                f"{where}; the intervals of those marked ≈ are wide",
+            )
         return _tied(compared[0]), "tied", f"{where}; ties are marked ≈"
     most = max(wins.values())
     confidence: Confidence = _unsure(clear) if any(_once(group) for group in clear) else "confirmed"

@@ -197,6 +197,10 @@ def unsettled(fast: MeasuredCell, slow: MeasuredCell, ratio: float) -> tuple[Mea
     return (*open_, *([slow] if slow.cpu_share is not None and ratio * slow.cpu_share <= 1 else []))
 
 
+# Where the interval of a ratio goes on beyond this, two cells are not tied: the measurement leaves open which is faster, and by how much.
+MOST_TIED = 2.0
+
+
 @dataclass(frozen=True)
 class Ranked:
     """A ranked cell, and its step time divided by that of the fastest cell.
@@ -213,6 +217,11 @@ class Ranked:
     def apart(self) -> bool:
         """Whether the cell is slower than the fastest one."""
         return told_apart(self.p) and self.ratio.value > 1
+
+    @property
+    def open(self) -> bool:
+        """Whether the cell may be as fast as the fastest one, and also take so much longer that a tie would claim too much."""
+        return not self.apart and (self.ratio.high is None or self.ratio.high > MOST_TIED)
 
 
 @dataclass(frozen=True)

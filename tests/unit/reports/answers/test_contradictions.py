@@ -17,7 +17,7 @@ from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads
-from reports.data.model import Group, MeasuredCell, Ranked, Repeat, Run, Tables
+from reports.data.model import MOST_TIED, Group, MeasuredCell, Ranked, Repeat, Run, Tables
 from reports.page import results
 from reports.page.page import Entry
 from runner.results import steadiness
@@ -113,6 +113,9 @@ def check_compare(tables: Tables, finding: Finding, kind: str, seen: Counter[tup
             assert f"{entry.cell.label}, {entry.cell.key.workload} is slower than {group.ranked[0].cell.label}" in said
         if kind == "tied" and not entry.apart and row.verdict == "real":
             assert f"{entry.cell.label}, {entry.cell.key.workload} is tied with {group.ranked[0].cell.label}" in said
+        if kind == "tied" and not entry.apart:
+            assert entry.ratio.high is not None
+            assert entry.ratio.high <= MOST_TIED, "a tie leaves little open"
         if kind in ("fastest", "tied") and entry.apart == (row.verdict == "real"):
             assert f"{entry.cell.key.workload} is " not in said, "nothing to explain"
 
