@@ -81,7 +81,7 @@ def _ranked(entry: Ranked, name: str, best: MeasuredCell) -> tuple[str, ...]:
     near = cell is not best and not once and not entry.apart
     few = "one run" if len(cell.measured) == 1 else "the first has one run"
     notes = "; ".join(
-        [*([few] if once else []), *(["not settled" if entry.open else "tied"] if near else []), *_beside(cell)]
+        [*([few] if once else []), *(["unclear" if entry.open else "tied"] if near else []), *_beside(cell)]
     )
     return name, _ms(step.value if step else None), ends, number(rate), f"{entry.ratio.value:.2f}", notes
 
