@@ -24,6 +24,7 @@ from reports.data.telemetry import Neighbours
 from reports.page import fleet_charts, glance, operator_charts, plots, results, rosetta, signs
 from reports.page.drawing import Chart
 from reports.page.history_chart import changes_over_time
+from reports.page.kept_code import Listing, listing
 from reports.page.page import (
     CellSection,
     GroupSection,
@@ -195,12 +196,15 @@ def _variants(group: Group) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]
         yield variant, tuple(cell.label for cell in alike)
 
 
-def _code(workload: MeasuredWorkload) -> tuple[rosetta.Source, ...]:
+def _code(workload: MeasuredWorkload) -> tuple[Listing, ...]:
     """The code that measured a workload's cells, a file a framework: only where it is this checkout's."""
     cells = [cell for group in workload.groups for cell in group.cells]
     here = identity.code_digests({(cell.framework, workload.name) for cell in cells})
     ran = {cell.framework for cell in cells if cell.row.get("code_sha256") == here[cell.framework, workload.name]}
-    return tuple(rosetta.sources(workload.name, ran))
+    return tuple(
+        listing(workload.name, framework, here[framework, workload.name])
+        for framework in rosetta.with_code(workload.name, ran)
+    )
 
 
 def _operator_group(group: Group, data: Tables) -> OperatorGroup:

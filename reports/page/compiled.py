@@ -13,21 +13,34 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket, BytecodeCache
 
+# Where Python keeps the compiled modules of this folder.
+FOLDER = Path(cache_from_source(__file__)).parent
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file of FOLDER. As with a module, nothing is kept where Python keeps nothing, or where this user may not write."""
+    if sys.dont_write_bytecode:
+        return
+    aside = path.with_suffix(f".{os.getpid()}.part")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aside.write_bytes(data)
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
 
 class Compiled(BytecodeCache):
-    """A file a template. Each is made anew where its template changed, or one of `sources`, which say how templates are compiled.
-
-    As with a module, nothing is kept where Python keeps nothing, or where this user may not write.
-    """
+    """A file a template. Each is made anew where its template changed, or one of `sources`, which say how templates are compiled."""
 
     def __init__(self, sources: Iterable[str]) -> None:
         # Python may be without its sources.
         known = [Path(source).read_bytes() for source in sources if Path(source).is_file()]
         self._digest = hashlib.sha256(b"\0".join([jinja2.__version__.encode(), *known])).hexdigest()[:16]
-        self._folder = Path(cache_from_source(__file__)).parent
 
     def _path(self, bucket: Bucket) -> Path:
-        return self._folder / f"template-{bucket.key}-{self._digest}.{sys.implementation.cache_tag}.bin"
+        return FOLDER / f"template-{bucket.key}-{self._digest}.{sys.implementation.cache_tag}.bin"
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with contextlib.suppress(OSError), open(self._path(bucket), "rb") as file:
@@ -35,15 +48,4 @@ class Compiled(BytecodeCache):
             bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        if sys.dont_write_bytecode:
-            return
-        path = self._path(bucket)
-        aside = path.with_suffix(f".{os.getpid()}.part")
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(aside, "wb") as file:
-                    bucket.write_bytecode(file)
-                aside.replace(path)
-            finally:
-                aside.unlink(missing_ok=True)
+        keep(self._path(bucket), bucket.bytecode_to_string())

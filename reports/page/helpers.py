@@ -8,6 +8,7 @@ folders that the framework uses (bench.identity): the bench's own code stays out
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ _IMPORTED_IN_R = re.compile(r'(\w+) <- import\("bench\.frameworks\.(\w+)\.(\w+)"
 
 def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
     """(file, text of what the adapter uses of it) for each helper, the nearest first. A damaged file has none."""
-    folders = set(identity.folders([framework], rules.BENCH))
+    folders = frozenset(identity.folders([framework], rules.BENCH))
     reached: dict[Path, set[str]] = {}
     waiting = list(_uses(framework, adapter, None, folders))
     seen = set(waiting)
@@ -46,11 +47,11 @@ def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
     return [(path, text) for path, names in reached.items() if (text := _text(path, names))]
 
 
-def _uses(framework: str, path: Path, name: str | None, folders: set[str]) -> Iterator[Place]:
+def _uses(framework: str, path: Path, name: str | None, folders: frozenset[str]) -> Iterator[Place]:
     """What the definition `name` of a file uses; None: the whole file."""
     try:
         if path.suffix == ".py":
-            yield from _PythonFile(path, folders).uses(name)
+            yield from _python_file(path, path.read_text(encoding="utf-8"), folders).uses(name)
         else:
             yield from _uses_by_word(framework, path, name)
     except _DAMAGED:
@@ -61,7 +62,7 @@ def _text(path: Path, names: set[str]) -> str:
     """The definitions of these names, in the file's order, each with the comment above it."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    spans = _python_spans(ast.parse(text)) if path.suffix == ".py" else _spans_by_line(lines)
+    spans = _python_spans(_parsed(text)) if path.suffix == ".py" else _spans_by_line(lines)
     wanted = sorted({span for name, span in spans.items() if name in names})
     return "\n\n\n".join("\n".join(lines[_with_comment(lines, first) : last]) for first, last in wanted) + "\n" * bool(
         wanted
@@ -75,6 +76,20 @@ def _with_comment(lines: list[str], first: int) -> int:
 
 
 # -- Python ---------------------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=200)  # each file is asked for once for each name that is used of it
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _statements(block: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement below a node. Expressions, which are most of a program, are not searched."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for node in getattr(block, name, ()):
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from _statements(node)
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
@@ -101,14 +116,14 @@ def _python_spans(tree: ast.Module) -> dict[str, tuple[int, int]]:
 class _PythonFile:
     """A Python file below bench/frameworks, and what its names stand for in other files there."""
 
-    def __init__(self, path: Path, folders: set[str]) -> None:
+    def __init__(self, path: Path, text: str, folders: frozenset[str]) -> None:
         self.path, self.folders = path, folders
-        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.tree = _parsed(text)
         self.definitions = _definitions(self.tree)
         self.modules: dict[str, Path] = {}  # a name that stands for a module
         self.imported: dict[str, Place] = {}  # a name that stands for a definition of a module
         self.for_their_effect: list[Path] = []  # modules that are imported and not named
-        for node in ast.walk(self.tree):
+        for node in _statements(self.tree):
             if isinstance(node, ast.Import):
                 self._modules_of(node)
             elif isinstance(node, ast.ImportFrom):
@@ -140,7 +155,7 @@ class _PythonFile:
         """What one definition uses; None: the whole file."""
         if name is None:
             for path in self.for_their_effect:
-                yield from ((path, effect) for effect in _definitions(ast.parse(path.read_text(encoding="utf-8"))))
+                yield from ((path, effect) for effect in _definitions(_parsed(path.read_text(encoding="utf-8"))))
         node = self.tree if name is None else self.definitions.get(name)
         for part in _names(node, frozenset()) if node else ():
             if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in self.modules:
@@ -149,6 +164,11 @@ class _PythonFile:
                 yield self.imported[part.id]
             elif isinstance(part, ast.Name) and part.id in self.definitions and part.id != name:
                 yield self.path, part.id
+
+
+@functools.lru_cache(maxsize=200)
+def _python_file(path: Path, text: str, folders: frozenset[str]) -> _PythonFile:
+    return _PythonFile(path, text, folders)
 
 
 def _names(node: ast.AST, local: frozenset[str]) -> Iterator[ast.AST]:

@@ -20,7 +20,7 @@ from reports.data.operators import RateCurve
 from reports.data.profiles import Shown
 from reports.data.telemetry import Neighbours
 from reports.page.drawing import Chart
-from reports.page.rosetta import Source
+from reports.page.kept_code import Listing
 from runner.results.statistics import Estimate
 
 
@@ -125,7 +125,7 @@ class WorkloadSection:
     workload: MeasuredWorkload
     groups: Sequence[GroupSection | OperatorGroup]
     effects: tuple[tuple[str, str, tuple[Across, ...]], ...] = ()  # (title, head of the column, tables)
-    code: tuple[Source, ...] = ()
+    code: tuple[Listing, ...] = ()
 
 
 # A size, its class, and for each cell of the curve what stands there and below it; None where the cell has no such size.

@@ -92,12 +92,9 @@ def source(workload: str, framework: str) -> Source:
     )
 
 
-def sources(workload: str, names: Iterable[str]) -> list[Source]:
-    """For a report: the files of those frameworks that have one."""
-    if workload not in workloads():
-        return []
-    computing = set(frameworks(workload))
-    return [source(workload, name) for name in sorted(set(names)) if name in computing]
+def with_code(workload: str, names: Iterable[str]) -> list[str]:
+    """For a report: those of the frameworks that have a file for the workload. A stored name may hold anything."""
+    return sorted(set(names) & set(frameworks(workload))) if workload in workloads() else []
 
 
 def _path(framework: str, workload: str) -> Path | None:

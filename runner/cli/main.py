@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -109,4 +110,6 @@ def main_group(
 
 
 def main() -> None:
+    # Pydantic looks through every installed package for plugins, which takes as long as to load Typer. Nothing here has one.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     app()

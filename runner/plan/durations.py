@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.catalog.workloads import Workload
 from runner.plan.plan import Cell
@@ -23,9 +23,10 @@ _FULL_SECONDS = 1800.0
 _PREPARE_SECONDS = 30.0
 _SECONDS_A_BYTE = 60e-9
 
-# Reading takes a millisecond or two for each file, and older runs are of older images.
-_NEWEST_FILES = 200
+# Older runs are of older images. A run.json says what its cells took. Of a run whose own does not, the cells' files are read: a millisecond
+# or two for each.
 _NEWEST_RUNS = 50
+_NEWEST_FILES = 100
 
 # A cell that took longer than a week, a longer preparation than a day, or a larger image than 1 TB, is a damaged file.
 _MOST_CELL_SECONDS = 7 * 86400.0
@@ -34,6 +35,7 @@ _MOST_BYTES = 10**12
 
 # A cell takes about as long as another with the same values of these, on the same device model if one ran there.
 _ALIKE = ("framework", "workload", "precision", "preset", "mode", "device_kind", "devices")
+_KIND = (*_ALIKE, "device_model")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Durations:
     # Of a run that goes on, by the ids of its cells: what its run.json says that a repeat takes, and whether that was a guess. Its report
     # says how long the rest takes by the same numbers.
     stored: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    # Of a run that goes on: what its run.json says of the cells that had ended.
+    ended: list[dict[str, Any]] = field(default_factory=list)
     _learned: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
     # Of cells whose length was a guess: how long they took, relative to the guess.
     _pace: list[float] = field(default_factory=list)
@@ -87,6 +91,14 @@ class Durations:
         self._pace.append(seconds / self._guess(cell))
         self._learned.setdefault((*_alike(cell), cell.device_model), []).append(seconds)
 
+    def took(self) -> list[dict[str, Any]]:
+        """What the cells of this run took that ended well, for its run.json: the median of each kind of cell."""
+        known = {_kind_of(entry): entry for entry in self.ended}
+        for kind, seconds in self._learned.items():
+            words = tuple(map(str, kind))
+            known[words] = {**dict(zip(_KIND, words, strict=True)), "seconds": round(statistics.median(seconds), 3)}
+        return list(known.values())
+
     def preparing(self, image: str, cost: int) -> float:
         """What an image takes until it is ready, with `cost` bytes to fetch or build; 0 where nothing is."""
         if not cost:
@@ -113,47 +125,64 @@ def _alike(cell: Cell) -> tuple[object, ...]:
     return tuple(str(getattr(cell, name)) for name in _ALIKE)
 
 
+def _kind_of(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    # As text, since a file that no run wrote may hold lists.
+    return tuple(str(entry.get(name)) for name in _KIND)
+
+
 def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
     """Median wall seconds of the cells that ended well in the newest runs below a folder.
 
     The keys are the values of _ALIKE with the device model, and with None for all device models together.
     """
     lengths: dict[tuple[object, ...], list[float]] = {}
-    files = (file for run in _newest(results) for file in sorted((run.parent / "cells").glob("*.r*.parquet")))
-    newest = list(itertools.islice(files, _NEWEST_FILES))
-    if not newest:
-        return {}
+    left = _NEWEST_FILES
+    for path in _newest(results)[:_NEWEST_RUNS]:
+        entries = (_manifest(path) or {}).get("took")
+        if not (isinstance(entries, list) and entries):
+            files = sorted((path.parent / "cells").glob("*.r*.parquet"))[:left]
+            left -= len(files)
+            entries = [entry for file in files for entry in _ended_well(file)]
+        for entry in entries:
+            seconds = entry.get("seconds") if isinstance(entry, dict) else None
+            # What is not a number is not in these bounds either.
+            if isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
+                *alike, model = _kind_of(entry)
+                for key in ((*alike, model), (*alike, None)):
+                    lengths.setdefault(key, []).append(seconds)
+    return {key: statistics.median(values) for key, values in lengths.items()}
+
+
+def _ended_well(path: Path) -> list[dict[str, Any]]:
+    """The kinds of the cells in one file that ended well, each with its seconds."""
     # It takes a tenth of a second to load.
     import pyarrow as pa
 
-    for path in newest:
-        try:
-            rows = store.read_columns(path, [*_ALIKE, "device_model", "status", "wall_seconds"]).to_pylist()
-        except (pa.ArrowException, OSError):
-            # An estimate can do without a file that cannot be read.
-            continue
-        for row in rows:
-            seconds = row["wall_seconds"]
-            # What is not a number is not in these bounds either.
-            if row["status"] == "ok" and isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
-                # As text, since a file that no run wrote may hold lists.
-                alike = tuple(str(row[name]) for name in _ALIKE)
-                for key in ((*alike, str(row["device_model"])), (*alike, None)):
-                    lengths.setdefault(key, []).append(seconds)
-    return {key: statistics.median(values) for key, values in lengths.items()}
+    try:
+        rows = store.read_columns(path, [*_KIND, "status", "wall_seconds"]).to_pylist()
+    except (pa.ArrowException, OSError):
+        # An estimate can do without a file that cannot be read.
+        return []
+    return [row | {"seconds": row["wall_seconds"]} for row in rows if row["status"] == "ok"]
 
 
 def earlier_preparations(results: Path, engine: str) -> list[Preparation]:
     """How long the images took that this engine prepared in the newest runs below a folder, oldest first."""
     found: list[Preparation] = []
     for path in reversed(_newest(results)[:_NEWEST_RUNS]):
-        try:
-            manifest = json.loads(store.read_bytes(path))
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(manifest, dict) and manifest.get("engine") == engine:
+        manifest = _manifest(path)
+        if manifest is not None and manifest.get("engine") == engine:
             found += _preparations(manifest.get("prepared"))
     return found
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """What a run.json holds. None where it cannot be read: an estimate can do without."""
+    try:
+        manifest = json.loads(store.read_bytes(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return manifest if isinstance(manifest, dict) else None
 
 
 def _preparations(entries: object) -> Iterator[Preparation]:

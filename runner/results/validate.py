@@ -112,6 +112,8 @@ class _Manifest(_Stored):
     # By the ids of cells.
     expected: dict[str, _Expected] = {}
     left: _Left | None = None
+    # What the cells took that ended well, of each kind.
+    took: list[dict[str, Any]] = []
     # The GPUs that it lost.
     devices_lost: list[str] = []
     bench_sha256: str

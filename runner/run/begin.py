@@ -85,11 +85,12 @@ class Prospect:
         return max((span.end for span in spans), default=0.0)
 
     def expectations(self, jobs: Sequence[Job]) -> dict[str, Any]:
-        """The fields of run.json that say how long the rest of the run takes: of each cell a repeat, and all of these jobs."""
+        """The fields of run.json on lengths: of each cell a repeat, of all of these jobs, and of the cells that have ended."""
         seconds, guessed = self.durations.seconds, self.durations.guessed
         cells = self.plan.cells
         return {
             "expected": {cell.id: {"seconds": round(seconds(cell), 3), "guessed": guessed(cell)} for cell in cells},
+            "took": self.durations.took(),
             "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
         }
 
@@ -302,6 +303,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
         )
     expected = manifest.get("expected") or {}
     prospect.durations.stored |= {cell: (entry["seconds"], entry["guessed"]) for cell, entry in expected.items()}
+    prospect.durations.ended = manifest.get("took") or []
     print(f"resuming {run.run_id} with its original options", file=sys.stderr)
     return prospect, run
 

@@ -10,8 +10,7 @@ from reports.answers.health import Health, advice
 from runner.errors import UserError
 from runner.paths import data_folder
 from runner.results.store import RunStore
-from runner.verify.outliers import FEWEST
-from runner.verify.references.saved import Shelf
+from runner.verify.references import files
 
 
 def health_of(folders: Sequence[Path]) -> Health:
@@ -22,15 +21,26 @@ def health_of(folders: Sequence[Path]) -> Health:
         devices = [
             entry for manifest in manifests for entry in manifest.get("devices") or () if isinstance(entry, dict)
         ]
-        references = Shelf([Path(os.environ.get("DLBENCH_REFERENCES") or data_folder() / "references")]).all()
+        folder = Path(os.environ.get("DLBENCH_REFERENCES") or data_folder() / "references")
         gpus = sum("uuid" in device for device in devices)
-        if not references and gpus < FEWEST:
+        if not files(folder) and not _is_fleet(gpus):
             # Nothing can be judged, and reading a large run takes seconds.
             next_ = advice("not judged", runs, fleets=False, gpus=gpus)
             return Health("Not judged: no reference", "not judged", "", next=next_)
         # Most runs are judged by nothing, and this loads all that `runner verify` needs.
         from runner.verify.judged import judged
+        from runner.verify.references.saved import Shelf
 
-        return judged(folders, references, devices, runs)
+        return judged(folders, Shelf([folder]).all(), devices, runs)
     except UserError as error:
         return Health("Not judged: see why", "not judged", str(error))
+
+
+def _is_fleet(gpus: int) -> bool:
+    """Whether these are enough GPUs to judge each beside the others."""
+    if not gpus:
+        return False
+    # It loads as much.
+    from runner.verify.outliers import FEWEST
+
+    return gpus >= FEWEST

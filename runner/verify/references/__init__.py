@@ -1,1 +1,13 @@
 """Numbers to hold a measurement against: those of the founding documents, and those measured with this project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# A saved reference is a file of that name.
+SUFFIX = ".reference.parquet"
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of the saved references in a folder. What is in them takes much longer to load."""
+    return sorted(folder.glob(f"*{SUFFIX}"))

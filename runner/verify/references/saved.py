@@ -27,6 +27,7 @@ from runner.results.parquet import pages
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
 from runner.verify.ceilings import Ceilings
+from runner.verify.references import SUFFIX, files
 from runner.verify.references.facts import Facts
 from runner.verify.references.telemetry import Telemetry
 
@@ -40,7 +41,6 @@ FEWEST_WINDOWS = fewest_windows()  # of a repeat: six. The 95 % interval of one 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 PUBLISHED = "published"  # the numbers of the founding documents, in the list of references
-SUFFIX = ".reference.parquet"
 _MANIFEST, _DIGEST = b"dlbench_reference", b"dlbench_reference_sha256"
 
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
@@ -274,7 +274,7 @@ class Shelf:
         """Every reference's file by name."""
         paths: dict[str, Path] = {}
         for folder in self.folders:
-            for path in sorted(folder.glob(f"*{SUFFIX}")):
+            for path in files(folder):
                 paths.setdefault(path.name.removesuffix(SUFFIX), path)
         return paths
 

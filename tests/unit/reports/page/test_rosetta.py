@@ -73,7 +73,7 @@ def test_a_report_shows_code_only_where_it_is_the_code_that_ran(tmp_path: Path) 
         page = whole(tmp_path / "report.html")
         assert ("The code that ran" in page) == shown, ran
         assert "bench/frameworks/jax/" not in page  # its digest is another
-    assert [one.framework for one in rosetta.sources("cnn-cifar10", ["torch", "no-such"])] == ["torch"]
+    assert rosetta.with_code("cnn-cifar10", ["torch", "no-such"]) == ["torch"]
 
 
 def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts() -> None:

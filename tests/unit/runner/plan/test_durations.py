@@ -45,6 +45,39 @@ def test_a_cell_takes_as_long_as_it_took_in_the_median_on_that_gpu(tmp_path: Pat
     assert not durations.guessed(never)
 
 
+def test_what_a_run_wrote_into_its_run_json_is_taken_and_its_files_are_not_opened(tmp_path: Path) -> None:
+    durations = Durations(WORKLOADS, {})
+    for seconds in (30.0, 50.0, 40.0):
+        durations.learn(CELL, seconds)
+    ran(tmp_path, "a", (CELL, "ok", 1000.0))
+    RunStore(tmp_path / "a").write_manifest({"schema_version": SCHEMA_VERSION, "took": durations.took()})
+    later = Durations(WORKLOADS, earlier_seconds(tmp_path))
+    assert later.seconds(CELL) == 40
+    assert later.seconds(replace(CELL, image="another")) == 40
+    assert later.guessed(replace(CELL, framework="jax"))
+    ran(tmp_path, "b", (CELL, "ok", 60.0))
+    both = Durations(WORKLOADS, earlier_seconds(tmp_path))
+    assert both.seconds(CELL) == 50, "the files of a run that wrote none are opened"
+
+
+def test_a_run_that_goes_on_keeps_what_its_cells_took_before(tmp_path: Path) -> None:
+    before, after = Durations(WORKLOADS, {}), Durations(WORKLOADS, {})
+    other = replace(CELL, framework="jax")
+    before.learn(CELL, 30.0)
+    before.learn(other, 20.0)
+    after.ended = before.took()
+    after.learn(other, 25.0)
+    RunStore(tmp_path / "a").write_manifest({"schema_version": SCHEMA_VERSION, "took": after.took()})
+    durations = Durations(WORKLOADS, earlier_seconds(tmp_path))
+    assert [durations.seconds(cell) for cell in (CELL, other)] == [30, 25]
+
+
+@pytest.mark.parametrize("took", [7, [], [3], [{}], [{"seconds": "1"}], [{"seconds": -1}], [{"seconds": 10**400}]])
+def test_a_run_json_that_no_run_wrote_takes_no_plan_with_it(tmp_path: Path, took: object) -> None:
+    RunStore(tmp_path / "a").write_manifest({"took": took})
+    assert earlier_seconds(tmp_path) == {}
+
+
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -5.0, 0.0, 1e300])
 def test_a_length_that_no_cell_can_have_had_is_no_estimate(tmp_path: Path, seconds: float) -> None:
     ran(tmp_path, "a", (CELL, "ok", seconds))
