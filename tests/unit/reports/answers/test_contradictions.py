@@ -21,6 +21,7 @@ from reports.data.model import MOST_TIED, Group, MeasuredCell, Ranked, Repeat, R
 from reports.page import results
 from reports.page.page import Entry
 from runner.results import steadiness
+from runner.results.statistics import Array
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
 
@@ -151,6 +152,27 @@ def test_no_answer_contradicts_another() -> None:
     kinds = {kind for kind, _ in seen}
     assert kinds == {"fastest", "tied", "open", "looks fastest"}, "the runs are of every kind"
     assert {("fastest", "real"), ("tied", "cannot tell"), ("open", "cannot tell")} <= set(seen)
+
+
+def test_a_cell_of_one_repeat_does_not_decide_which_of_two_others_is_faster() -> None:
+    """The machine gets faster from repeat to repeat. The faster cell has only the first repeats, and so the larger median."""
+    random = np.random.default_rng(3)
+    drift = [1.0, 0.98, 0.96, 0.92, 0.88, 0.86, 0.84]
+
+    def repeats(level: float, count: int) -> list[Array]:
+        return [level * drift[at] * np.exp(random.normal(0, 0.002, 40)) for at in range(count)]
+
+    series = [repeats(1.0, 1), repeats(1.03, 7), repeats(1.0, 3), repeats(1.03, 7)]
+    cells = [measured.cell("run", f"f{at}", "v", of_cell, f"f{at}") for at, of_cell in enumerate(series)]
+    tables = Tables((RUN,), workloads(cells), (), {}, {})
+    (finding,) = findings.findings(tables)
+    assert cells[1].step
+    assert cells[2].step
+    assert cells[1].step.value < cells[2].step.value
+    verdicts: Counter[tuple[str, str]] = Counter()
+    check_answers(tables, finding, kind_of(finding))
+    check_compare(tables, finding, kind_of(finding), verdicts)
+    assert {verdict for _, verdict in verdicts} >= {"real"}
 
 
 @pytest.mark.parametrize("shares", [(0.3, None), (None, 0.4)])
