@@ -34,7 +34,6 @@ def moved(histories: list[History]) -> float:
     return sum(any(row.verdict == "real" for row in one.rows) for one in histories) / len(histories)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "session"),
     [
@@ -47,7 +46,11 @@ def test_runs_that_differ_by_themselves_are_said_to_have_moved_in_at_most_seven_
     session: float, runs: int
 ) -> None:
     random = np.random.default_rng([runs, round(1000 * session)])
-    assert moved([told(random, session, runs) for _ in range(min(1000, 12_000 // runs) if ALL else 300)]) <= 0.07
+    trials = min(1000, 12_000 // runs) if ALL else 100
+    alarms = moved([told(random, session, runs) for _ in range(trials)])
+    print(f"false alarms: {alarms:.1%} of {trials} histories")
+    # Fourteen of 100 is what a rule that errs in 7 % exceeds once in a hundred times.
+    assert alarms <= (0.07 if ALL else 0.14)
 
 
 # Of histories with a step of 5 % in the middle, the least share in which it must be told: 4 runs cannot often.
@@ -68,6 +71,7 @@ POWER = {
 def test_a_step_of_five_percent_is_found(runs: int, session: float) -> None:
     random = np.random.default_rng([7, runs, round(1000 * session)])
     found = [told(random, session, runs, runs // 2) for _ in range(400 if ALL else 40)]
+    print(f"told: {moved(found):.1%} of {len(found)} histories")
     assert moved(found) >= POWER[runs, session]
 
 
@@ -75,6 +79,7 @@ def test_a_step_of_five_percent_is_found(runs: int, session: float) -> None:
 def test_a_step_is_still_told_ten_runs_later_with_the_run_since_which_it_is_there(later: int) -> None:
     random = np.random.default_rng([8, later])
     found = [told(random, 0.01, 6 + later, 6) for _ in range(200 if ALL else 20)]
+    print(f"told: {moved(found):.1%} of {len(found)} histories")
     assert moved(found) >= 0.95
     since = [row.cell.run_id for one in found for row in one.rows if row.verdict == "real"]
     assert since.count("day06") >= 0.8 * len(since)
