@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from datetime import UTC, datetime
 from reports.answers import across, busy, competitors, drift, left
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
-from reports.data.groups import OTHER_RUNS
+from reports.data.groups import OTHER_RUNS, questions_among
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.text import between_ratios, device_name, duration, framework_name, listing, number, percent, plural
+from runner.results import statistics
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 
@@ -211,17 +213,30 @@ def _seen(group: Group, once: list[MeasuredCell], called: dict[str, str]) -> str
 def near_best(group: Group) -> list[MeasuredCell]:
     """The cells that the intervals do not part from the fastest one. One that is too noisy to be ranked may be the fastest, too.
 
-    Of one repeat both must say so: the two step times' own intervals, and that of the ratio, which counts all pairs of the group.
+    Of one repeat both must say so: the two step times' own intervals, and that of the ratio, which counts all pairs of the group and
+    has room for what one repeat cannot show.
     """
     best = group.ranked[0].cell
-    near = [entry.cell for entry in group.ranked[1:] if not _parted(entry, best)]
+    near = [entry.cell for entry in group.ranked[1:] if not _parted(entry, group)]
     return near + [cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, best)]
 
 
-def _parted(entry: Ranked, best: MeasuredCell) -> bool:
+def _parted(entry: Ranked, group: Group) -> bool:
+    best = group.ranked[0].cell
     if not measured_once((entry.cell, best)):
         return entry.apart
-    return entry.ratio.low is not None and entry.ratio.low > 1 and not _overlap(entry.cell, best)
+    level = 1 - statistics.ALPHA / questions_among(len(group.ranked), None)
+    low = statistics.beside(entry.ratio, 0.0, _unseen(best.key.device_kind), level).low
+    return low is not None and low > 1 and not _overlap(entry.cell, best)
+
+
+def _unseen(device_kind: str) -> float:
+    """What two cells are assumed to differ by that one repeat does not show, as the standard deviation of their log ratio.
+
+    Repeats differ. And no block says what the machine did between the two: as much as between two sessions, as far as anybody knows.
+    """
+    assumed = (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION)
+    return math.sqrt(2) * math.hypot(*(statistics.of_kind(figures, device_kind) for figures in assumed))
 
 
 def _overlap(cell: MeasuredCell, best: MeasuredCell) -> bool:

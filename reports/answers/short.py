@@ -132,7 +132,7 @@ def _winner(compared: Sequence[Group], where: str, workloads: int) -> tuple[str,
     wins = Counter(group.ranked[0].cell.framework for group in clear)
     if not wins:
         if _once(compared[0]):
-            detail = f"{where}; the fastest is unsteady, or another framework's interval overlaps its own"
+            detail = f"{where}; the fastest is unsteady, or another framework is too near for one repeat"
             return f"Not settled: {_repeats(compared[:1])}", _unsure(compared[:1]), detail
         if any(entry.open for entry in compared[0].ranked):
             return (

@@ -35,6 +35,8 @@ _MANY = 1e6  # degrees of freedom: from here on Student's distribution is the no
 # Standard deviation of the log level that all measurements of one run share, by the kind of device: of a session. Assumed, not
 # measured: clocks, temperature and other work of the machine differ from one run to the next, less on a GPU than on a CPU.
 SESSION_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
+# The same of the log median step time between repeats of one run on a quiet machine. Assumed too: one repeat does not show it.
+REPEAT_DEVIATION = {"cuda": 0.01, "cpu": 0.02}
 
 
 def of_kind(figures: Mapping[str, float], device_kind: str) -> float:

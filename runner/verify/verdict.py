@@ -31,7 +31,7 @@ from typing import Literal
 
 import numpy as np
 
-from runner.results.statistics import SEED, SESSION_DEVIATION, Array, median_draws, of_kind
+from runner.results.statistics import REPEAT_DEVIATION, SEED, SESSION_DEVIATION, Array, median_draws, of_kind
 from runner.results.student import student_quantile
 
 CellVerdict = Literal["ok", "slow", "fast", "not-slower", "unsure", "not-comparable", "no-reference", "wrong", "failed"]
@@ -46,10 +46,8 @@ LEVEL = 1 - 2 * ALPHA  # of the interval that both look at
 # A gap below this is no reason to look for a fault. The CPU's margin is wider: its repeats differ more, since neighbours share it.
 MARGINS = {"cuda": 0.05, "cpu": 0.08}
 
-# The prior of repeats: the standard deviation of the log median step time between repeats of one run on a quiet machine. It is an
-# assumption, not a measurement. That of sessions is SESSION_DEVIATION.
-PRIOR_BETWEEN = {"cuda": 0.01, "cpu": 0.02}
-PRIOR_FREEDOM = 4.0  # of each of the two priors
+# Of each of the two priors, REPEAT_DEVIATION and SESSION_DEVIATION.
+PRIOR_FREEDOM = 4.0
 
 # Repeats and sessions beyond these are advice that nobody can follow.
 MOST_ADVISED = 50
@@ -89,7 +87,7 @@ def ratio_to_reference(measured: Sequence[Session], reference: Sequence[Session]
     """The ratio of a cell to its reference, from the sessions of either. Every repeat has windows, all positive."""
     sides = (measured, reference)
     logs = [[np.log([np.median(repeat) for repeat in session]) for session in side] for side in sides]
-    between = _between(logs, of_kind(PRIOR_BETWEEN, device_kind))
+    between = _between(logs, of_kind(REPEAT_DEVIATION, device_kind))
     sessions = _sessions(logs, between, of_kind(SESSION_DEVIATION, device_kind))
     # Windows can scatter so much that a median of them is less sure than repeats are alike. Then the windows' variance counts.
     within = max(_within([repeat for session in side for repeat in session]) for side in sides)

@@ -84,16 +84,55 @@ def test_of_equal_cells_none_is_called_fastest_or_slower_in_a_short_simulation(
 
 @pytest.mark.skipif(not LONG, reason="minutes: DLBENCH_SIMULATIONS=all")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("repeats", [1, 3, 5, 9])
+@pytest.mark.parametrize("repeats", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("cells", [2, 5, 10, 20])
 @pytest.mark.parametrize("name", REGIMES)
 def test_of_equal_cells_at_most_one_run_in_20_has_a_false_claim(name: str, cells: int, repeats: int) -> None:
     trials = 1000
     fastest, longer = false_claims(REGIMES[name], cells, repeats, trials, seed=cells + repeats)
+    print(f"false fastest: {fastest:.1%}, false slower: {longer:.1%} of {trials} runs")
     # 5 %, and three deviations of what so many trials leave open. Three repeats show unlike noise badly: 8 % of five cells.
     most = (0.08 if name in UNLIKE and repeats == 3 else 0.05) + 0.021
     assert fastest <= most
     assert longer <= most
+
+
+def named(random: np.random.Generator, regime: Regime, levels: Sequence[float], repeats: int) -> tuple[str, str]:
+    """The cell that a headline of one simulated run says is fastest, and the one that it says looks so; empty where it names none."""
+    (found,) = findings.findings(simulated(random, regime, levels, repeats))
+    ends, looks = (found.headline.partition(words) for words in (" is fastest", " looks fastest ("))
+    return ends[0] if ends[1] else "", looks[0] if looks[1] else ""
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        *[(name, cells) for name in ("quiet", "loud") for cells in (2, 5, 10)],
+        # While a machine becomes 12 % faster, the second of two cells is measured: nothing in one repeat tells that from its own speed.
+        *[(name, cells) for name in ("at once", "warms", "drifts") for cells in (5, 10)],
+    ],
+)
+def test_of_equal_cells_that_were_measured_once_at_most_one_run_in_20_looks_to_have_a_fastest(
+    name: str, cells: int
+) -> None:
+    trials, random = 1000 if LONG else 40, np.random.default_rng(cells)
+    looks = [bool(named(random, REGIMES[name], [1.0] * cells, 1)[1]) for _ in range(trials)]
+    print(f"some cell looks fastest: {np.mean(looks):.1%} of {trials} runs")
+    assert np.mean(looks) <= (0.05 + 0.021 if LONG else 7 / 40)
+
+
+def test_a_cell_that_is_a_quarter_faster_looks_fastest_after_one_repeat() -> None:
+    random = np.random.default_rng(6)
+    assert [named(random, QUIET, [1.0] + [1.25] * 5, 1)[1] for _ in range(20)] == ["f0 1"] * 20
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 5])
+def test_beside_one_cell_that_is_truly_faster_by_two_percent_no_other_is_called_fastest(repeats: int) -> None:
+    """Five cells, and processes that differ by more than the cells do: any of them may be seen to be the fastest."""
+    trials, random = 1000 if LONG else 40, np.random.default_rng(repeats)
+    wrong = [bool(set(named(random, LOUD, [1.0] + [1.02] * 4, repeats)) - {"", "f0 1"}) for _ in range(trials)]
+    print(f"another one is named: {np.mean(wrong):.1%} of {trials} runs")
+    assert np.mean(wrong) <= (0.05 + 0.021 if LONG else 7 / 40)
 
 
 @pytest.mark.slow
@@ -147,7 +186,9 @@ def test_a_true_difference_of_five_percent_is_told_within_a_run(
 ) -> None:
     trials = 1000 if LONG else 100
     # In 100 trials 0.86 is what a power of 0.93 falls below once in a hundred times.
-    assert found(regime, cells, repeats, trials, seed=11) >= (least_of_all if LONG else least)
+    share = found(regime, cells, repeats, trials, seed=11)
+    print(f"told: {share:.1%} of {trials} runs")
+    assert share >= (least_of_all if LONG else least)
 
 
 def real(tables: Tables) -> dict[str, bool]:

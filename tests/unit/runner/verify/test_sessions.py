@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from runner.results.statistics import SESSION_DEVIATION, Array
+from runner.results.statistics import REPEAT_DEVIATION, SESSION_DEVIATION, Array
 from runner.verify.verdict import (
     MARGINS,
     PASS,
-    PRIOR_BETWEEN,
     CellVerdict,
     ratio_to_reference,
     verdict_of,
@@ -108,7 +107,7 @@ def test_a_reference_of_quiet_sessions_decides_what_one_session_leaves_unsure() 
 
 
 def test_repeats_that_differ_more_than_assumed_are_believed() -> None:
-    shares = verdicts("cuda", 1 + MARGINS["cuda"], 0.0, process=5 * PRIOR_BETWEEN["cuda"], reference=(1,))
+    shares = verdicts("cuda", 1 + MARGINS["cuda"], 0.0, process=5 * REPEAT_DEVIATION["cuda"], reference=(1,))
     assert shares.get("slow", 0.0) <= sampled(0.08)
     assert passed(shares) <= sampled(0.08)
 

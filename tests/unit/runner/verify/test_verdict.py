@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.results.statistics import Array
+from runner.results.statistics import REPEAT_DEVIATION, Array
 from runner.verify.verdict import (
     FAIL,
     MARGINS,
     PASS,
-    PRIOR_BETWEEN,
     CellVerdict,
     Ratio,
     Scatter,
@@ -80,13 +79,13 @@ def share(
 
 
 def test_a_healthy_repeat_passes_in_19_of_20_where_runs_differ_as_the_prior_says() -> None:
-    assert share("ok", 1.0, PRIOR_BETWEEN["cpu"]) >= 0.95
+    assert share("ok", 1.0, REPEAT_DEVIATION["cpu"]) >= 0.95
 
 
 def test_a_cell_at_the_margin_itself_is_called_slow_or_ok_in_one_of_20_at_most() -> None:
     sampled = 3 * math.sqrt(0.05 * 0.95 / 400)  # three standard errors of 400 trials
-    assert share("slow", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
-    assert share("ok", 1 + MARGIN, PRIOR_BETWEEN["cpu"]) <= 0.05 + sampled
+    assert share("slow", 1 + MARGIN, REPEAT_DEVIATION["cpu"]) <= 0.05 + sampled
+    assert share("ok", 1 + MARGIN, REPEAT_DEVIATION["cpu"]) <= 0.05 + sampled
 
 
 @pytest.mark.slow
@@ -110,8 +109,8 @@ def test_going_on_where_a_few_more_repeats_would_tell_errs_hardly_more_often() -
 
 
 def test_a_sixth_slower_is_found_slow_and_a_sixth_faster_fast() -> None:
-    assert share("slow", 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
-    assert share("fast", 1 / 1.17, PRIOR_BETWEEN["cpu"]) >= 0.95
+    assert share("slow", 1.17, REPEAT_DEVIATION["cpu"]) >= 0.95
+    assert share("fast", 1 / 1.17, REPEAT_DEVIATION["cpu"]) >= 0.95
 
 
 def test_runs_that_differ_much_make_it_unsure_instead_of_wrong() -> None:
@@ -131,7 +130,7 @@ def test_one_repeat_counts_the_variation_that_it_cannot_show() -> None:
     alone = one_session(quiet, quiet, "cpu")
     many = ratio_to_reference([quiet * 9], [quiet] * 9, "cpu")
     assert alone.value == many.value == 1.0
-    assert alone.between.deviation == pytest.approx(PRIOR_BETWEEN["cpu"])
+    assert alone.between.deviation == pytest.approx(REPEAT_DEVIATION["cpu"])
     assert alone.high > 1.03 > many.high > 1.0
 
 
@@ -155,7 +154,7 @@ def test_as_many_repeats_as_it_asks_for_do_tell_and_fewer_do_not(level: float, k
 
 
 def test_no_number_of_repeats_tells_beside_a_reference_that_scatters_or_at_the_margin_itself() -> None:
-    wild = PRIOR_BETWEEN["cpu"] * 5
+    wild = REPEAT_DEVIATION["cpu"] * 5
     assert repeats_to_tell(one_session(scattered(2, 1.0, wild), scattered(2, 1.0, wild), "cpu"), MARGIN) is None
     quiet = scattered(20, 1.0, 0.02)
     assert repeats_to_tell(one_session(scattered(2, 1 + MARGIN, 0.02), quiet, "cpu"), MARGIN) is None
@@ -246,7 +245,7 @@ def simulated(path: Path, level: float) -> list[CellVerdict]:
     random = np.random.default_rng(4)
 
     def repeats(count: int, level: float = 1.0) -> list[Array]:
-        levels = level * np.exp(random.normal(0, PRIOR_BETWEEN["cpu"], count))
+        levels = level * np.exp(random.normal(0, REPEAT_DEVIATION["cpu"], count))
         return [one * random.choice(windows, len(windows)) for one in levels]
 
     return [
