@@ -241,6 +241,12 @@ def chosen_runs(names: list[str] | None, out: Path) -> list[Path]:
         return stored_runs(out)[-1:]
     folders: dict[Path, Path] = {}
     for name in names:
-        folder = run_folder(name, out)
-        folders.setdefault(folder.resolve(), folder)
+        for folder in _runs_in(run_folder(name, out)):
+            folders.setdefault(folder.resolve(), folder)
     return list(folders.values())
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The run that a folder is; of a folder of runs, or of such folders, a node each, all of them."""
+    below = [] if (folder / "run.json").is_file() else [*folder.glob("*/run.json"), *folder.glob("*/*/run.json")]
+    return sorted(path.parent for path in below) or [folder]

@@ -30,7 +30,12 @@ def verify(
     options: Options,
     run: Annotated[
         list[str] | None,
-        typer.Option("--run", "--runs", metavar="RUN", help="Judge stored runs, by id or folder; measure nothing."),
+        typer.Option(
+            "--run",
+            "--runs",
+            metavar="RUN",
+            help="Judge stored runs, by id, folder, or a folder of runs; measure nothing.",
+        ),
     ] = None,
     image: Annotated[
         str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")

@@ -38,6 +38,10 @@ _TICK_SECONDS = 0.5
 # A node that could not be reached is tried again, and the transport is asked for further ones, this often.
 _AGAIN_SECONDS = 30.0
 
+# What is kept for the agents' end and the report before nodes are taken away: so many seconds, but not more than this part of the time.
+_END_SECONDS = 60.0
+_END_SHARE = 0.1
+
 # So many nodes fetch or build images at once: a registry serves them all.
 _MOST_PREPARING = 32
 
@@ -60,13 +64,19 @@ def execute(
             # The agents of one machine cannot each hold its CPUs.
             leased = prospect.leased(jobs)
             stack.enter_context(lease.hold(leased, run.run_id, say, prospect.options.wait))
-        observer = stack.enter_context(progress.observer(prospect, jobs, math.inf))
-        driver = Driver(prospect, run, jobs, observer)
+        ends_at = _measures_until(prospect.fleet.nodes.ends_at, time.monotonic())
+        observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
+        driver = Driver(prospect, run, jobs, observer, ends_at)
         interrupted = driver.run_all()
     driver.write_facts()
     for line in driver.last_words():
         say(line)
     return summary.conclude(prospect, run, interrupted, write_report, None, len(driver.outcomes), show_answer)
+
+
+def _measures_until(ends_at: float, now: float) -> float:
+    """When the last cell must have ended, in seconds of time.monotonic(), where the nodes are taken away at `ends_at`."""
+    return ends_at if math.isinf(ends_at) else ends_at - min(_END_SECONDS, _END_SHARE * max(0.0, ends_at - now))
 
 
 # The states of a node that may take work later.
@@ -108,7 +118,15 @@ class _Site:
 class Driver:
     """One run over its nodes."""
 
-    def __init__(self, prospect: FleetProspect, run: RunStore, jobs: list[Job], observer: Observer) -> None:
+    def __init__(
+        self,
+        prospect: FleetProspect,
+        run: RunStore,
+        jobs: list[Job],
+        observer: Observer,
+        ends_at: float = math.inf,
+    ) -> None:
+        """No cell starts that would not end before `ends_at`, in seconds of time.monotonic(); one that runs then is ended."""
         self._prospect = prospect
         self._fleet: Fleet = prospect.fleet
         self._run = run
@@ -122,6 +140,9 @@ class Driver:
         self._unready: dict[str, dict[str, str]] = {}
         self._again_at = time.monotonic() + _AGAIN_SECONDS
         self.outcomes: list[Outcome] = []
+        self._ends_at = ends_at
+        # Jobs that could not end in time.
+        self._unfit = 0
         self._late = 0
         self._lost_gpus: list[str] = []
 
@@ -138,7 +159,7 @@ class Driver:
         return False
 
     def _loop(self) -> None:
-        while self._is_open():
+        while self._is_open() and time.monotonic() < self._ends_at:
             now = time.monotonic()
             self._start_all(now)
             with contextlib.suppress(queue.Empty):
@@ -368,6 +389,10 @@ class Driver:
             assert link is not None
             uuids = tuple(place.uuid for place in assignment.places if place.uuid)
             job = assignment.job
+            if now + self._prospect.durations.seconds(job.cell) > self._ends_at:
+                self._tracker.leave(assignment.attempt)
+                self._unfit += 1
+                continue
             link.send(messages.Run(attempt=assignment.attempt, cell=job.cell, repeat=job.repeat, uuids=uuids))
             self._observer.started(job)
 
@@ -472,5 +497,7 @@ class Driver:
         lost = [f"{name} ({site.why})" for name, site in self._sites.items() if site.why and not site.drained]
         lines = [f"drained: {', '.join(drained)}; look at these nodes before you use them again"] if drained else []
         lines += [f"lost: {', '.join(lost)}"] if lost else []
+        if self._unfit or time.monotonic() >= self._ends_at:
+            lines.append("the nodes are taken away soon: a cell that could not end before was not begun, or was ended")
         lines += [f"{plural(self._late, 'result')} came too late and did not count"] if self._late else []
         return lines

@@ -155,6 +155,7 @@ class Fleet:
         end = time.monotonic() + _BYE_SECONDS
         for link in links:
             link.end(max(0.1, end - time.monotonic()))
+        self.nodes.close()
 
     def _why_not(self, hello: messages.Hello) -> str | None:
         """Why a node cannot take part beside the others, or says what no agent says."""

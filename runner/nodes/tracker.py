@@ -259,6 +259,11 @@ class Tracker:
         self._share([job])
         return True
 
+    def leave(self, attempt: str) -> None:
+        """An attempt was not begun after all: its job is left for another run."""
+        self._free(attempt)
+        self._cut.add(attempt)
+
     def _free(self, attempt: str) -> Assignment:
         """A live attempt is no more: its devices are free."""
         assignment = self._issued[attempt]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import subprocess
 import time
@@ -249,11 +250,24 @@ def _store_lost(run: RunStore, boards: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP do what Ctrl-C does. A signal that nohup ignores stays ignored."""
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    """Within the block SIGTERM and SIGHUP do what Ctrl-C does. A signal that nohup ignores stays ignored.
+
+    So does SIGUSR1 in a job of Slurm's: `sbatch --signal=B:USR1@120` sends it before the job ends.
+    """
+    slurm = "SLURM_JOB_ID" in os.environ
+    numbers = [signal.SIGTERM, signal.SIGHUP, *([signal.SIGUSR1] if slurm else [])]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    interrupt = _end_with_slurm if slurm else signal.default_int_handler
+    previous = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _end_with_slurm(number: int, _: object) -> None:
+    """Do what Ctrl-C does, and say why."""
+    # A print could come in the middle of another one.
+    os.write(2, f"{signal.Signals(number).name}: Slurm ends this job soon, so the run ends now\n".encode())
+    raise KeyboardInterrupt

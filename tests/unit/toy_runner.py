@@ -140,13 +140,15 @@ def toys() -> dict[str, Image]:
 def set_the_patience_of_nodes() -> None:
     """DLBENCH_TOY_BEAT: seconds between two beats of an agent; by them a node is silent, lost, called again.
 
-    DLBENCH_TOY_BOOT: the machine that an agent says it is on.
+    DLBENCH_TOY_BOOT: the machine that an agent says it is on. DLBENCH_TOY_ENDS: so many seconds after the start the nodes are taken away.
     """
     beat = float(os.environ.get("DLBENCH_TOY_BEAT", agent.BEAT_SECONDS))
     agent.BEAT_SECONDS, driver._AGAIN_SECONDS = beat, 2 * beat
     tracker.SILENT_SECONDS, tracker.LOST_SECONDS, fleet._BYE_SECONDS = 5 * beat, 15 * beat, 10.0
     if boot := os.environ.get("DLBENCH_TOY_BOOT"):
         agent.boot_id = lambda: boot
+    if ends := os.environ.get("DLBENCH_TOY_ENDS"):
+        base.Nodes.ends_at = time.monotonic() + float(ends)
     if "mute" in os.environ.get("DLBENCH_TOY", "").split(","):
         mute_one_node()
     if "twice" in os.environ.get("DLBENCH_TOY", "").split(","):

@@ -24,7 +24,11 @@ def nodes(
     options: Options,
     where: Annotated[
         str,
-        typer.Option("--nodes", metavar="NODES", help="local:N, N agents on this machine; ssh:FILE, a host a line."),
+        typer.Option(
+            "--nodes",
+            metavar="NODES",
+            help="local:N, N agents on this machine; ssh:FILE, a host a line; slurm:PARTITION.",
+        ),
     ],
     output_format: TextOrJson = "text",
 ) -> None:

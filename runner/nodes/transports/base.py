@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,7 +37,13 @@ class Nodes(Protocol):
     # Whether all of them share this machine: then this process holds its devices.
     shares_machine: bool
     notes: tuple[str, ...]
+    # When the nodes are taken away, by time.monotonic().
+    ends_at: float = math.inf
 
     def there(self) -> Sequence[Node]:
         """The nodes. Asked again while a run goes on: nodes may come."""
         ...
+
+    def close(self) -> None:
+        """Give back what was taken for the nodes, when all agents have ended. It may be called twice."""
+        return

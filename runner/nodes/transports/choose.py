@@ -8,6 +8,7 @@ from pathlib import Path
 from runner.machine import detect
 from runner.nodes.transports.base import Nodes, NodesError
 from runner.nodes.transports.local import Local
+from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
 
 _MOST_LOCAL = 64
@@ -20,6 +21,9 @@ def nodes_of(text: str, gpus: str = "all", share: bool = False) -> Nodes:
         return Local(int(rest), detect.detect(gpus, share))
     if kind == "ssh" and rest:
         return Ssh(Path(rest))
+    if kind == "slurm" and text != "slurm:":
+        return Slurm(rest)
     raise NodesError(
-        f"--nodes: {text!r} is neither local:N, with N from 1 to {_MOST_LOCAL}, nor ssh:FILE, a file with a host a line"
+        f"--nodes: {text!r} is neither local:N, with N from 1 to {_MOST_LOCAL}, nor ssh:FILE, a file with a host a line, "
+        "nor slurm:PARTITION"
     )

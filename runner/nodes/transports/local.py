@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from runner.machine.devices import Machine
 from runner.nodes.transports import base
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.base import Node, Nodes, NodesError
 from runner.text import plural
 
 
-class Local:
+class Local(Nodes):
     """Agents on this machine, each with a part of its CPUs and GPUs."""
 
     shares_machine = True

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.nodes.transports import base
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.base import Node, Nodes, NodesError
 from runner.paths import find_program
 from runner.results.store import read_bytes
 from runner.text import in_a_line, plural
@@ -19,7 +19,7 @@ _MOST_HOSTS_BYTES = 1 << 20
 _HOST = re.compile(r"(?=.{1,101}\Z)([A-Za-z0-9][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-class Ssh:
+class Ssh(Nodes):
     """An agent on each host of a file, by the system's ssh, which must not need a password."""
 
     shares_machine = False

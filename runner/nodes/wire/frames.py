@@ -19,6 +19,9 @@ from runner.text import in_a_line
 MAGIC = b"dlbench1"
 _HEAD = struct.Struct(">8sII")
 
+# Slurm's step daemon hands on what a program prints only when a line is whole: without it the last frame would stay there.
+_END = b"\n"
+
 # A header holds the plan of a node at most: some hundred bytes a cell. A body holds what a cell printed (64 MiB) and its telemetry.
 MOST_HEADER_BYTES = 8 << 20
 MOST_BODY_BYTES = 160 << 20
@@ -44,7 +47,7 @@ def encode(frame: Frame) -> bytes:
     """A frame as it goes over the pipe. Raises FrameError where it is larger than a frame may be."""
     header = json.dumps(frame.header, separators=(",", ":"), allow_nan=False).encode()
     _check_sizes(len(header), len(frame.body))
-    return _HEAD.pack(MAGIC, len(header), len(frame.body)) + header + frame.body
+    return _HEAD.pack(MAGIC, len(header), len(frame.body)) + header + frame.body + _END
 
 
 def _check_sizes(header: int, body: int) -> None:
@@ -88,6 +91,8 @@ class Decoder:
 
     def _take(self) -> Frame | None:
         """The next frame; None while it is not whole."""
+        while self._pending.startswith(_END):
+            del self._pending[: len(_END)]
         if len(self._pending) < _HEAD.size:
             return None
         magic, header_size, body_size = _HEAD.unpack_from(self._pending)

@@ -199,6 +199,17 @@ def test_help_loads_nothing_heavy() -> None:
     )
 
 
+def test_a_folder_of_runs_names_all_of_them(tmp_path: Path) -> None:
+    """A node each, as a Slurm array or cron leaves them; a run that is named is that run alone."""
+    made = [tmp_path / "n1" / "a", tmp_path / "n1" / "b", tmp_path / "n2" / "a"]
+    for folder in made:
+        make_run(folder)
+    (tmp_path / "n3" / "begun").mkdir(parents=True)
+    assert chosen_runs([str(tmp_path)], tmp_path) == made
+    assert chosen_runs([str(tmp_path / "n1")], tmp_path) == made[:2]
+    assert chosen_runs([str(made[0])], tmp_path) == made[:1]
+
+
 def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) -> None:
     image = next(each for each in load_catalog().values() if isinstance(find_interpreter(each.python), Interpreter))
     old = tmp_path / "dlbench" / "venvs" / f"{image.name}-0123456789ab"

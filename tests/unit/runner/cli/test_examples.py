@@ -15,6 +15,8 @@ from runner.cli.main import app
 
 ACTION = PROJECT / ".github" / "actions" / "verify" / "action.yml"
 WORKFLOW = PROJECT / "docs" / "examples" / "verify-on-github.yml"
+BATCH = PROJECT / "docs" / "examples" / "slurm-matrix.sbatch"
+ARRAY = PROJECT / "docs" / "examples" / "slurm-verify.sbatch"
 JOB = PROJECT / "docs" / "examples" / "verify-node.yaml"
 
 
@@ -24,7 +26,7 @@ def options_of(command: str) -> set[str]:
     return {option for parameter in group.commands[command].params for option in parameter.opts}
 
 
-@pytest.mark.parametrize("path", [ACTION, JOB], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ACTION, JOB, ARRAY], ids=lambda path: path.name)
 def test_an_example_says_only_options_of_runner_verify(path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if "--out" in line or "words+=" in line]
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
@@ -53,3 +55,13 @@ def test_the_job_lets_only_a_pass_complete_and_shuts_the_container_off() -> None
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_batch_script_is_a_script_and_says_only_options_of_runner_matrix() -> None:
+    lines = BATCH.read_text().splitlines()
+    assert lines[0] == "#!/bin/bash"
+    (command,) = (line for line in lines if line.startswith("exec runner matrix "))
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", command)) <= options_of("matrix")
+    asked = [line.split()[1] for line in lines if line.startswith("#SBATCH ")]
+    # Without the first, others' work runs beside the cells; without the second, a node that fails ends the job.
+    assert {"--exclusive", "--no-kill", "--signal=B:USR1@120"} <= set(asked)

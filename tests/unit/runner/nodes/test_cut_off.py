@@ -52,7 +52,10 @@ class By:
         node = Node("n1", ())
         self.link = Deaf(node)
         hello = HELLO.model_copy(update={"cells": (CPU_CELL, GPU_CELL), "cpu": CPU, "gpus": (H200,)})
-        fleet = Fleet(cast(Any, SimpleNamespace(shares_machine=False, notes=(), there=lambda: [node])), Options())
+        fleet = Fleet(
+            cast(Any, SimpleNamespace(shares_machine=False, notes=(), there=lambda: [node], close=lambda: None)),
+            Options(),
+        )
         fleet.members = {"n1": Member(node, cast(Any, self.link), hello)}
         durations = SimpleNamespace(seconds=lambda _: 1.0)
         prospect = SimpleNamespace(fleet=fleet, durations=durations, options=Options())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -240,6 +241,49 @@ def test_ctrl_c_ends_every_cell_on_every_node_and_resume_goes_on(start: Start, t
     assert_each_cell_once(tmp_path, 1)
     assert all(row in rows(tmp_path) for row in before)
     assert_nothing_left(tmp_path)
+
+
+def test_nodes_that_are_taken_away_begin_no_cell_that_cannot_end_and_what_is_ended_is_not_stored(
+    start: Start, tmp_path: Path
+) -> None:
+    """A cell's length is a guess at first, of more than 20 s; then it is what the others took."""
+    words = (*WORKLOADS, "--repeats", "1", "--nodes", "local:2")
+    code, err = ended(start(*words, variables={"DLBENCH_TOY_ENDS": "20"}))
+    assert code == 1
+    assert begun(tmp_path) == 0
+    assert "the nodes are taken away soon: a cell that could not end before was not begun" in err
+    assert "not all was run; what had ended is kept. Go on with: " in err
+    code, err = ended(start("--resume", folder_of(tmp_path).name))
+    assert code == 0, err
+    assert_each_cell_once(tmp_path, 1)
+    # All of a cell's like have been measured by now, in a tenth of a second. These hang.
+    (folder,) = (tmp_path / "results").iterdir()
+    folder.rename(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "results" / "earlier")
+    code, err = ended(start(*words, toy="hang", variables={"DLBENCH_TOY_ENDS": "12"}))
+    assert code == 1
+    shutil.rmtree(tmp_path / "results" / "earlier")
+    stored = rows(tmp_path)
+    assert {(row["workload"], row["status"]) for row in stored} <= {("cnn-cifar10", "ok")}
+    assert begun(tmp_path) > 6 + len(stored)
+    assert "the nodes are taken away soon" in err
+    wait_for(lambda: not marked(tmp_path, b""))
+    code, err = ended(start("--resume", folder_of(tmp_path).name))
+    assert code == 0, err
+    assert_each_cell_once(tmp_path, 1)
+    assert_nothing_left(tmp_path)
+
+
+def test_slurm_s_signal_before_the_end_of_a_job_does_what_ctrl_c_does(start: Start, tmp_path: Path) -> None:
+    variables = {"SLURM_JOB_ID": "12"}
+    process = start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", seconds=1.0, variables=variables)
+    wait_for(lambda: begun(tmp_path) >= 2)
+    process.send_signal(signal.SIGUSR1)
+    code, err = ended(process)
+    assert code == 1
+    assert "SIGUSR1: Slurm ends this job soon, so the run ends now" in err
+    assert "interrupted; what had ended is kept. Go on with" in err
+    wait_for(lambda: not marked(tmp_path, b""))
 
 
 def test_what_the_nodes_had_finished_when_the_driver_was_killed_is_not_measured_again(

@@ -18,7 +18,7 @@ from runner.machine.devices import Refused
 from runner.nodes import fleet as fleets
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member
-from runner.nodes.transports.base import Node
+from runner.nodes.transports.base import Node, Nodes
 from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
 from runner.nodes.wire.versions import difference, versions
@@ -28,7 +28,7 @@ from tests.fixtures.plans import CPU, H200, make_cell
 from tests.fixtures.waiting import wait_for
 
 
-class Nowhere:
+class Nowhere(Nodes):
     shares_machine = False
     notes = ()
 

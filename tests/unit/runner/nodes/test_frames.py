@@ -65,3 +65,12 @@ def test_a_message_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(frames, "MOST_BODY_BYTES", 10)
     with pytest.raises(FrameError, match="10 is the most"):
         encode(Frame({}, b"x" * 11))
+
+
+@given(FRAMES)
+def test_a_frame_ends_with_its_line_so_that_what_hands_on_lines_hands_it_on_whole(sent: list[Frame]) -> None:
+    decoder = Decoder()
+    for frame in sent:
+        content = encode(frame)
+        whole_lines = content[: content.rindex(b"\n") + 1]
+        assert list(decoder.feed(whole_lines)) == [frame]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import sys
@@ -12,10 +13,11 @@ import pytest
 
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports import ssh
+from runner.nodes.transports import slurm, ssh
 from runner.nodes.transports.base import Node, NodesError
 from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.local import Local
+from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
 from runner.nodes.transports.started import Started
 from runner.nodes.wire import messages
@@ -57,7 +59,7 @@ def test_more_local_nodes_than_cores_say_that_their_times_mean_little() -> None:
         "local:x",
         "ssh:",
         "ray",
-        "slurm:gpu",
+        "slurm:",
     ],
 )
 def test_what_is_no_transport_is_refused(text: str) -> None:
@@ -187,3 +189,41 @@ def test_an_agent_that_sends_what_no_agent_sends_is_cut_off() -> None:
     assert "is the most" in end.why
     link.end(5)
     assert isinstance(opened(Node("n2", ("/nowhere/agent",)), heard.put), NodesError)
+
+
+def test_slurm_needs_its_programs_and_a_name_or_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr(slurm, "find_program", lambda name: None if name == "sinfo" else name)
+    with pytest.raises(NodesError, match="there is no program sinfo on PATH; run it where Slurm's commands are"):
+        nodes_of("slurm:gpu", "none")
+    monkeypatch.setattr(slurm, "find_program", lambda name: name)
+    assert isinstance(nodes_of("slurm:gpu[001-016,020]", "none"), Slurm)
+    with pytest.raises(NodesError, match=r"this is no allocation of Slurm \(SLURM_JOB_ID is not set\)"):
+        nodes_of("slurm", "none")
+    with pytest.raises(NodesError, match="is neither a partition nor nodes"):
+        nodes_of("slurm:-x", "none")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert isinstance(nodes_of("slurm", "none"), Slurm)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [("0:59", 59), ("12:03", 723), ("1:00:00", 3600), ("2-03:04:05", 183845), ("UNLIMITED", math.inf), ("", math.inf)],
+)
+def test_the_time_that_is_left_of_a_job_is_read_as_squeue_writes_it(left: str, seconds: float) -> None:
+    assert slurm._seconds(left) == seconds
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("gpu:h200:4(IDX:0-3)", 4),
+        ("gpu:8(S:0-1)", 8),
+        ("nic:2,gpu:a100:2(IDX:0,3),gpu:h100:1(IDX:1)", 3),
+        ("nic:2", 0),
+        ("(null)", 0),
+        ("", 0),
+    ],
+)
+def test_the_gpus_of_a_node_are_counted_in_slurm_s_list_of_resources(gres: str, count: int) -> None:
+    assert slurm._gpus(gres) == count
