@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from reports.answers.across import Across, Effect
+from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding, looks_fastest, measured_once, repeats_of
 from reports.answers.health import Health
 from reports.data.model import Group, MeasuredCell
@@ -250,23 +251,26 @@ def _gpu(cells: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
     question, link = "Which GPU?", "results"
     if not any(cell.key.device_kind == "cuda" for cell in cells):
         return Answer(question, ON_A_CPU, "not compared", "", link)
-    pairs: dict[tuple[str, str], list[Effect]] = {}
+    # Two models -> the rows of both, each with how many times as fast the second is. Which of them a row begins with is its own affair.
+    pairs: dict[tuple[str, str], list[tuple[Contrast, float]]] = {}
     for effect in effects:
         row = effect.contrast
         if row.ratio and all(side.cells[0].key.device_kind == "cuda" for side in (row.before, row.after)):
-            models = row.before.cells[0].key.device_model, row.after.cells[0].key.device_model
-            pairs.setdefault(models, []).append(effect)
+            before, after = (side.cells[0].key.device_model for side in (row.before, row.after))
+            if before <= after:
+                pairs.setdefault((before, after), []).append((row, 1 / row.ratio.value))
+            else:
+                pairs.setdefault((after, before), []).append((row, row.ratio.value))
     if not pairs:
         single = {device_name(cell.key.device_model) for cell in cells}
         words = f"Only {single.pop()} was measured" if len(single) == 1 else "No two GPUs ran the same"
         return Answer(question, words, "not compared", "", link)
     (first, second), most = max(pairs.items(), key=lambda item: len(item[1]))
-    rows = [effect.contrast for effect in most]
-    speeds = [1 / row.ratio.value for row in rows if row.ratio]
-    middle = math.exp(float(np.median(np.log(speeds))))
+    rows = [row for row, _ in most]
+    middle = math.exp(float(np.median(np.log([speed for _, speed in most]))))
     fast, slow = (second, first) if middle > 1 else (first, second)
-    speeds = sorted(speed if middle > 1 else 1 / speed for speed in speeds)
-    agree = sum(row.verdict == "real" and row.longer == (middle < 1) for row in rows)
+    speeds = sorted(speed if middle > 1 else 1 / speed for _, speed in most)
+    agree = sum(row.verdict == "real" and (speed > 1) == (middle > 1) for row, speed in most)
     detail = f"median of {plural(len(rows), 'pair')}, {number(speeds[0])} to {number(speeds[-1])}"
     detail += f"; {plural(len(pairs) - 1, 'more pair')} of models in the details" if len(pairs) > 1 else ""
     words = f"{device_name(fast)}: {number(max(middle, 1 / middle))}\u00a0× an {device_name(slow)}"

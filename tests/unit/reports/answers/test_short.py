@@ -204,6 +204,26 @@ def test_which_gpu(slower: float, repeats: int, words: str, confidence: str) -> 
     assert answered(fast)[2].words == "Only H200 was measured"
 
 
+def test_two_gpus_are_one_pair_whichever_of_them_a_workload_begins_with() -> None:
+    # A workload's effects begin with the GPU that most of its cells ran on. In v and w a cell ran on one of the two alone.
+    ran = [("v", H200, 1.0), ("v", A100, 1.5), ("w", H200, 1.5), ("w", A100, 1.0), ("x", H200, 1.0), ("x", A100, 1.5)]
+    alone = [("v", H200), ("w", A100)]
+    drawn = [
+        (workload, cells([level], ["torch"], model=model, seed=at)) for at, (workload, model, level) in enumerate(ran)
+    ]
+    drawn += [(workload, cells([1.0], ["jax"], model=model, seed=7)) for workload, model in alone]
+    found = [
+        replace(cell, key=replace(cell.key, workload=workload), anchor=f"{workload}-{cell.anchor}-{cell.framework}")
+        for workload, made in drawn
+        for cell in made
+    ]
+    answer = answered(found)[2]
+    assert answer.words.startswith("H200: 1.5")
+    assert "median of 3 pairs" in answer.detail
+    assert "more pair" not in answer.detail
+    assert "2 of 3 confirmed" in answer.detail
+
+
 def test_a_slow_cell_is_marked_as_bad() -> None:
     cell = CellHealth("run", "cell", "", "slow", "it is slow")
     health = Health("1 of 1 slow", "confirmed", "", (cell,))
