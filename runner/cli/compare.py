@@ -61,7 +61,10 @@ def compare(
     """
     a, b = (word if (run_folder(word, out) / "run.json").is_file() else full_name(word) for word in (a, b))
     pair = [run_folder(name, out) for name in (a, b)]
-    if by in (None, "run") and all((folder / "run.json").is_file() for folder in pair):
+    are_runs = [(folder / "run.json").is_file() for folder in pair]
+    if by in (None, "run") and not runs and len(set(are_runs)) == 2:
+        raise _half_a_pair(*((a, b) if are_runs[0] else (b, a)), out)
+    if by in (None, "run") and all(are_runs):
         names = [folder.resolve().name for folder in pair]
         comparison = answers.comparison(load(pair, ANSWER), names[0], names[1], "run", margin / 100)
         if sides := answers.different_images(comparison):
@@ -88,6 +91,14 @@ def compare(
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
             print(folded(typed(line)))
     raise typer.Exit(comparison.exit_code)
+
+
+def _half_a_pair(run: str, other: str, out: Path) -> UserError:
+    newest = [visible(path.parent.name) for path in sorted(out.glob("*/run.json"))[:-6:-1]]
+    return UserError(
+        f"{visible(run, 200)} is a run, and {visible(other, 200)} is none; name another run. The newest below {out} are: "
+        f"{', '.join(newest) or 'none'}"
+    )
 
 
 def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:

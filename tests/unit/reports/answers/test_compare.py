@@ -281,6 +281,8 @@ def test_a_hostile_name_stays_text_in_every_format(tmp_path: Path) -> None:
         (("monday", "tuesday", "--by", "gpus"), "'gpus' is not one of 'run', 'image', 'framework', 'gpu', 'cuda'"),
         (("monday", "tuesday", "--format", "yaml"), "'yaml' is not one of 'text', 'json', 'markdown', 'csv'"),
         (("monday", "monday"), "both sides are 'monday'"),
+        (("monday", "wednesday"), "monday is a run, and wednesday is none; name another run. The newest below "),
+        (("torch", "tuesday"), "tuesday is a run, and torch is none"),
         (("monday", "tuesday", "--by", "image"), "these runs measured image: "),
         (("x", "y"), "; --runs names other runs"),
     ],

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,16 @@ def test_the_text_says_what_the_minutes_hold_and_what_is_left(
     assert "begins" in shown
     assert "…" not in shown, "names are folded, not cut"
     assert shown.index("10 min hold about") < shown.find(" skipped 9: ")
+
+
+def test_few_cells_have_more_repeats_where_none_are_given(eight_gpus: Prospect) -> None:
+    def planned_repeats(cells: int, **options: object) -> int:
+        plan = replace(eight_gpus.plan, cells=eight_gpus.plan.cells[:cells])
+        return replace(eight_gpus, plan=plan, options=eight_gpus.options.model_copy(update=options)).repeats
+
+    assert [planned_repeats(cells) for cells in (1, 2, 3, 6, 7, 50)] == [3, 7, 5, 5, 3, 3]
+    assert planned_repeats(2, repeats=1) == 1
+    assert planned_repeats(2, preset="full") == 3
 
 
 def test_on_eight_gpus_a_plan_fits_a_terminal_of_80_columns_and_names_each_row_whole(
