@@ -35,6 +35,17 @@ class GpuHealth:
     high: float | None
     named: bool  # it is called slow
     reason: str = ""  # of a named GPU: the cause that its telemetry shows, such as throttling; may be empty
+    node: str = ""  # the machine that it is in, where there are several
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """One node beside the median of all nodes, by the median of its GPUs."""
+
+    name: str
+    deviation: float
+    named: bool  # it is called slow as a whole
+    reason: str = ""  # of a named node: in what it is set up otherwise than the others
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class FleetHealth:
     high: float | None
     judged: bool
     sentence: str
+    # The nodes that the GPUs are in, the slowest first; empty where all are in one machine.
+    nodes: tuple[NodeHealth, ...] = ()
 
 
 @dataclass(frozen=True)

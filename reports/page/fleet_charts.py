@@ -6,21 +6,28 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from reports.answers.health import FleetHealth, GpuHealth, Health
+from reports.answers.health import FleetHealth, GpuHealth, Health, NodeHealth
 from reports.page.drawing import Axis, Chart, Picture
+from runner.text import visible
 
 # GPUs of a strip and strips of a model at most: more become grids of GPUs and workloads, as wide as a telephone shows.
 MOST_IN_A_STRIP, MOST_STRIPS, COLUMNS = 16, 4, 4
 _ROW, _REASON = 22, 16  # pixels
+_MOST_NAMED = 8  # slow nodes and GPUs in a caption
 _SHORT = 32  # characters of a reason in the picture; the caption has all of it
 
 
 def gpus(health: Health) -> tuple[Chart, ...]:
-    """A strip for each fleet; of a model with more GPUs or more fleets, a grid for every four fleets."""
+    """A strip for each fleet; of GPUs in several nodes a map of nodes and GPUs.
+
+    Of a model with more GPUs or more fleets, a grid for every four fleets.
+    """
     charts = []
     for at, (model, each) in enumerate(groupby(health.fleets, key=lambda fleet: fleet.model), start=1):
         fleets = [fleet for fleet in each if fleet.gpus]
-        if len(fleets) > MOST_STRIPS or any(len(fleet.gpus) > MOST_IN_A_STRIP for fleet in fleets):
+        if any(fleet.nodes for fleet in fleets):
+            charts += [_racks(f"gpus-{at}-{place}", fleet) for place, fleet in enumerate(fleets, start=1)]
+        elif len(fleets) > MOST_STRIPS or any(len(fleet.gpus) > MOST_IN_A_STRIP for fleet in fleets):
             parts = [fleets[start : start + COLUMNS] for start in range(0, len(fleets), COLUMNS)]
             charts += [_grid(f"gpus-{at}-{place}", model, part) for place, part in enumerate(parts, start=1)]
         else:
@@ -85,6 +92,53 @@ def _grid(place: str, model: str, fleets: Sequence[FleetHealth]) -> Chart:
     caption = f"{model}: each GPU's step time beside the median of all, in per cent; ◆ slow. Columns: "
     caption += "; ".join(fleet.cell for fleet in fleets) + "."
     return picture.chart(place, words, caption)
+
+
+def _racks(place: str, fleet: FleetHealth) -> Chart:
+    """A row for each node, the slowest first: its own deviation, then that of each of its GPUs; a mark where one is slow."""
+    of_node: dict[str, list[GpuHealth]] = {node.name: [] for node in fleet.nodes}
+    for gpu in fleet.gpus:
+        of_node.setdefault(gpu.node, []).append(gpu)
+    columns = 2 + max((len(gpus) for gpus in of_node.values()), default=0)
+    picture = Picture(20 * len(fleet.nodes) + 20, Axis(0, columns), named=True)
+    picture.words(picture.x(1), 12, "node", "mid tick")
+    picture.words(picture.x(1 + columns / 2), 12, "its GPUs", "mid tick")
+    named = []
+    for at, node in enumerate(fleet.nodes):
+        y = 20 + 20 * at
+        picture.beside(y + 14, _short_name(node.name), "alarm" if node.named else "tick")
+        spans = [(0.0, 2.0, node.deviation, node.named, _said_node(node))]
+        spans += [
+            (2.0 + column, 3.0 + column, gpu.deviation, gpu.named, f"{node.name}, {_said(gpu)}")
+            for column, gpu in enumerate(of_node[node.name])
+        ]
+        for left, right, deviation, slow, words in spans:
+            kind = "area alarm" if slow else "area wash"
+            picture.bar(picture.x(left) + 0.3, picture.x(right) - 0.3, y + 1, 18, kind, words)
+            # Beside many GPUs there is no room for more: a pointer and the description have the numbers.
+            label = (
+                _signed(deviation) if right - left > 1 else f"{100 * deviation:+.0f}" if abs(deviation) >= 0.01 else ""
+            )
+            picture.words(picture.x((left + right) / 2), y + 14, label, "mid over" if slow else "mid")
+            if slow:
+                named.append(words)
+    words = f"{fleet.sentence} Nodes, the slowest first: " + "; ".join(map(_said_node, fleet.nodes))
+    caption = f"{fleet.cell} on {fleet.model}: the median of each node, then each of its GPUs, beside the median of all, in per cent."
+    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    caption += f" Coloured: slow: {'; '.join(named[:_MOST_NAMED])}{more}." if named else " None is slow."
+    return picture.chart(place, words, caption)
+
+
+def _said_node(node: NodeHealth) -> str:
+    """One node in words."""
+    slow = f", slow{': ' + node.reason if node.reason else ''}" if node.named else ""
+    return f"{node.name} {_signed(node.deviation)} %{slow}"
+
+
+def _short_name(name: str) -> str:
+    """The name of a node, as long as there is room left of the picture. Names of one fleet differ at their end."""
+    shown = visible(name)
+    return shown if len(shown) <= 13 else f"{shown[:4]}…{shown[-8:]}"
 
 
 def _order(gpu: GpuHealth) -> int:

@@ -15,28 +15,56 @@ from runner.cli.report import write_report
 from runner.cli.shared import TextOrJson, chosen_runs, note, print_json, split_words, takes_options
 from runner.errors import UserError
 from runner.results.store import write_bytes
+from runner.run.begin import Prospect
 from runner.run.options import Options
 from runner.verify import output
 from runner.verify import verify as verification
+from runner.verify.fleet.compare import with_fleets
+from runner.verify.fleet.level import Level, chosen, seconds_of, site_here
 from runner.verify.verify import Verification
+
+More = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Further runs, after --run.")]
+Runs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--run",
+        "--runs",
+        metavar="RUN",
+        help="Judge stored runs, by id, folder, or a folder of runs; measure nothing. With --each-gpu the runs of single nodes are one "
+        "fleet.",
+    ),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="30m",
+        help="With --each-gpu: choose the workloads, the repeats, and whether GPUs are loaded fully, so that it ends in about this "
+        "time. It says what it chose.",
+    ),
+]
 
 
 @takes_options(
     Options,
-    *("gpus", "frameworks", "precisions", "preset", "repeats", "seed", "timeout", "out", "base_image", "python"),
+    *(
+        "gpus",
+        "nodes",
+        "frameworks",
+        "precisions",
+        "preset",
+        "repeats",
+        "seed",
+        "timeout",
+        "out",
+        "base_image",
+        "python",
+    ),
     repeats=3,
 )
 def verify(
     options: Options,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run",
-            "--runs",
-            metavar="RUN",
-            help="Judge stored runs, by id, folder, or a folder of runs; measure nothing.",
-        ),
-    ] = None,
+    more: More = None,
+    run: Runs = None,
     image: Annotated[
         str | None, typer.Option(help="Measure an image of the catalog instead of this environment.")
     ] = None,
@@ -49,6 +77,7 @@ def verify(
     each_gpu: Annotated[
         bool, typer.Option("--each-gpu", help="Compare the GPUs of one model with one another, without a reference.")
     ] = False,
+    time: Time = None,
     most_repeats: Annotated[
         int, typer.Option(help="Repeat a cell that is unsure, if at most so many repeats would decide it.", min=1)
     ] = 9,
@@ -65,6 +94,10 @@ def verify(
     output_format: TextOrJson = "text",
 ) -> None:
     """Exit codes: 0 it does; 1 it does not; 2 it is undecided (no reference, or too little was measured)."""
+    if more and not run:
+        raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
+    run = [*(run or ()), *(more or ())]
+    _check(options, bool(run), each_gpu, time)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     all_references = shelf(references)
     chosen = [all_references.find(name) for name in reference] if reference else all_references.all()
@@ -76,19 +109,49 @@ def verify(
         return verification.repeats_wanted(judge([folder]), most_repeats)
 
     try:
-        folders = (
-            chosen_runs(run, options.out)
-            if run
-            else verification.measure_here(options, sys.argv, write_report, each_gpu, more_repeats)
-        )
+        folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
         verdicts = judge(folders)
     except KeyboardInterrupt:
         raise UserError("interrupted: nothing was judged") from None
     _refuse_nothing(verdicts, each_gpu)
     if each_gpu:
-        verdicts = verification.with_fleets(verdicts, folders)
+        verdicts = with_fleets(verdicts, folders)
     _print(verdicts, output_format == "json", junit, markdown)
     raise typer.Exit(verdicts.exit_code)
+
+
+def _measure(options: Options, each_gpu: bool, further: verification.Further, time: str | None) -> list[Path]:
+    """Measure this machine, or the nodes that the options name; the folders of the runs."""
+    if options.nodes is not None:
+        # Only this needs them.
+        from runner.verify.fleet.measure import measure_nodes
+
+        return measure_nodes(options, sys.argv, write_report, time)
+    return verification.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
+
+
+def _check(options: Options, stored: bool, each_gpu: bool, time: str | None) -> None:
+    """Raises UserError for options that do not go together."""
+    if stored and (options.nodes is not None or time is not None):
+        which = "--nodes" if options.nodes is not None else "--time"
+        raise UserError(f"{which} says what to measure, and --run measures nothing: leave one of the two out")
+    if not each_gpu and (options.nodes is not None or time is not None):
+        which = "--nodes" if options.nodes is not None else "--time"
+        raise UserError(f"{which} is for comparing GPUs with one another: add --each-gpu")
+
+
+def _limited(time: str | None) -> verification.Limit | None:
+    """What chooses a level for --time, and says it; without --time nothing is chosen."""
+    if time is None:
+        return None
+    seconds = seconds_of(time)
+
+    def limited(prospect: Prospect) -> Level:
+        level, sentence = chosen(site_here(prospect), seconds, time)
+        note(sentence)
+        return level
+
+    return limited
 
 
 def _refuse_nothing(verdicts: Verification, each_gpu: bool) -> None:

@@ -16,7 +16,7 @@ from runner.nodes.transports.choose import nodes_of
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan, Skip
 from runner.run.begin import Prospect
-from runner.run.dispatch import Job
+from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
 
 
@@ -45,6 +45,9 @@ class FleetProspect(Prospect):
     def lanes(self, jobs: Sequence[Job]) -> int:
         """How many of these jobs run at a time."""
         said = hellos(self.fleet.taken())
+        if run_alone(jobs):
+            # One at a time on each node.
+            return len({name for name, hello in said.items() if hello.gpus}) or 1
         if any(job.cell.device_kind == "cuda" for job in jobs):
             return max(1, len({gpu.board for hello in said.values() for gpu in hello.gpus}))
         return len(said)
@@ -97,7 +100,6 @@ def _check(options: Options, minutes: float | None) -> None:
     """Raise NodesError for an option that would not do on several nodes what it promises."""
     reasons = {
         "--minutes": (minutes is not None, "what fits depends on when each node is ready"),
-        "--each-gpu": (options.each_gpu, "it compares the GPUs of one machine"),
         "--lock-clocks": (options.lock_clocks is not None, "it locks the clocks of one machine"),
         "--cool-down": (options.cool_down, "it waits for the GPUs of one machine"),
     }

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.machine.devices import Gpu
+from runner.nodes import settings
 from runner.nodes.fleet import Member, hellos
 from runner.nodes.wire.messages import Hello
 from runner.plan.plan import Combination
-from runner.results import clocks
 from runner.text import plural
 
 
@@ -21,7 +20,7 @@ def gpus_of(hello: Hello) -> str:
     return ", ".join(f"{count} x {model}" for model, count in counts.items()) or "none"
 
 
-# Facts of a node, and of each of its GPUs, in which nodes of one fleet should be alike.
+# Facts of a node in which nodes of one fleet should be alike. runner.nodes.settings has those of its GPUs.
 _OF_NODE: dict[str, Callable[[Hello], str]] = {
     "engine": lambda hello: hello.engine,
     "CPU": lambda hello: hello.cpu.model,
@@ -29,18 +28,6 @@ _OF_NODE: dict[str, Callable[[Hello], str]] = {
     "memory": lambda hello: f"{hello.cpu.memory_bytes / 2**30:.0f} GiB",
     "kernel": lambda hello: hello.kernel,
     "GPUs": gpus_of,
-}
-_OF_GPU: dict[str, Callable[[Gpu], str]] = {
-    "driver": lambda gpu: gpu.driver,
-    "GPU memory": lambda gpu: gpu.memory,
-    "power limit": lambda gpu: "unknown" if gpu.power_limit_watts is None else f"{gpu.power_limit_watts:.0f} W",
-    "ECC": lambda gpu: {None: "unknown", True: "on", False: "off"}[gpu.ecc],
-    "PCIe": lambda gpu: f"{gpu.pcie_generation or '?'} x{gpu.pcie_width or '?'}",
-    "PCIe lanes in use": lambda gpu: str(gpu.pcie_width_now or "?"),
-    "persistence": lambda gpu: {None: "unknown", True: "on", False: "off"}[gpu.persistence],
-    "compute mode": lambda gpu: gpu.compute_mode or "unknown",
-    "VBIOS": lambda gpu: gpu.vbios or "unknown",
-    "clocks": lambda gpu: clocks.state(asdict(gpu)),
 }
 # So many nodes of a fact are named.
 _NAMED = 4
@@ -73,10 +60,12 @@ def differences(members: Sequence[Member]) -> list[str]:
     for what, fact in _OF_NODE.items():
         lines += _difference(what, {name: [fact(hello)] for name, hello in said.items()})
     for model in dict.fromkeys(gpu.model for hello in said.values() for gpu in hello.gpus):
-        for what, of_gpu in _OF_GPU.items():
-            values = {
-                name: sorted({of_gpu(gpu) for gpu in hello.gpus if gpu.model == model}) for name, hello in said.items()
-            }
+        entries = {
+            name: [settings.facts(asdict(gpu)) for gpu in hello.gpus if gpu.model == model]
+            for name, hello in said.items()
+        }
+        for what in settings.OF_GPU:
+            values = {name: sorted({entry[what] for entry in each}) for name, each in entries.items()}
             lines += _difference(f"{what} of {model}", {name: each for name, each in values.items() if each})
     return lines
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from runner.plan.plan import Cell
-from runner.run.dispatch import Dispatcher, Job, Place
+from runner.run.dispatch import Dispatcher, Job, Place, run_alone
 
 # A node of which nothing was heard for so long gets no more work; after this its work is given to others. Its agent says something every
 # five seconds (runner.nodes.agent).
@@ -94,6 +94,7 @@ class Tracker:
         self._count = 0
         self._order = {job: at for at, job in enumerate(jobs)}
         self._by_key = {job.key: job for job in jobs}
+        self._alone = run_alone(jobs)
         self._nodes: dict[str, _Node] = {}
         # Jobs that no node takes, with the waiting of all nodes in `_where`.
         self._homeless: dict[Job, None] = dict.fromkeys(jobs)
@@ -213,7 +214,7 @@ class Tracker:
     def _begin(self, node: _Node, now: float) -> Assignment | None:
         """Cells of GPUs first: those of the CPU run when none of a GPU runs on the node."""
         for kind, other in (_KINDS, _KINDS[::-1]):
-            if not node.running[other] and (chosen := node.dispatchers[kind].next(now)):
+            if not node.running[other] and (chosen := self._next_of(node, kind, now)):
                 job, places = chosen
                 node.waiting[kind].discard(job)
                 del self._where[job]
@@ -226,6 +227,16 @@ class Tracker:
             if node.running[kind] or node.waiting[kind]:
                 return None
         return None
+
+    def _next_of(self, node: _Node, kind: str, now: float) -> tuple[Job, tuple[Place, ...]] | None:
+        """The next job of a node, and its devices. Where GPUs are compared, one at a time on a node, in blocks over its GPUs."""
+        if not self._alone:
+            return node.dispatchers[kind].next(now)
+        if node.running[kind] or not node.waiting[kind]:
+            return None
+        job = min(node.waiting[kind], key=self._order.__getitem__)
+        places = node.dispatchers[kind].start(job, now)
+        return (job, places) if places else None
 
     def verdict(self, attempt: str) -> Verdict:
         """What a result of this attempt is worth. It changes nothing."""

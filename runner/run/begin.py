@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import secrets
 import shlex
 import sys
@@ -211,6 +213,8 @@ def start(
             "devices": [asdict(gpu) for gpu in prospect.machine.gpus],
             "devices_refused": [asdict(device) for device in prospect.machine.refused],
             "host": {
+                # A pod has a host name of its own.
+                "name": os.environ.get("DLBENCH_NODE") or platform.node(),
                 "cpu_model": cpu.model,
                 "cpu_count": len(cpu.cpus),
                 "memory_bytes": cpu.memory_bytes,

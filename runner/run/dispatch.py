@@ -233,12 +233,24 @@ class Dispatcher:
             for size, critical in pool.turns(now):
                 if chosen := self._choose(pool, size):
                     job = pool.waiting[size].take(critical)
-                    pool.running[job] = (now, self._seconds(job.cell))
-                    for place in chosen:
-                        del self._free[place.board]
-                    self._held[job] = chosen
+                    self._hold(pool, job, chosen, now)
                     return job, chosen
         return None
+
+    def start(self, job: Job, now: float) -> tuple[Place, ...] | None:
+        """Start this waiting job, whatever else waits: its devices, which are no longer free; None where too few are free."""
+        pool, size = self._pool_of(job), job.cell.takes
+        chosen = self._choose(pool, size)
+        if chosen:
+            pool.waiting[size].remove(job)
+            self._hold(pool, job, chosen, now)
+        return chosen
+
+    def _hold(self, pool: _Pool, job: Job, chosen: tuple[Place, ...], now: float) -> None:
+        pool.running[job] = (now, self._seconds(job.cell))
+        for place in chosen:
+            del self._free[place.board]
+        self._held[job] = chosen
 
     def ended(self, job: Job) -> None:
         """A job has ended: its devices are free, unless they were lost."""

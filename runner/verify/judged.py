@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, advice
+from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
 from runner.text import plural
 from runner.verify.causes import per_cent
+from runner.verify.fleet.compare import with_fleets
+from runner.verify.fleet.map import racks as racks_of
 from runner.verify.outliers import FleetFinding
 from runner.verify.references.saved import Reference
 from runner.verify.verdict import PASS
-from runner.verify.verify import CellFinding, Verification, assess, margin_text, with_fleets
+from runner.verify.verify import CellFinding, Verification, assess, margin_text
 
 # A GPU's index and the causes of what it measured, by its UUID.
 Boards = Mapping[str, tuple[int | None, str]]
@@ -29,12 +31,17 @@ def judged(
 def _judged(verification: Verification, references: Sequence[Reference], boards: Boards, runs: str) -> Health:
     """The same from a verification."""
     # One GPU of a model is compared with nothing.
-    fleets = [finding for finding in verification.fleets if finding.fleet.devices > 1 and finding.deviations]
+    every = [finding for finding in verification.fleets if finding.fleet.devices > 1 and finding.deviations]
+    fleets = [finding for finding in every if finding.of == "GPU"]
     cells = tuple(
         CellHealth(one.run_id, one.cell_id, one.device_uuid, one.kind, one.reason) for one in verification.findings
     )
-    answer, confidence, detail = _answer(verification.findings, fleets, references)
-    shown = tuple(_fleet(finding, verification.findings, boards) for finding in fleets)
+    answer, confidence, detail = _answer(verification.findings, every, references)
+    racks = {(rack.gpus.name, rack.gpus.device_model, rack.gpus.cells): rack.nodes for rack in racks_of(every)}
+    shown = tuple(
+        _fleet(finding, verification.findings, boards, racks.get((finding.name, finding.device_model, finding.cells)))
+        for finding in fleets
+    )
     gpus = len({one.device_uuid for one in verification.findings} - {""})
     return Health(answer, confidence, detail, cells, shown, advice(confidence, runs, fleets=bool(fleets), gpus=gpus))
 
@@ -43,6 +50,17 @@ def _answer(
     findings: Sequence[CellFinding], fleets: Sequence[FleetFinding], references: Sequence[Reference]
 ) -> tuple[str, Confidence, str]:
     """The answer, how sure it is, and what it rests on."""
+    racks = [finding for finding in fleets if finding.of == "node"]
+    if slow_nodes := {slow.device for finding in racks for slow in finding.fleet.slow}:
+        nodes = {one.device for finding in racks for one in finding.deviations}
+        detail = "; ".join(_sentence(finding) for finding in racks if finding.fleet.slow)
+        return (
+            f"{len(slow_nodes)} of {len(nodes)} nodes {'is' if len(slow_nodes) == 1 else 'are'} slow",
+            "one run",
+            detail,
+        )
+    undecided = [finding for finding in racks if finding.fleet.why_not]
+    fleets = [finding for finding in fleets if finding.of == "GPU"]
     named = {slow.device for finding in fleets for slow in finding.fleet.slow}
     if named:
         gpus = {one.device for finding in fleets for one in finding.deviations}
@@ -63,9 +81,13 @@ def _answer(
         return f"Yes: {passed} of {plural(passed, 'cell')} match the reference", sure, detail
     if compared:
         return f"Undecided: {passed} of {plural(len(compared), 'cell')} pass", "not judged", compared[0].reason
-    if fleets and not any(finding.fleet.why_not for finding in fleets):
+    if fleets and not undecided and not any(finding.fleet.why_not for finding in fleets):
         count = len({one.device for finding in fleets for one in finding.deviations})
         return f"Yes: none of {count} GPUs stands out", "one run", _sentence(fleets[0])
+    if undecided and not any(finding.fleet.why_not for finding in fleets):
+        few = all(finding.fleet.limit is None for finding in undecided)
+        answer = "Not judged: too few nodes" if few else "Undecided: the nodes differ too much"
+        return answer, "not judged", _sentence(undecided[0])
     if fleets:
         few = all(finding.fleet.limit is None for finding in fleets)
         answer = "Not judged: too few GPUs of one model" if few else "Undecided: the GPUs differ too much"
@@ -78,14 +100,19 @@ def _sessions(finding: CellFinding) -> int:
     return finding.ratio.reference_sessions if finding.ratio else 0
 
 
-def _fleet(finding: FleetFinding, findings: Sequence[CellFinding], boards: Boards) -> FleetHealth:
+def _fleet(
+    finding: FleetFinding, findings: Sequence[CellFinding], boards: Boards, nodes: FleetFinding | None
+) -> FleetHealth:
+    """One comparison of GPUs, with that of their `nodes` where there are several."""
     facts = next(one.facts for one in findings if (one.run_id, one.cell_id) in finding.cells)
     slow = {each.device for each in finding.fleet.slow}
     gpus = []
     for one in finding.deviations:
         index, why = boards.get(one.device, (None, ""))
         named = one.device in slow
-        gpus.append(GpuHealth(index, one.device[-4:], one.value, one.low, one.high, named, why if named else ""))
+        why = why if named else ""
+        node = finding.spots[one.device].node if one.device in finding.spots else ""
+        gpus.append(GpuHealth(index, one.device[-4:], one.value, one.low, one.high, named, why, node))
     beyond = finding.fleet.named_beyond
     return FleetHealth(
         model=finding.device_model,
@@ -96,22 +123,40 @@ def _fleet(finding: FleetFinding, findings: Sequence[CellFinding], boards: Board
         low=None if beyond is None else 1 / (1 + beyond) - 1,
         high=beyond,
         judged=not finding.fleet.why_not,
-        sentence=_sentence(finding),
+        sentence=_sentence(finding if nodes is None or not nodes.fleet.slow else nodes),
+        nodes=() if nodes is None else _nodes(nodes),
+    )
+
+
+def _nodes(finding: FleetFinding) -> tuple[NodeHealth, ...]:
+    """The nodes, the slowest first, with the first explanation of those that are slow."""
+    why = dict(zip((slow.device for slow in finding.fleet.slow), finding.beside, strict=False))
+    return tuple(
+        NodeHealth(one.device, one.value, one.device in why, why.get(one.device, "")) for one in finding.deviations
     )
 
 
 def _sentence(finding: FleetFinding) -> str:
     """What the comparison of one fleet shows."""
     fleet = finding.fleet
-    head = f"{finding.name} on {fleet.devices} × {finding.device_model}"
+    word = "nodes of" if finding.of == "node" else "×"
+    head = f"{finding.name} on {fleet.devices} {word} {finding.device_model}"
     if fleet.why_not:
         return f"{head}: {fleet.why_not}"
     if fleet.slow:
         each = (
-            f"GPU …{slow.device[-4:]} takes {per_cent(slow.ratio - 1, 3)} longer than the median" for slow in fleet.slow
+            f"{_called(finding, slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than the median"
+            for slow in fleet.slow
         )
         return f"{head}: {', '.join(each)}"
     return f"{head}: all within {per_cent(fleet.slowest / fleet.fastest - 1, 3)} of one another"
+
+
+def _called(finding: FleetFinding, device: str) -> str:
+    spot = finding.spots.get(device)
+    return (
+        f"node {device}" if finding.of == "node" else f"GPU …{device[-4:]}" + (f" of node {spot.node}" if spot else "")
+    )
 
 
 def _boards(devices: Iterable[Mapping[str, Any]], findings: Iterable[CellFinding]) -> Boards:

@@ -280,12 +280,15 @@ def groups_of_loads(gpus: Sequence[GpuLoads]) -> Groups:
     return groups
 
 
-def fleets_of_loads(groups: Groups, comparisons: int) -> list[FleetFinding]:
-    """The GPUs of a model compared under each load: a GPU whose rate is low is slow. Beside it stands what it did.
+def fleets_of_loads(groups: Groups, comparisons: int) -> list[tuple[FleetFinding, dict[str, float]]]:
+    """The GPUs of a model compared under each load, with their rates: a GPU whose rate is low is slow. Beside it stands what it did.
 
     `comparisons` is how many the verification makes, of loads and of cells.
     """
-    return [_finding(model, name, when, loads, comparisons) for (model, _, name, when), loads in groups.items()]
+    return [
+        (_finding(model, name, when, loads, comparisons), {uuid: load.rate for uuid, load in loads.items()})
+        for (model, _, name, when), loads in groups.items()
+    ]
 
 
 def _finding(model: str, name: str, when: str, loads: Mapping[str, Load], comparisons: int) -> FleetFinding:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from statistics import NormalDist, median
+from typing import Literal
 
 import numpy as np
 
@@ -58,6 +59,22 @@ SIMULATED_WITH_A_SLOW_ONE = 2000
 # What a repeat was measured in: (run id, number of the repeat).
 Block = tuple[str, int]
 
+# Of more devices than this the spread is as good as known: the limit is computed, since simulating it would take minutes.
+_MOST_SIMULATED = 256
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is compared, and how far it is assumed to scatter."""
+
+    word: str  # device or node
+    prior: float  # standard deviation of the log step time of healthy ones
+    smallest_gap: float  # a smaller one is never called slow
+    must_be_named: float  # a fleet is judged where one that takes this much longer is named in NAMED of all fleets
+
+
+DEVICE = Kind("device", PRIOR_SPREAD, SMALLEST_GAP, MUST_BE_NAMED)
+
 
 @dataclass(frozen=True)
 class Outlier:
@@ -92,11 +109,20 @@ class Fleet:
     # A device that takes this much longer would have been named in NAMED of such fleets; None where a device is slow, or too few are there.
     named_from: float | None = None
     why_not: str = ""  # why nothing can be said
+    smallest_gap: float = SMALLEST_GAP
 
     @property
     def named_beyond(self) -> float | None:
         """How much longer than the median a device must take to be called slow, as a share; None where nothing can be said."""
-        return None if self.limit is None else max(SMALLEST_GAP, math.expm1(self.limit * self.spread))
+        return None if self.limit is None else max(self.smallest_gap, math.expm1(self.limit * self.spread))
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a GPU is."""
+
+    node: str
+    index: int | None  # among the GPUs of its node, where the run recorded it
 
 
 @dataclass(frozen=True)
@@ -113,42 +139,56 @@ class FleetFinding:
     # The cells that were compared: (run id, cell id).
     cells: tuple[tuple[str, str], ...] = ()
     deviations: tuple[Deviation, ...] = ()
+    # What the fleet's devices are: GPUs, or the nodes that hold them.
+    of: Literal["GPU", "node"] = "GPU"
+    # Where each GPU is, by its UUID, where the GPUs are on several nodes.
+    spots: Mapping[str, Spot] = field(default_factory=dict)
+
+    def device_name(self, device: str) -> str:
+        """What people call a device: a GPU by its node as well, where there are several."""
+        spot = self.spots.get(device)
+        return f"node {device}" if self.of == "node" else f"{device} of node {spot.node}" if spot else device
 
 
-def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1) -> Fleet:
-    """The slow devices among those of one model; `step_seconds` is each device's time. `comparisons` share the FALSE_ALARM."""
+def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind = DEVICE, group: int = 0) -> Fleet:
+    """The slow devices among those of one model; `step_seconds` is each device's time. `comparisons` share the FALSE_ALARM.
+
+    `group`: each time is beside the median of so many devices, itself among them; 0: it is not.
+    """
     names, logs = list(step_seconds), np.log(np.array(list(step_seconds.values()), dtype=np.float64))
     if not names:
-        return Fleet(0, 1.0, 1.0, 1.0, 0.0, None, why_not=_too_few(0, ""))
+        return Fleet(0, 1.0, 1.0, 1.0, 0.0, None, why_not=_too_few(0, "", kind))
     middle, gaps = float(np.median(logs)), _gaps(logs)
     fastest, slowest = math.exp(gaps.min()), math.exp(gaps.max())
     if len(names) < FEWEST:
         apart = (
             f"; the slowest takes {per_cent(slowest / fastest - 1)} longer than the fastest" if len(names) > 1 else ""
         )
-        why = _too_few(len(names), apart)
+        why = _too_few(len(names), apart, kind)
         return Fleet(len(names), math.exp(middle), fastest, slowest, 0.0, None, why_not=why)
-    limit, spread = score_limit(len(names), comparisons), float(_spread(logs))
+    limit, spread = score_limit(len(names), comparisons, group), float(_spread(logs, kind.prior))
     outliers = [
-        Outlier(names[at], math.exp(gaps[at]), float(gaps[at]) / spread) for at in np.flatnonzero(_is_slow(logs, limit))
+        Outlier(names[at], math.exp(gaps[at]), float(gaps[at]) / spread)
+        for at in np.flatnonzero(_is_slow(logs, limit, kind))
     ]
     slow = tuple(sorted(outliers, key=lambda outlier: -outlier.ratio))
-    least = None if slow else named_from(len(names), spread, comparisons)
-    return Fleet(len(names), math.exp(middle), fastest, slowest, spread, limit, slow, least, _why_unseen(least))
+    least = None if slow else named_from(len(names), spread, comparisons, kind)
+    unseen, gap = _why_unseen(least, kind), kind.smallest_gap
+    return Fleet(len(names), math.exp(middle), fastest, slowest, spread, limit, slow, least, unseen, gap)
 
 
-def _too_few(devices: int, apart: str) -> str:
-    return f"{plural(devices, 'device')}: at least {FEWEST} are needed to tell which one is slow{apart}"
+def _too_few(devices: int, apart: str, kind: Kind) -> str:
+    return f"{plural(devices, kind.word)}: at least {FEWEST} are needed to tell which one is slow{apart}"
 
 
-def _why_unseen(least: float | None) -> str:
+def _why_unseen(least: float | None, kind: Kind) -> str:
     """Why a fleet in which no device is slow is not judged; empty where it is, or where a device is slow."""
-    if least is None or least <= MUST_BE_NAMED:
+    if least is None or least <= kind.must_be_named:
         return ""
     return (
-        f"the devices differ too much to tell: none is called slow, but only one that is {per_cent(least, 3)} slower would be named "
-        f"in {100 * NAMED:g} of 100 such fleets, and one that is {per_cent(MUST_BE_NAMED)} slower must be; "
-        "more devices of the model would tell"
+        f"the {kind.word}s differ too much to tell: none is called slow, but only one that is {per_cent(least, 3)} slower would be named "
+        f"in {100 * NAMED:g} of 100 such fleets, and one that is {per_cent(kind.must_be_named)} slower must be; "
+        f"more {kind.word}s of the model would tell"
     )
 
 
@@ -167,49 +207,63 @@ def _robust_spread(logs: Array) -> Array:
     return np.asarray(np.sqrt(np.sum(near * gaps**2, axis=-1) / np.sum(near, axis=-1)), dtype=np.float64)
 
 
-def _spread(logs: Array) -> Array:
+def _spread(logs: Array, prior: float = PRIOR_SPREAD) -> Array:
     """The robust spread along the last axis, moderated: never 0."""
     freedom = logs.shape[-1] - 1
-    variance = PRIOR_FREEDOM * PRIOR_SPREAD**2 + freedom * _robust_spread(logs) ** 2
+    variance = PRIOR_FREEDOM * prior**2 + freedom * _robust_spread(logs) ** 2
     return np.asarray(np.sqrt(variance / (PRIOR_FREEDOM + freedom)), dtype=np.float64)
 
 
-def _is_slow(logs: Array, limit: float) -> Array:
+def _is_slow(logs: Array, limit: float, kind: Kind) -> Array:
     """Which devices are slow, along the last axis."""
-    return np.asarray(_gaps(logs) > np.maximum(limit * _spread(logs), math.log1p(SMALLEST_GAP))[..., None])
+    least = np.maximum(limit * _spread(logs, kind.prior), math.log1p(kind.smallest_gap))
+    return np.asarray(_gaps(logs) > least[..., None])
 
 
 @functools.cache
-def score_limit(devices: int, comparisons: int = 1) -> float:
-    """The score that the slowest of so many healthy devices exceeds in FALSE_ALARM of all fleets, divided by the comparisons."""
+def score_limit(devices: int, comparisons: int = 1, group: int = 0) -> float:
+    """The score that the slowest of so many healthy devices exceeds in FALSE_ALARM of all fleets, divided by the comparisons.
+
+    `group`: the devices are in groups of so many, and each is compared with the median of its own.
+    """
     random = np.random.default_rng(SEED)
     share = FALSE_ALARM / comparisons
+    if devices > _MOST_SIMULATED:
+        return student_quantile((1 - share) ** (1 / devices), devices - 1 + PRIOR_FREEDOM)
     left = max(FEWEST_SIMULATED, round(FEWEST_EXCEEDING / share))
     highest = []
     while left > 0:
         # Not all at once: the fleets of a thousand devices would fill the memory.
         fleets = min(left, 1 + 2_000_000 // devices)
         logs = PRIOR_SPREAD * random.standard_normal((fleets, devices))
+        if group:
+            whole = devices - devices % group
+            of_group = logs[:, :whole].reshape(fleets, -1, group)
+            of_group -= np.median(of_group, axis=-1, keepdims=True)
         highest.append(_gaps(logs).max(axis=-1) / _spread(logs))
         left -= fleets
     return float(np.quantile(np.concatenate(highest), 1 - share))
 
 
-def named_from(devices: int, spread: float, comparisons: int = 1) -> float:
+def named_from(devices: int, spread: float, comparisons: int = 1, kind: Kind = DEVICE) -> float:
     """How much longer a device must take to be named in NAMED of all fleets whose other devices scatter normally by `spread`."""
-    # In steps of a tenth of a percent, upwards, so that few are simulated. Above 30 % the answer is of 30 %: no such fleet is judged.
-    return _named_from(devices, math.ceil(1000 * min(spread, 0.3)), comparisons)
+    if devices > _MOST_SIMULATED:
+        least = max(score_limit(devices, comparisons) * spread, math.log1p(kind.smallest_gap))
+        return math.expm1(min(least + NormalDist().inv_cdf(NAMED) * spread, 10.0))
+    # In steps of a tenth of the prior spread, upwards, so that few are simulated. Above 30 % the answer is of 30 %: no such fleet is
+    # judged.
+    return _named_from(devices, math.ceil(10 * min(spread, 0.3) / kind.prior), comparisons, kind)
 
 
 @functools.cache
-def _named_from(devices: int, thousandths: int, comparisons: int) -> float:
-    spread, limit = thousandths / 1000, score_limit(devices, comparisons)
+def _named_from(devices: int, tenths: int, comparisons: int, kind: Kind) -> float:
+    spread, limit = tenths * kind.prior / 10, score_limit(devices, comparisons)
     logs = spread * np.random.default_rng(SEED).standard_normal((SIMULATED_WITH_A_SLOW_ONE, devices))
-    healthy, low, high = logs[:, 0].copy(), math.log1p(SMALLEST_GAP), 0.2 + 30 * spread
+    healthy, low, high = logs[:, 0].copy(), math.log1p(kind.smallest_gap), 0.2 + 30 * spread
     while high - low > 0.002:
         middle = (low + high) / 2
         logs[:, 0] = healthy + middle
-        if _is_slow(logs, limit)[:, 0].mean() >= NAMED:
+        if _is_slow(logs, limit, kind)[:, 0].mean() >= NAMED:
             high = middle
         else:
             low = middle

@@ -15,6 +15,7 @@ from runner.results import parity
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
+from runner.verify.fleet import map as rack_map
 from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding
 from runner.verify.together import together
 from runner.verify.verdict import FAIL, PASS, Ratio
@@ -80,21 +81,28 @@ def ending(verification: Verification) -> str:
     """What the whole shows: no more than its cells do."""
     kinds = [finding.kind for finding in verification.findings]
     gpus = verification.fleets
+    nodes = "nodes, the " if any(finding.of == "node" for finding in gpus) else ""
     if verification.exit_code == 1:
-        return f"FAIL: see the {'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"
+        return f"FAIL: see the {nodes}{'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"
+    stood_out = "node and no GPU" if nodes else "GPU"
     margins = sorted({finding.margin for finding in verification.findings if finding.kind in PASS})
     margin = " or ".join(map(margin_text, margins))
     if verification.exit_code == 0 and all(kind in PASS for kind in kinds):
-        none = "no GPU stood out, " if gpus else ""
+        none = f"no {stood_out} stood out, " if gpus else ""
         return f"pass: {none}no cell is slower than its reference by more than {margin}, and every cell computes the specified network"
     if verification.exit_code == 0:
-        return "pass: no GPU stood out, and every cell computes the specified network; as far as references decide, no cell is slow"
+        return (
+            f"pass: no {stood_out} stood out, and every cell computes the specified network; "
+            "as far as references decide, no cell is slow"
+        )
     counts = [f"{many} {kind}" for kind in dict.fromkeys(kinds) if kind not in PASS and (many := kinds.count(kind))]
     # The line above the end has the command.
     counts += [visible(line.partition(" (")[0]) for line in verification.waiting]
     passed = sum(kind in PASS for kind in kinds)
     if unknown := sum(bool(finding.fleet.why_not) for finding in gpus):
-        counts.append(f"{unknown} of {plural(len(gpus), 'comparison')} of GPUs not judged")
+        counts.append(
+            f"{unknown} of {plural(len(gpus), 'comparison')} of {'nodes and ' if nodes else ''}GPUs not judged"
+        )
     return f"undecided: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
 
 
@@ -167,7 +175,13 @@ def _beside(finding: CellFinding) -> Iterator[str]:
 
 def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
     fleet = finding.fleet
-    head = f"{finding.name} on {fleet.devices} × {finding.device_model}: "
+    nodes = len({spot.node for spot in finding.spots.values()})
+    where = (
+        f"{fleet.devices} nodes of {finding.device_model}"
+        if finding.of == "node"
+        else f"{fleet.devices} × {finding.device_model}"
+    )
+    head = f"{finding.name} on {where}{f' within {nodes} nodes' if nodes else ''}: "
     middle = finding.middle or f"{_milliseconds(fleet.step_seconds)} ms a step"
     ends = (
         f"the fastest is {per_cent(1 - fleet.fastest, 3)} faster and the slowest {per_cent(fleet.slowest - 1, 3)} slower than their "
@@ -177,12 +191,13 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
         yield visible(f"{head}{fleet.why_not}{'' if fleet.limit is None else f'; {ends}'}", 900)
     elif fleet.named_from is not None:
         least = f"one that is {per_cent(fleet.named_from)} slower would have been named in {100 * NAMED:g} of 100 such fleets"
-        yield visible(f"{head}no GPU stands out; {ends}; {least}", 900)
+        yield visible(f"{head}no {finding.of} stands out; {ends}; {least}", 900)
+    beside = "the median of its node" if finding.spots else "the fleet's median"
     for slow in fleet.slow:
         yield visible(
-            f"{head}{slow.device} takes {per_cent(slow.ratio - 1, 3)} longer than the fleet's median, {slow.score:.1f} times their "
-            f"spread; a device beyond {fleet.limit:.1f} is called slow, which happens in {per_cent(FALSE_ALARM)} of verifications of "
-            "healthy fleets"
+            f"{head}{finding.device_name(slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than {beside}, {slow.score:.1f} "
+            f"times their spread; a {'node' if finding.of == 'node' else 'device'} beyond {fleet.limit:.1f} is called slow, which "
+            f"happens in {per_cent(FALSE_ALARM)} of verifications of healthy fleets"
         )
     for line in finding.beside:
         yield visible(f"  {line}")
@@ -194,6 +209,8 @@ def terminal(verification: Verification) -> None:
     # A column in which no row says anything is no column.
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    for line in rack_map.lines(verification.fleets):
+        print(typed(line))
     for line in (*details(verification), ending(verification)):
         print(folded(typed(line)))
 
@@ -203,7 +220,10 @@ def markdown(verification: Verification) -> str:
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(map(escaped, cells_of(row)) for row in verification.findings)]
     table = [f"| {' | '.join(row)} |" for row in rows]
     notes = [f"{'  ' if line[0] == ' ' else ''}- {escaped(line, 1000)}" for line in details(verification)]
-    return "\n".join([f"### Verification: {ending(verification)}", "", *table, "", *notes, ""])
+    # A line of it must not end the block.
+    drawn = [line.replace("`", "'") for line in rack_map.lines(verification.fleets)]
+    block = ["```text", *drawn, "```", ""] if drawn else []
+    return "\n".join([f"### Verification: {ending(verification)}", "", *table, "", *block, *notes, ""])
 
 
 def junit(verification: Verification) -> bytes:
@@ -219,10 +239,12 @@ def junit(verification: Verification) -> bytes:
         elif finding.kind not in PASS:
             ET.SubElement(case, "skipped", message=visible(f"{finding.kind}: {finding.reason}"))
     for group in verification.fleets:
-        name = visible(f"{group.name} on {group.device_model}")
+        name = visible(f"{group.name} on {group.device_model}{', its nodes' if group.of == 'node' else ''}")
         case = ET.SubElement(suite, "testcase", classname="fleet", name=name)
         if group.fleet.slow:
-            names = ", ".join(f"{slow.device} ({per_cent(slow.ratio - 1, 3)} slower)" for slow in group.fleet.slow)
+            names = ", ".join(
+                f"{group.device_name(slow.device)} ({per_cent(slow.ratio - 1, 3)} slower)" for slow in group.fleet.slow
+            )
             ET.SubElement(case, "failure", type="slow", message=visible(names))
         elif group.fleet.why_not:
             ET.SubElement(case, "skipped", message=visible(group.fleet.why_not))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from runner.run.progress import announce, say
 from runner.run.schedule import slot_of
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
-from runner.verify.load import fleets_of_loads, groups_of_loads, load_each, read_loads
-from runner.verify.outliers import FEWEST, Block, FleetFinding, deviations, fleet_of, levels
+from runner.verify.load import load_each
+from runner.verify.outliers import FleetFinding
 from runner.verify.references.facts import DifferentFact, Facts
 from runner.verify.references.measured import Measured, ceilings_path, read_runs
 from runner.verify.references.rules import ChosenReference, reference_for
@@ -111,18 +112,34 @@ WriteReport = Callable[[Path], Path]
 Further = Callable[[Path], Mapping[str, int]]
 
 
+class Part(Protocol):
+    """What a limit of time leaves of a plan (runner.verify.fleet.level)."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]: ...
+    @property
+    def repeats(self) -> int: ...
+    @property
+    def loads(self) -> bool: ...
+
+
+Limit = Callable[[Prospect], Part]
+
+
 def measure_here(
     options: Options,
     argv: Sequence[str],
     write_report: WriteReport,
     each_gpu: bool = False,
     further: Further = lambda _: {},
+    limited: Limit | None = None,
 ) -> list[Path]:
     """Measure the ceilings and the cells of this machine; the folders of the runs. Raises UserError.
 
-    `further` is called once, after the first repeats. With `each_gpu` it is not: the GPUs are compared with one another, and more or
-    later repeats of one GPU would look like a difference between them. The GPUs of a model are measured in one run, one at a time, in
-    shuffled blocks: a drift of the machine then comes to each of them alike.
+    `limited` says what of the plan for all GPUs is measured; without it, all. `further` is called once, after the first repeats. With
+    `each_gpu` it is not: the GPUs are compared with one another, and more or later repeats of one GPU would look like a difference
+    between them. The GPUs of a model are measured in one run, one at a time, in shuffled blocks: a drift of the machine then comes to
+    each of them alike.
     """
     if not each_gpu:
         prospect, run = _measure(options, argv, write_report)
@@ -137,6 +154,9 @@ def measure_here(
         raise UsageError(
             f"--each-gpu compares GPUs with one another, and there is {len(gpus) or 'none'} here{why}; leave the option out"
         )
+    part = limited(look_ahead(options.model_copy(update={"each_gpu": True}))) if limited else None
+    if part is not None:
+        options = options.model_copy(update={"workloads": part.workloads, "repeats": part.repeats})
     folders = []
     # A run of each model: only GPUs of one model are compared, and the ceilings of a run are those of its first GPU.
     for model in dict.fromkeys(gpu.model for gpu in gpus):
@@ -148,6 +168,8 @@ def measure_here(
                 f"with `runner verify --each-gpu --run {run.folder}`, which loads no GPU"
             )
         folders.append(run.folder)
+    if part is not None and not part.loads:
+        return folders
     with interruptible():
         load_each(look_ahead(options), [RunStore(folder) for folder in folders])
     return folders
@@ -216,53 +238,6 @@ def assess(folders: Sequence[Path], references: Sequence[Reference], margin: flo
     findings = [_finding(measured, references, margin) for measured in cells if measured.cell.status != MISSING]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
     return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells))
-
-
-def with_fleets(verification: Verification, folders: Sequence[Path] = ()) -> Verification:
-    """The same, with each cell's devices of one model compared with one another, and so their loads in these runs. Raises StoreError."""
-    groups: dict[tuple[str, str, str, str], list[CellFinding]] = {}
-    unfit: dict[tuple[str, str, str, str], list[CellFinding]] = {}
-    for finding in verification.findings:
-        if finding.device_uuid:
-            facts, fit = finding.facts, finding.repeat_seconds and finding.kind not in ("wrong", "failed")
-            kept = groups if fit else unfit
-            kept.setdefault((facts.name, facts.image, facts.preset, facts.device_model), []).append(finding)
-    loads = groups_of_loads(read_loads(folders))
-    sizes = [len({cell.device_uuid for cell in cells}) for cells in groups.values()] + list(map(len, loads.values()))
-    comparisons = max(1, sum(size >= FEWEST for size in sizes))
-    fleets = [_compared(cells, unfit.get(key, ()), comparisons) for key, cells in sorted(groups.items())]
-    return replace(verification, fleets=(*fleets, *fleets_of_loads(loads, comparisons)))
-
-
-def _compared(cells: Sequence[CellFinding], unfit: Sequence[CellFinding], comparisons: int) -> FleetFinding:
-    """One cell on the devices of one model, which are compared, and those where it is `unfit` for that, which are named.
-
-    `comparisons` is how many there are in the verification.
-    """
-    repeats: dict[str, dict[Block, float]] = {}
-    for cell in cells:
-        of_device = repeats.setdefault(cell.device_uuid, {})
-        of_device |= {(cell.run_id, number): seconds for number, seconds in cell.repeat_seconds.items()}
-    times, shared = levels(repeats)
-    why = "measured in different runs: a drift of the machine from one run to the next looks like a slow GPU"
-    return FleetFinding(
-        name=cells[0].facts.name,
-        device_model=cells[0].facts.device_model,
-        fleet=fleet_of(times, comparisons),
-        beside=(*(() if shared or len(times) < 2 else (why,)), *_left_out(repeats, times, unfit)),
-        cells=tuple((cell.run_id, cell.cell_id) for cell in cells if cell.device_uuid in times),
-        deviations=deviations(repeats),
-    )
-
-
-def _left_out(repeats: Collection[str], times: Collection[str], unfit: Sequence[CellFinding]) -> Iterator[str]:
-    """A line for each device that is not compared, with the reason."""
-    for device in repeats:
-        if device not in times:
-            yield f"not compared: {device}: no repeat in a block that most of the GPUs share; measure it again with the others"
-    for device, finding in {finding.device_uuid: finding for finding in unfit}.items():
-        if device not in repeats:
-            yield f"not compared: {device}: {finding.kind}: {finding.reason}"
 
 
 def _finding(measured: Measured, references: Sequence[Reference], margin: float | None) -> CellFinding:

@@ -11,8 +11,10 @@ import pytest
 import reports.page.render
 from bench import identity
 from runner.results.store import RunStore
+from runner.verify.health import health_of
 from tests.browser.chromium import CHROMIUM, DRIVER, Browser
 from tests.fixtures import large, synthetic
+from tests.fixtures.fleets import each_gpu_run
 
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
 # The bar is set for 504 with three repeats, which take a minute to render: DLBENCH_REPORT_CELLS=504.
@@ -54,6 +56,18 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
         runs.append(run)
     reports.page.render.render(runs, folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="session")
+def nodes_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over four nodes of eight GPUs, of which one is slow, and in another one a GPU."""
+    folder = tmp_path_factory.mktemp("nodes")
+    names = ("gpu-node-01", "a-rack-with-a-long-name-02.example", f"{SCRIPT} \u202e", "gpu-node-04")
+    numbers = {name: range(8 * at, 8 * at + 8) for at, name in enumerate(names)}
+    levels = [(1.1 if at // 8 == 1 else 1.3 if at == 19 else 1.0) * (1 + 0.001 * (at % 8)) for at in range(32)]
+    run = each_gpu_run(folder / "run", levels, repeats=2, nodes=numbers)
+    reports.page.render.render([run], folder / "report.html", health_of([run]))
     return folder / "report.html"
 
 

@@ -24,7 +24,7 @@ TEXTS = """return [...document.querySelectorAll('svg.chart')].filter((svg) => sv
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("name", ["page", "rich_page"])
+@pytest.mark.parametrize("name", ["page", "rich_page", "nodes_page"])
 def test_texts_of_pictures_are_large_enough_whole_and_do_not_overlap(
     browser: Browser, request: pytest.FixtureRequest, name: str, width: int
 ) -> None:

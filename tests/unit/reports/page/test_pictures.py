@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.answers.health import NOT_JUDGED, FleetHealth, GpuHealth, Health
+from reports.answers.health import NOT_JUDGED, FleetHealth, GpuHealth, Health, NodeHealth
 from reports.data import tables
 from reports.page import fleet_charts, plots
 from reports.page.drawing import Axis, Picture, reaching
@@ -117,6 +117,32 @@ def test_more_than_sixteen_gpus_are_a_grid_of_gpus_and_workloads() -> None:
         4 * 8,
         2 * 8,
     ]
+
+
+def test_gpus_of_several_nodes_are_a_map_with_the_slowest_node_first() -> None:
+    hostile = "<b>rack-with-a-long-name-07</b>"
+    names = (hostile, "n2", "n3")
+    whole = fleet(24)
+    gpus = tuple(replace(gpu, node=names[at // 8]) for at, gpu in enumerate(whole.gpus))
+    nodes = (
+        NodeHealth(hostile, 0.03, True, "power limit 500 W"),
+        NodeHealth("n2", 0.001, False),
+        NodeHealth("n3", 0, False),
+    )
+    (chart,) = fleet_charts.gpus(healthy(replace(whole, gpus=gpus, nodes=nodes)))
+    shown = picture(chart.svg)
+    assert len(shown.of("area")) == 3 * (1 + 8)
+    slow = [line.words for line in shown.of("alarm")]
+    assert len(slow) == 1 + 3
+    assert slow[0] == f"{hostile} +3.0 %, slow: power limit 500 W"
+    assert slow[2].startswith("n2, GPU 13 …000d +8.1 %")
+    texts = list(shown.texts)
+    assert texts.index("+3.0") < texts.index("+0.1") < texts.index("+0.0")
+    assert [text for text in texts if text in ("n2", "n3")] == ["n2", "n3"]
+    assert texts.count("+8") == 3
+    assert "<b>" not in chart.svg
+    assert "power limit 500 W" in chart.caption
+    assert f"Nodes, the slowest first: {hostile} +3.0 %" in chart.words
 
 
 def test_gpus_without_a_band_an_interval_or_an_index_are_drawn_and_hostile_words_are_text() -> None:

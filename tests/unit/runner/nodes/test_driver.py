@@ -386,7 +386,6 @@ def test_a_plan_over_nodes_is_shown_and_starts_nothing(start: Start, tmp_path: P
     ("options", "why"),
     [
         (("--minutes", "5"), "--minutes does not go with --nodes"),
-        (("--each-gpu",), "--each-gpu does not go with --nodes"),
         (("--cool-down",), "--cool-down does not go with --nodes"),
         (("--lock-clocks", "1000"), "--lock-clocks does not go with --nodes"),
     ],

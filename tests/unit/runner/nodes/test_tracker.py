@@ -110,6 +110,29 @@ def test_cells_of_gpus_and_of_the_cpu_never_run_at_once_on_a_node() -> None:
     assert seen == 10
 
 
+def test_gpus_that_are_compared_run_one_at_a_time_on_their_node_in_blocks_over_its_gpus() -> None:
+    places = {node: gpus(node, 4) for node in ("a", "b")}
+    cells = {
+        node: [
+            make_cell(workload=workload, device_kind="cuda", device_model="H200", device_uuid=place.uuid)
+            for place in of_node
+            for workload in ("cnn-cifar10", "gru-imdb")
+        ]
+        for node, of_node in places.items()
+    }
+    jobs = blocks([*cells["a"], *cells["b"]], 3, 1)
+    tracker = tracker_of(jobs)
+    for node, of_node in places.items():
+        tracker.join(node, of_node, cells[node], 0.0)
+    first = started(tracker)
+    assert [assignment.node for assignment in first] == ["a", "b"], "one on each node"
+    whole = run_out_of(tracker, first)
+    for node in places:
+        mine = [assignment for assignment in whole if assignment.node == node]
+        assert [assignment.job for assignment in mine] == [job for job in jobs if job.cell in cells[node]]
+        assert all(assignment.places[0].uuid == assignment.job.cell.device_uuid for assignment in mine)
+
+
 def test_a_late_node_takes_its_share_and_a_lost_one_hands_its_own_back() -> None:
     tracker = tracker_of(blocks(CELLS, 3, 1))
     tracker.join("a", CPU, CELLS, 0.0)

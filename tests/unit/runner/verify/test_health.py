@@ -109,3 +109,21 @@ def test_a_broken_reference_is_a_sentence_of_the_report(tmp_path: Path, shelf: S
     health = health_of([make_run(tmp_path / "run")])
     assert health.confidence == "not judged"
     assert "lab.reference.parquet" in health.detail
+
+
+def test_a_slow_node_is_the_answer_and_its_setting_the_reason(tmp_path: Path, shelf: Shelf) -> None:
+    numbers = {f"n{at}": range(4 * at, 4 * at + 4) for at in range(4)}
+    levels = [(1.1 if at // 4 == 2 else 1.0) * (1 + 0.001 * (at % 4)) for at in range(16)]
+    limits = {at: {"power_limit_watts": 500.0} for at in range(8, 12)}
+    health = health_of([each_gpu_run(tmp_path / "run", levels, nodes=numbers, settings=limits)])
+    assert health.answer == "1 of 4 nodes is slow"
+    assert few_words(health)
+    assert "node n2 takes" in health.detail
+    for fleet in health.fleets:
+        assert fleet.nodes[0].name == "n2"
+        assert [node.named for node in fleet.nodes] == [True, False, False, False]
+        assert "power limit 500 W, and 700 W on 3 of 3 others" in fleet.nodes[0].reason
+        assert [gpu.node for gpu in fleet.gpus].count("n2") == 4
+        assert not any(gpu.named for gpu in fleet.gpus)
+    few = health_of([each_gpu_run(tmp_path / "few", [1.0] * 8, nodes={"a": range(4), "b": range(4, 8)})])
+    assert few.answer == "Not judged: too few nodes"

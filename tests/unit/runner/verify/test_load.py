@@ -114,7 +114,7 @@ def test_the_weak_gpu_is_named_under_load_with_its_clock_its_power_and_what_hold
     loads = read_loads([run.folder for run in runs])
     assert [gpu.uuid for gpu in loads] == gpus.uuids()
     assert {each.round for gpu in loads for each in gpu.loads} == {"alone", "all at once"}
-    findings = fleets_of_loads(groups_of_loads(loads), 1)
+    findings = [found for found, _ in fleets_of_loads(groups_of_loads(loads), 1)]
     assert [finding.name for finding in findings] == ["load bf16 product, alone,", "load bf16 product, all at once,"]
     for finding in findings:
         (slow,) = finding.fleet.slow
@@ -153,7 +153,7 @@ def test_too_few_gpus_are_shown_and_not_judged(fleet: Callable[[Fleet], Path], t
     fleet(two)
     runs = runs_of(tmp_path, two)
     load_each(prospect_of(tmp_path, PROBE), runs)
-    (first, _) = fleets_of_loads(groups_of_loads(read_loads([run.folder for run in runs])), 1)
+    ((first, _), _) = fleets_of_loads(groups_of_loads(read_loads([run.folder for run in runs])), 1)
     assert "at least 4 are needed" in first.fleet.why_not
     assert [line[:12] for line in first.beside] == [uuid[:12] for uuid in two.uuids()]
 
@@ -285,6 +285,11 @@ def test_gpus_of_two_models_are_not_compared() -> None:
     gpu = GpuLoads.model_validate(
         {"framework": "torch", "image": "host", "uuid": "GPU-1", "model": "A", "loads": [one]}
     )
-    findings = fleets_of_loads(groups_of_loads([gpu, gpu.model_copy(update={"uuid": "GPU-2", "model": "B"})]), 1)
+    findings = [
+        found
+        for found, _ in fleets_of_loads(
+            groups_of_loads([gpu, gpu.model_copy(update={"uuid": "GPU-2", "model": "B"})]), 1
+        )
+    ]
     assert [(finding.device_model, finding.fleet.devices) for finding in findings] == [("A", 1), ("B", 1)]
     assert replace(findings[0], name="").middle == "1000 GB/s"

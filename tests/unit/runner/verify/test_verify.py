@@ -24,9 +24,10 @@ from runner.run.schedule import slot_of
 from runner.verify import output as verify_output
 from runner.verify import verify
 from runner.verify.ceilings import CeilingsError
+from runner.verify.fleet.compare import with_fleets
 from runner.verify.references.measured import ceilings_path, read_runs, reference_of
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
-from runner.verify.verify import CellFinding, Verification, as_json, assess, with_fleets
+from runner.verify.verify import CellFinding, Verification, as_json, assess
 from tests.fixtures import synthetic
 from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run

@@ -144,3 +144,43 @@ def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
     judged = toys(tmp_path, "verify", "--each-gpu", "--run", str(folder), variables=on_gpus)
     assert judged.returncode == 0, judged.stdout
     assert "no GPU stood out" in judged.stdout
+
+
+@pytest.mark.slow
+def test_the_gpus_of_two_nodes_are_measured_in_one_run_and_two_nodes_are_too_few_to_judge(
+    tmp_path: Path, nvml_library: Path
+) -> None:
+    fleet = Fleet(tuple(FakeGpu() for _ in range(8)))
+    variables = stand_in.environment(nvml_library, fleet.write(tmp_path / "fleet"))
+    variables |= {"DLBENCH_TOY": "cuda", "DLBENCH_LEASES": str(tmp_path / "leases")}
+    (tmp_path / "started").touch()
+    words = (
+        "verify",
+        "--each-gpu",
+        "--image",
+        "toy-a",
+        "--workloads",
+        "gru-imdb",
+        "--nodes",
+        "local:2",
+        "--time",
+        "1h",
+    )
+    ended = toys(tmp_path, *words, "--out", str(tmp_path / "results"), "--format", "json", variables=variables)
+    assert ended.returncode == 2, ended.stderr
+    assert "--time 1h: level longest: gru-imdb, 9 repeats" in ended.stderr
+    told = json.loads(ended.stdout)
+    nodes, gpus = told["fleets"]
+    assert (nodes["of"], nodes["fleet"]["devices"]) == ("node", 2)
+    assert "2 nodes: at least 4 are needed" in nodes["fleet"]["why_not"]
+    assert (gpus["of"], gpus["fleet"]["devices"], gpus["fleet"]["slow"]) == ("GPU", 8, [])
+    assert {spot["node"] for spot in gpus["spots"].values()} == {"local-1", "local-2"}
+    order = turns(run_of(tmp_path))
+    for node in ("local-1", "local-2"):
+        mine = [(uuid, repeat) for uuid, repeat in order if gpus["spots"][uuid]["node"] == node]
+        assert [repeat for _, repeat in mine] == [repeat for repeat in range(1, 10) for _ in range(4)]
+    options = json.loads((run_of(tmp_path) / "run.json").read_text())["options"]
+    assert (options["repeats"], options["workloads"]) == (9, ["gru-imdb"]), "what --resume goes on with"
+    again = toys(tmp_path, "verify", "--each-gpu", "--run", str(run_of(tmp_path)), variables=variables)
+    assert again.returncode == 2
+    assert "2 nodes: at least 4 are needed" in " ".join(again.stdout.split())

@@ -1,0 +1,122 @@
+"""What `--time 30m` holds: how many workloads and repeats, and whether the GPUs are loaded fully as well. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runner.errors import UserError
+from runner.plan.plan import Cell
+from runner.run.begin import Prospect
+from runner.text import plural
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+# Four loads of 7.5 s on each GPU alone, the same on all at once, and the start of a framework before each (runner.verify.load).
+_LOAD_SECONDS, _START_SECONDS, _LEAD_SECONDS = 30.0, 10.0, 40.0
+
+# Agents, leases, ceilings and the report.
+_BESIDE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is measured on each GPU."""
+
+    name: str
+    workloads: tuple[str, ...]
+    repeats: int
+    loads: bool
+
+    def __str__(self) -> str:
+        load = ", and each GPU under full load" if self.loads else ""
+        return f"{self.name}: {', '.join(self.workloads)}, {plural(self.repeats, 'repeat')}{load}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is to be measured where."""
+
+    cells: Sequence[Cell]
+    seconds: Callable[[Cell], float]  # how long a repeat of a cell takes
+    node_of: Mapping[str, str]  # the node of each GPU, by its UUID
+    prepare_seconds: float  # until the images are ready
+    loads: bool  # whether GPUs can be loaded fully here
+
+
+def site_here(prospect: Prospect) -> Site:
+    """The GPUs of this machine."""
+    agenda = prospect.agenda(limited=True)
+    prepare = sum(prospect.durations.preparing(image, cost) for image, cost in agenda.costs.items() if cost)
+    return Site(prospect.plan.cells, prospect.durations.seconds, {}, prepare, loads=True)
+
+
+def seconds_of(text: str) -> float:
+    """A time such as 30m, 90s or 1.5h in seconds. Raises UserError."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh])", text.strip())
+    if match is None or not float(match[1]):
+        raise UserError(f"--time: {text!r} is no time; say a number and s, m or h, such as 30m")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def levels(site: Site) -> list[Level]:
+    """From the shortest to the longest. The shortest has the workload that takes the least time."""
+    each: dict[str, float] = {}
+    for cell in site.cells:
+        each[cell.workload] = max(each.get(cell.workload, 0.0), site.seconds(cell))
+    workloads = tuple(sorted(each, key=each.__getitem__))
+    steps = [
+        Level("shortest", workloads[:1], 2, False),
+        Level("short", workloads, 2, False),
+        Level("usual", workloads, 3, False),
+    ]
+    steps += [Level("usual with load", workloads, 3, True)] if site.loads else []
+    steps += [Level("long", workloads, 5, site.loads), Level("longest", workloads, 9, site.loads)]
+    return list({(level.workloads, level.repeats, level.loads): level for level in reversed(steps)}.values())[::-1]
+
+
+def length(level: Level, site: Site) -> float:
+    """Seconds of a level: GPUs of a node are measured one after another, and nodes side by side."""
+    of_node: dict[str, float] = {}
+    gpus: dict[str, set[str]] = {}
+    for cell in site.cells:
+        node = site.node_of.get(cell.device_uuid, "")
+        gpus.setdefault(node, set()).add(cell.device_uuid)
+        if cell.workload in level.workloads:
+            of_node[node] = of_node.get(node, 0.0) + level.repeats * site.seconds(cell)
+    load = 0.0
+    if level.loads:
+        most = max(map(len, gpus.values()), default=0)
+        load = most * (_LOAD_SECONDS + _START_SECONDS) + _LEAD_SECONDS + _LOAD_SECONDS
+    return _BESIDE_SECONDS + site.prepare_seconds + max(of_node.values(), default=0.0) + load
+
+
+def chosen(site: Site, limit: float, text: str) -> tuple[Level, str]:
+    """The longest level that fits, and a sentence that says it. Raises UserError where none does."""
+    every = [(level, length(level, site)) for level in levels(site)]
+    fit = [(level, seconds) for level, seconds in every if seconds <= limit]
+    if not fit:
+        raise UserError(
+            f"--time {text}: the shortest level takes about {_minutes(every[0][1])} here ({every[0][0]}); "
+            f"give --time {_whole(every[0][1])}m, or fewer GPUs"
+        )
+    level, seconds = fit[-1]
+    longer = [(other, more) for other, more in every if more > limit]
+    then = f"; the next level, {longer[0][0].name}, takes about {_minutes(longer[0][1])}" if longer else ""
+    return level, f"--time {text}: level {level}: about {_minutes(seconds)}{then}"
+
+
+def _whole(seconds: float) -> int:
+    return int(-(-seconds // 60))
+
+
+def _minutes(seconds: float) -> str:
+    return plural(_whole(seconds), "minute")
+
+
+def shortened(prospect: Prospect, level: Level) -> Prospect:
+    """What would be run, with the workloads and repeats of a level."""
+    cells = tuple(cell for cell in prospect.plan.cells if cell.workload in level.workloads)
+    options = prospect.options.model_copy(update={"repeats": level.repeats, "workloads": level.workloads})
+    return replace(prospect, plan=replace(prospect.plan, cells=cells), options=options)
