@@ -75,13 +75,19 @@ class Fleet:
         for node in self.nodes.there():
             self.open(node)
         end = time.monotonic() + patience
-        while not all(member.answered for member in self.members.values()) and (left := end - time.monotonic()) > 0:
+        while not all(member.answered for member in self.members.values()):
+            # Where all that could take part wait in line, there is nothing better to do than to wait with them.
+            if time.monotonic() > end and (self.taken() or not any(map(_waits_for, self.members.values()))):
+                break
             with contextlib.suppress(queue.Empty):
-                self.greet(self.heard.get(timeout=min(left, 0.5)))
+                self.greet(self.heard.get(timeout=0.5))
         for member in self.members.values():
             if not member.answered:
                 member.unreached = True
-                self.refuse(member, f"it did not answer in {patience:.0f} s")
+                waits = _waits_for(member)
+                self.refuse(
+                    member, f"it waits in line for {waits}" if waits else f"it did not answer in {patience:.0f} s"
+                )
         if not self.taken():
             reasons = "\n".join(f"  {member.name}: {member.why}" for member in self.members.values())
             raise NodesError(f"--nodes: no node can take part:\n{reasons}")
@@ -188,6 +194,10 @@ class Fleet:
         if cell.device_kind == "cpu":
             return None if cell.device_model == hello.cpu.model else "another CPU than its own"
         return None if 0 < cell.devices <= len(boards.get(cell.device_model, ())) else "GPUs that it does not have"
+
+
+def _waits_for(member: Member) -> str:
+    return "" if member.answered or member.link is None else member.link.waits_for()
 
 
 @contextlib.contextmanager

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.base import Node, NodesError, Pipe
 from runner.nodes.transports.started import Started
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder, FrameError, encode
 from runner.text import in_a_line
-
-_READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Link:
         """Start it. Raises NodesError."""
         self.node = node
         self._heard = heard
-        self._started = Started.of(node)
+        self._pipe: Pipe = node.start() if node.start else Started.of(node)
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.closed = False
         for work in (self._read, self._write):
@@ -54,38 +51,39 @@ class Link:
 
     def end(self, patience: float) -> None:
         """Wait for the agent's end, and end what is left of it here."""
-        self._started.end(patience)
+        self._pipe.end(patience)
+
+    def waits_for(self) -> str:
+        """What the agent waits for before it can start. Empty: nothing."""
+        return self._pipe.waits_for()
 
     def _write(self) -> None:
-        stdin = self._started.process.stdin
-        assert stdin is not None
         # If it is gone, the reading thread says so.
         with contextlib.suppress(OSError, ValueError):
             while (content := self._outgoing.get()) is not None:
-                stdin.write(content)
-                stdin.flush()
-        self._started.hang_up()
+                self._pipe.send(content)
+        self._pipe.hang_up()
 
     def _read(self) -> None:
-        stdout = self._started.process.stdout
-        assert stdout is not None
         decoder = Decoder()
         why, broken = "", False
         try:
-            while chunk := os.read(stdout.fileno(), _READ_BYTES):
+            for chunk in self._pipe.chunks():
                 for frame in decoder.feed(chunk):
                     self._heard(Heard(self, messages.from_agent(frame), frame.body))
         except FrameError as error:
             why, broken = str(error), True
-            self._started.process.kill()
+            self._pipe.kill()
         except OSError as error:
             why = str(error)
         self.closed = True
-        code = self._started.process.wait()
-        stdout.close()
-        printed = (self._started.last_words() or bytes(decoder.noise)).decode("utf-8", "replace").strip()
+        self._heard(Heard(self, None, why=why or self._why_ended(bytes(decoder.noise)), broken=broken))
+
+    def _why_ended(self, noise: bytes) -> str:
+        code, words = self._pipe.last_words()
+        printed = (words or noise).decode("utf-8", "replace").strip()
         last = in_a_line(printed.splitlines()[-1], 300) if printed else "it printed nothing"
-        self._heard(Heard(self, None, why=why or f"its agent ended with exit code {code}: {last}", broken=broken))
+        return f"its agent ended with exit code {code}: {last}"
 
 
 def opened(node: Node, heard: Callable[[Heard], None]) -> Link | NodesError:

@@ -43,7 +43,7 @@ class Options(Request):
     )
     nodes: str | None = Field(
         default=None,
-        description="Measure on several machines: ssh:FILE, a host a line; slurm:PARTITION; local:N, N agents on this machine.",
+        description="Measure on several machines: ssh:FILE, a host a line; slurm:PARTITION; ray; local:N, N agents on this machine.",
     )
     repeats: int | None = Field(
         default=None,

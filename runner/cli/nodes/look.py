@@ -27,14 +27,14 @@ def nodes(
         typer.Option(
             "--nodes",
             metavar="NODES",
-            help="local:N, N agents on this machine; ssh:FILE, a host a line; slurm:PARTITION.",
+            help="local:N, N agents on this machine; ssh:FILE, a host a line; slurm:PARTITION; ray.",
         ),
     ],
     output_format: TextOrJson = "text",
 ) -> None:
     """Changes nothing. Exit code 0: all take part; 1: some do not; 2: none does."""
     try:
-        with opened_fleet(nodes_of(where, options.gpus, options.share), options) as fleet:
+        with opened_fleet(nodes_of(where, options.gpus, options.share, measure=False), options) as fleet:
             _print(fleet, output_format == "json")
             everybody = len(fleet.taken()) == len(fleet.members)
     except KeyboardInterrupt:

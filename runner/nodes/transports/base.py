@@ -1,9 +1,9 @@
-"""What a transport is, and what it says of a node."""
+"""What a transport is, what it says of a node, and the pipe to an agent that it started."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,38 @@ AGENT = ("-m", "runner", "agent")
 
 class NodesError(UserError):
     """--nodes names what cannot be reached, or no nodes."""
+
+
+class Pipe(Protocol):
+    """The way to a started agent. One thread sends and hangs up, another one reads; a third one ends it."""
+
+    def send(self, content: bytes) -> None:
+        """Write it to the agent's standard input. Raises OSError or ValueError where the agent is gone."""
+        ...
+
+    def chunks(self) -> Iterator[bytes]:
+        """What the agent writes, as it comes, until its end. Raises OSError, with the reason, where the way to it breaks."""
+        ...
+
+    def last_words(self) -> tuple[int, bytes]:
+        """The exit code of an agent whose chunks have ended, and the end of what it printed on its standard error."""
+        ...
+
+    def hang_up(self) -> None:
+        """End the agent's standard input: it ends its cells and itself."""
+        ...
+
+    def kill(self) -> None:
+        """Cut the way at once: the agent's pipes end."""
+        ...
+
+    def end(self, patience: float) -> None:
+        """Wait for the agent's end, but not longer than this; then cut the way."""
+        ...
+
+    def waits_for(self) -> str:
+        """What the agent waits for before it can start: "4 GPUs and 16 CPUs", for example. Empty: nothing."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,6 +61,8 @@ class Node:
     # So many nodes share the memory of the machine.
     sharing: int = 1
     environment: Mapping[str, str] | None = None
+    # Starts the command; raises NodesError. None: the command is a process of this machine.
+    start: Callable[[], Pipe] | None = None
 
 
 class Nodes(Protocol):

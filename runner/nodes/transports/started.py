@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from runner.nodes.transports.base import Node, NodesError
@@ -14,6 +15,7 @@ from runner.nodes.transports.base import Node, NodesError
 _TAIL_BYTES = 2000
 # How long is waited for it when the agent has ended.
 _TAIL_SECONDS = 2.0
+_READ_BYTES = 1 << 16
 
 
 @dataclass
@@ -51,23 +53,38 @@ class Started:
                 self.tail += chunk
                 del self.tail[:-_TAIL_BYTES]
 
-    def last_words(self) -> bytes:
-        """The end of what the agent, which has ended, printed on its standard error."""
+    def send(self, content: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(content)
+        self.process.stdin.flush()
+
+    def chunks(self) -> Iterator[bytes]:
+        assert self.process.stdout is not None
+        with self.process.stdout as stdout:
+            while chunk := os.read(stdout.fileno(), _READ_BYTES):
+                yield chunk
+
+    def last_words(self) -> tuple[int, bytes]:
+        code = self.process.wait()
         if self.reader is not None:
             # The agent's end may be seen before its last words are read. A process that it left may hold the pipe for ever.
             self.reader.join(_TAIL_SECONDS)
-        return bytes(self.tail)
+        return code, bytes(self.tail)
 
     def hang_up(self) -> None:
-        """End the agent's standard input: it ends its cells and itself."""
         with contextlib.suppress(OSError, ValueError):
             assert self.process.stdin is not None
             self.process.stdin.close()
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
     def end(self, patience: float) -> None:
-        """Wait for the end, but not longer than this; then end the process here, which ends the agent's pipes."""
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
+
+    def waits_for(self) -> str:
+        return ""

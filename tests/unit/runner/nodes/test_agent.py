@@ -26,7 +26,7 @@ def agent(tmp_path: Path) -> Iterator[Callable[..., Hand]]:
 
     yield start
     for hand in hands:
-        hand.link._started.process.kill()
+        hand.process.kill()
         hand.close()
 
 
@@ -79,7 +79,7 @@ def test_the_next_agent_hands_over_what_a_killed_one_had_finished(agent: Callabl
     first.prepare("toy-a")
     attempt = first.run(hello.cells[0])
     sent = first.hear_all(messages.Ended)
-    first.link._started.process.kill()
+    first.process.kill()
     assert "exit code -9" in first.hear_end().why
     second = agent()
     assert second.begin()[1].spooled == (attempt,)
@@ -99,7 +99,7 @@ def test_however_an_agent_ends_its_cells_end(agent: Callable[..., Hand], way: st
     elif way == "hang up":
         hand.link.hang_up()
     else:
-        hand.link._started.process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
+        hand.process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGTERM)
     hand.hear_end()
     wait_for(lambda: not processes())
     if way != "kill":

@@ -6,21 +6,27 @@ import math
 import os
 import queue
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from runner.machine.devices import Cpu, Gpu, Machine
+from runner.nodes.fleet import Fleet
 from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports import slurm, ssh
-from runner.nodes.transports.base import Node, NodesError
+from runner.nodes.transports.base import Node, NodesError, Pipe
 from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.local import Local
 from runner.nodes.transports.slurm import Slurm
 from runner.nodes.transports.ssh import Ssh
 from runner.nodes.transports.started import Started
 from runner.nodes.wire import messages
+from runner.run.options import Options
 from tests.fixtures.nodes import Hand
 
 PAIRS = Cpu("Test CPU", tuple(range(8)), 8 << 30, cores=((0, 4), (1, 5), (2, 6), (3, 7)))
@@ -58,8 +64,8 @@ def test_more_local_nodes_than_cores_say_that_their_times_mean_little() -> None:
         "local:٣",
         "local:x",
         "ssh:",
-        "ray",
         "slurm:",
+        "ray:",
     ],
 )
 def test_what_is_no_transport_is_refused(text: str) -> None:
@@ -70,6 +76,106 @@ def test_what_is_no_transport_is_refused(text: str) -> None:
 def test_a_number_that_never_ends_is_refused() -> None:
     with pytest.raises(NodesError, match="is neither local:N"):
         nodes_of("local:" + "1" * 5000, "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ray://head:10001", "Ray's client is not used.* say --nodes ray"),
+        ("ray:head", "it is no HOST:PORT"),
+        ("ray:http://head:8265", "it is no HOST:PORT"),
+        ("ray:a b:1", "it is no HOST:PORT"),
+    ],
+)
+def test_an_address_that_is_no_ray_cluster_is_refused(text: str, why: str) -> None:
+    with pytest.raises(NodesError, match=why):
+        nodes_of(text, "none")
+
+
+def test_without_ray_a_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(NodesError, match="has no Ray .*pip install 'ray>=2.49,<3'"):
+        nodes_of("ray", "none")
+
+
+class StandInRay:
+    """What a transport asks of Ray before it starts an actor."""
+
+    def __init__(self, *nodes: dict[str, Any]) -> None:
+        self.listed = list(nodes)
+
+    def init(self, **_: object) -> None:
+        if not self.listed:
+            raise ConnectionError("Could not find any running Ray instance.\nPlease specify one.")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.listed
+
+
+def ray_node(name: str, number: int, alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"NodeID": f"{number:056x}"[::-1], "NodeManagerHostname": name, "Alive": alive, "Resources": resources}
+
+
+def test_the_nodes_of_a_ray_cluster_are_those_that_are_alive_and_offer_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = StandInRay(
+        ray_node("b", 2, CPU=4.0), ray_node("a", 1, GPU=1.0), ray_node("c", 3, False, CPU=1.0), ray_node("head", 4)
+    )
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+    nodes = nodes_of("ray", "none")
+    assert [node.name for node in nodes.there()] == ["a", "b"]
+    # A raylet that was started again is another node, and one that comes late is one more.
+    stand_in.listed += [ray_node("b", 5, CPU=4.0), ray_node("d\x1b[2J", 6, CPU=4.0)]
+    assert [node.name for node in nodes.there()] == ["a", "b", "b-50000000", "d--2J"]
+    stand_in.listed[0]["Alive"] = False
+    assert [node.name for node in nodes.there()] == ["a", "b-50000000", "d--2J"]
+    gone = nodes.there()[0]
+    stand_in.listed.clear()
+    assert gone.start is not None
+    with pytest.raises(NodesError, match="a: Ray says that this node is gone"):
+        gone.start()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ([], "belongs to no Ray cluster that can be reached .Could not find any running Ray instance.*ray job submit"),
+        ([ray_node("head", 1)], "no node of this Ray cluster offers CPUs or GPUs"),
+    ],
+)
+def test_a_ray_cluster_without_a_node_is_said(
+    nodes: list[dict[str, Any]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StandInRay(*nodes))
+    with pytest.raises(NodesError, match=why):
+        nodes_of("ray", "none").there()
+
+
+class InLine:
+    """A pipe to an agent that waits for a busy node, until a test lets the node die."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+    def chunks(self) -> Iterator[bytes]:
+        self.over.wait(60)
+        yield b""
+        raise OSError("Ray: its node has died")
+
+    def waits_for(self) -> str:
+        return "" if self.over.is_set() else "2 GPUs (1 free)"
+
+
+def test_where_all_nodes_wait_in_line_the_driver_waits_with_them() -> None:
+    pipe = InLine()
+    nodes = SimpleNamespace(
+        shares_machine=False, notes=(), there=lambda: [Node("n1", (), start=lambda: cast(Pipe, pipe))]
+    )
+    threading.Timer(1.0, pipe.over.set).start()
+    with pytest.raises(NodesError, match="n1: Ray: its node has died"):
+        Fleet(cast(Any, nodes), Options()).look(patience=0.1)
 
 
 @pytest.fixture

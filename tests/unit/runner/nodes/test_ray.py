@@ -1,0 +1,162 @@
+"""Runs over the nodes of real Ray clusters, with toy cells: a raylet is killed, stopped or late, and each cell has its rows once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from runner.catalog.images import PROJECT
+from tests.fixtures.ray_clusters import Raylets
+from tests.fixtures.waiting import wait_for
+from tests.unit.runner.nodes.test_driver import (
+    WORKLOADS,
+    assert_each_cell_once,
+    begun,
+    ended,
+    folder_of,
+    marked,
+    nodes_of,
+    rows,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]  # Ray's own processes take all CPUs as they start
+
+# Of 6 cells: 72 repeats, or 300.
+REPEATS = 50 if os.environ.get("DLBENCH_FAULTS") == "all" else 12
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Raylets]:
+    raylets = Raylets()
+    yield raylets
+    raylets.close()
+
+
+class Rack:
+    """Nodes of a cluster, and drivers on them, whose toy cells are of one test."""
+
+    def __init__(self, cluster: Raylets, tmp_path: Path) -> None:
+        self.cluster, self.tmp_path = cluster, tmp_path
+        self.nodes: list[object] = []
+        self.drivers: list[subprocess.Popen[str]] = []
+
+    def variables(self, toy: str, seconds: float, beat: float) -> dict[str, str]:
+        return {
+            "DLBENCH_TOY": toy,
+            "DLBENCH_TOY_SECONDS": str(seconds),
+            "DLBENCH_TOY_STARTED": str(self.tmp_path / "started"),
+            "DLBENCH_TOY_BEAT": str(beat),
+            "XDG_CACHE_HOME": str(self.tmp_path / "cache"),
+        }
+
+    def add(
+        self, name: str, toy: str = "", seconds: float = 0.3, beat: float = 5.0, gpus: int = 0,
+        more: Mapping[str, str] | None = None,
+    ) -> object:  # fmt: skip
+        own = {"DLBENCH_LEASES": str(self.tmp_path / name), **(more or {})}
+        self.nodes.append(self.cluster.add(name, self.variables(toy, seconds, beat) | own, gpus))
+        return self.nodes[-1]
+
+    def kill(self, node: object) -> None:
+        self.cluster.kill(node)
+        self.nodes.remove(node)
+
+    def start(self, *words: str, toy: str = "", seconds: float = 0.3, beat: float = 5.0) -> subprocess.Popen[str]:
+        out = ["--gpus", "none"] if "--gpus" not in words and "--resume" not in words else []
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--out", str(self.tmp_path / "results"), *out, *words],
+            cwd=PROJECT, env=os.environ | self.variables(toy, seconds, beat), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        self.drivers.append(process)
+        return process
+
+    def measure(self, *words: str, **more: object) -> subprocess.Popen[str]:
+        return self.start(*words, "--nodes", f"ray:{self.cluster.address}", **more)  # type: ignore[arg-type]
+
+    def working(self) -> list[int]:
+        """The agents and their cells."""
+        return [*marked(self.tmp_path, b"toy_runner"), *marked(self.tmp_path, b"line_by_line")]
+
+    def left(self) -> list[Path]:
+        """What agents left in the nodes' cache."""
+        return [path for path in (self.tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            if driver.poll() is None:
+                driver.kill()
+            driver.communicate()
+        for node in list(self.nodes):
+            self.kill(node)
+        wait_for(lambda: not marked(self.tmp_path, b""))
+
+
+@pytest.fixture
+def rack(cluster: Raylets, tmp_path: Path) -> Iterator[Rack]:
+    nodes = Rack(cluster, tmp_path)
+    yield nodes
+    nodes.close()
+
+
+def read_until(process: subprocess.Popen[str], word: str) -> str:
+    """What it printed, up to a line with this."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if word in line:
+            return "".join(lines)
+    raise AssertionError(f"it never said {word!r}: {''.join(lines)}")
+
+
+@pytest.mark.timeout(600)
+def test_one_raylet_is_killed_one_stopped_and_one_late_and_each_cell_has_one_row(rack: Rack, tmp_path: Path) -> None:
+    pace = {"seconds": 0.8, "beat": 0.5}
+    first, second, third = (rack.add(name, **pace) for name in ("n1", "n2", "n3"))
+    process = rack.measure(*WORKLOADS, "--repeats", str(REPEATS), **pace)
+    wait_for(lambda: begun(tmp_path) >= 5, 120)
+    rack.kill(second)
+    printed = read_until(process, "is lost: ")
+    rack.add("n4", **pace)
+    printed += read_until(process, "has come")
+    rack.cluster.signal(third, signal.SIGSTOP)
+    printed += read_until(process, "is lost: nothing was heard of it")
+    rack.cluster.signal(third, signal.SIGCONT)
+    code, err = ended(process)
+    printed += err
+    assert code == 0, printed
+    assert_each_cell_once(tmp_path, REPEATS)
+    late = list((folder_of(tmp_path) / "late").glob("*"))
+    assert len(late) == printed.count("came too late; it is kept")
+    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".frame") for path in late)
+    assert len(nodes_of(tmp_path)) == 4
+    assert sum("Ray: " in (entry["lost"] or "") for entry in nodes_of(tmp_path).values()) == 1
+    assert len({row["node"] for row in rows(tmp_path)}) >= 3
+    wait_for(lambda: not rack.working())
+    # What the killed node's agent had finished and could not hand over waits for it.
+    assert {path.suffix for path in rack.left()} <= {".frame"}
+    assert list(folder_of(tmp_path).rglob("*.part")) == []
+    assert first in rack.nodes
+
+
+def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack, tmp_path: Path) -> None:
+    for name in ("n1", "n2"):
+        rack.add(name, seconds=1.0)
+    process = rack.measure(*WORKLOADS, "--repeats", "1")
+    wait_for(lambda: begun(tmp_path) >= 3, 120)
+    process.kill()
+    # Ray ends the actors. Their agents hear it, end their cells and remove what these left.
+    wait_for(lambda: not rack.working())
+    assert {path.suffix for path in rack.left()} <= {".frame"}
+    code, err = ended(rack.start("--resume", folder_of(tmp_path).name))
+    assert code == 0, err
+    assert_each_cell_once(tmp_path, 1)
+    wait_for(lambda: not rack.working())
+    assert rack.left() == []
