@@ -1,4 +1,4 @@
-"""Runs over the nodes of real Ray clusters, with toy cells: a raylet is killed, stopped or late, and each cell has its rows once."""
+"""Runs over the nodes of real Ray clusters, with toy cells: a raylet is killed, stopped, late or busy, and each cell has its rows once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from runner.catalog.images import PROJECT
 from tests.fixtures.ray_clusters import Raylets
 from tests.fixtures.waiting import wait_for
+from tests.stand_ins import fleet as stand_in
+from tests.stand_ins.fleet import FakeGpu, Fleet
 from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
     assert_each_cell_once,
@@ -160,3 +163,49 @@ def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack,
     assert_each_cell_once(tmp_path, 1)
     wait_for(lambda: not rack.working())
     assert rack.left() == []
+
+
+HOLDER = """
+import ray, sys, time
+ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+@ray.remote(num_gpus=1, num_cpus=0)
+class Other:
+    def when(self):
+        return time.time()
+other = Other.remote()
+ray.get(other.when.remote())
+print("held", flush=True)
+sys.stdin.readline()
+ray.kill(other)
+sys.stdin.readline()
+print(ray.get(Other.remote().when.remote()), flush=True)
+"""
+
+
+@pytest.mark.timeout(150)
+def test_other_ray_work_is_waited_for_and_stays_off(rack: Rack, tmp_path: Path, nvml_library: Path) -> None:
+    shown = stand_in.environment(nvml_library, Fleet((FakeGpu(), FakeGpu())).write(tmp_path / "fleet"), {})
+    rack.add("n1", toy="cuda", gpus=2, more=shown)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, rack.cluster.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    # Ray says on the standard output of every driver which nodes have died.
+    assert any(line == "held\n" for line in holder.stdout)
+    words = ("--gpus", "all", "--workloads", "gru-imdb", "--repeats", "2")
+    process = rack.measure(*words, toy="cuda")
+    read_until(process, "waits in line for 2 GPUs (1 free) and 1 CPU")
+    assert begun(tmp_path) == 0
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    wait_for(lambda: begun(tmp_path) >= 1)
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    code, err = ended(process)
+    freed = time.time()
+    assert code == 0, err
+    assert_each_cell_once(tmp_path, 2, cells=3)
+    assert {row["given_uuids"][0] for row in rows(tmp_path)} == set(Fleet((FakeGpu(), FakeGpu())).uuids())
+    got = float(holder.communicate(timeout=60)[0].splitlines()[-1])
+    assert max(row["started_unix"] for row in rows(tmp_path)) < got < freed + 30
