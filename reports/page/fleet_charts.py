@@ -119,7 +119,8 @@ def _racks(place: str, fleet: FleetHealth) -> Chart:
             label = (
                 _signed(deviation) if right - left > 1 else f"{100 * deviation:+.0f}" if abs(deviation) >= 0.01 else ""
             )
-            picture.words(picture.x((left + right) / 2), y + 14, label, "mid over" if slow else "mid")
+            if label:
+                picture.words(picture.x((left + right) / 2), y + 14, label, "mid over" if slow else "mid")
             if slow:
                 named.append(words)
     words = f"{fleet.sentence} Nodes, the slowest first: " + "; ".join(map(_said_node, fleet.nodes))
