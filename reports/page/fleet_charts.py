@@ -116,9 +116,7 @@ def _racks(place: str, fleet: FleetHealth) -> Chart:
             kind = "area alarm" if slow else "area wash"
             picture.bar(picture.x(left) + 0.3, picture.x(right) - 0.3, y + 1, 18, kind, words)
             # Beside many GPUs there is no room for more: a pointer and the description have the numbers.
-            label = (
-                _signed(deviation) if right - left > 1 else f"{100 * deviation:+.0f}" if abs(deviation) >= 0.01 else ""
-            )
+            label = _signed(deviation) if right - left > 1 else f"{100 * deviation:+.0f}" if slow else ""
             if label:
                 picture.words(picture.x((left + right) / 2), y + 14, label, "mid over" if slow else "mid")
             if slow:
