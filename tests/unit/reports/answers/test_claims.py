@@ -91,8 +91,8 @@ def test_of_equal_cells_at_most_one_run_in_20_has_a_false_claim(name: str, cells
     trials = 1000
     fastest, longer = false_claims(REGIMES[name], cells, repeats, trials, seed=cells + repeats)
     print(f"false fastest: {fastest:.1%}, false slower: {longer:.1%} of {trials} runs")
-    # 5 %, and three deviations of what so many trials leave open. Three repeats show unlike noise badly: 8 % of five cells.
-    most = (0.08 if name in UNLIKE and repeats == 3 else 0.05) + 0.021
+    # 5 %, and three deviations of what so many trials leave open. Two or three repeats show unlike noise badly: 8 % of five cells.
+    most = (0.08 if name in UNLIKE and repeats in (2, 3) else 0.05) + 0.021
     assert fastest <= most
     assert longer <= most
 
