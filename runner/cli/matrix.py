@@ -16,7 +16,10 @@ import typer
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
 from runner.errors import UserError
-from runner.results.store import RunStore
+from runner.machine import lease
+from runner.machine.lease import LeaseError
+from runner.results.parquet import packs
+from runner.results.store import RunStore, files_of_cells
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
 from runner.run.options import Options
@@ -155,6 +158,9 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
     if _is_report_old(run):
         run.remove_parts()
         write_report(run.folder)
+    # A runner that was killed while it put files together; one that is at it now does the rest itself.
+    with contextlib.suppress(LeaseError), lease.alone(run.folder):
+        packs.clear_up(run)
     if as_json:
         print_json(summary.document(run))
     note(f"{run.run_id} is complete: nothing is left to run, and nothing was changed")
@@ -165,7 +171,7 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
 def _is_report_old(run: RunStore) -> bool:
     """Whether a run has no report, or one that was written before its last cell was stored."""
     report = report_path(run.folder)
-    stored = (path.stat().st_mtime_ns for path in (run.folder / "cells").glob("*.r*.parquet"))
+    stored = (path.stat().st_mtime_ns for path in files_of_cells(run.folder))
     return not report.exists() or report.stat().st_mtime_ns < max(stored, default=0)
 
 

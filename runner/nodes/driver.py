@@ -17,6 +17,7 @@ from runner.machine import lease
 from runner.machine.devices import Machine
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.link import Heard
+from runner.nodes.packing import Packing
 from runner.nodes.plan import FleetProspect
 from runner.nodes.tracker import Tracker, Verdict
 from runner.nodes.transports.base import NodesError
@@ -68,6 +69,8 @@ def execute(
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
         interrupted = driver.run_all()
+        if not interrupted:
+            driver.packing.pack_rest()
     driver.write_facts()
     for line in driver.last_words():
         say(line)
@@ -145,6 +148,7 @@ class Driver:
         self._unfit = 0
         self._late = 0
         self._lost_gpus: list[str] = []
+        self.packing = Packing(run)
 
     def run_all(self) -> bool:
         """Run everything that a node can take; True when the user interrupted it. At the end no agent runs."""
@@ -241,6 +245,7 @@ class Driver:
             self._again_at = now + _AGAIN_SECONDS
             self._call_again()
         self._fail_what_no_image_serves()
+        self.packing.pack_one(self._tracker.has_work)
 
     def _call_again(self) -> None:
         """Try the nodes that could not be reached, and those that have come since."""
@@ -406,6 +411,7 @@ class Driver:
                 self._tracker.came(message.attempt)
                 self._tracker.ended(message.attempt)
                 self._report(Outcome(job, status, reason, message.wall_seconds))
+                self.packing.stored(name, job)
             else:
                 self._tracker.came(message.attempt)
                 self._late += 1

@@ -140,7 +140,7 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
     for path in _newest(results)[:_NEWEST_RUNS]:
         entries = (_manifest(path) or {}).get("took")
         if not (isinstance(entries, list) and entries):
-            files = sorted((path.parent / "cells").glob("*.r*.parquet"))[:left]
+            files = store.files_of_cells(path.parent)[:left]
             left -= len(files)
             entries = [entry for file in files for entry in _ended_well(file)]
         for entry in entries:

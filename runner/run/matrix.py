@@ -18,6 +18,7 @@ from runner.catalog import frameworks
 from runner.engines.base import Prepared
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
+from runner.results.parquet import packs
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
@@ -154,6 +155,7 @@ def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: Cel
 def clear_up(run: RunStore) -> None:
     """Remove what a killed runner left half written in a run, and record which repeats are kept."""
     run.remove_parts()
+    packs.clear_up(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
     manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]

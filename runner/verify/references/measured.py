@@ -58,12 +58,12 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
         manifest = store.RunStore(folder).manifest()
         gpus = len(manifest.get("devices") or ())
         stored, samples = rows_of(store.read([folder], "cells")), by_repeat(store.read([folder], "samples"))
-        proved = _proved(folder)
+        proved, packs = _proved(folder), store.packs_of(folder)
         for cell, _ in cells.stored_cells([manifest], stored, samples):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
             measured.append(
-                Measured(cell, facts, ceilings, _telemetry(folder, cell), gpus, proved.get(cell.cell_id, ()))
+                Measured(cell, facts, ceilings, _telemetry(packs, cell), gpus, proved.get(cell.cell_id, ()))
             )
     return measured
 
@@ -90,30 +90,30 @@ def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
-def _telemetry(folder: Path, cell: StoredCell) -> Telemetry | None:
+def _telemetry(packs: store.Packs, cell: StoredCell) -> Telemetry | None:
     """Of the first repeat that has some; None where the run kept none."""
     for repeat in cell.repeats:
-        path = folder / "telemetry" / f"{store.file_name(cell.cell_id, repeat.number)}.parquet"
-        if path.parent != folder / "telemetry" or not path.is_file():
+        path = packs.where("telemetry", cell.cell_id, repeat.number)
+        if path.parent != packs.folder / "telemetry" or not path.is_file():
             continue
         windows = repeat.windows
         steady = [at for at, stage in enumerate(windows.stage) if stage == "steady"]
         spans = [(float(windows.begin[at]), float(windows.begin[at] + windows.seconds[at])) for at in steady]
-        if found := summarise(_rows(path), spans):
+        if found := summarise(_rows(path, cell.cell_id, repeat.number), spans):
             return found
     return None
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path, cell_id: str, repeat: int) -> list[dict[str, Any]]:
     """The rows of one repeat's telemetry, with the columns that a summary needs. Raises StoreError."""
     import pyarrow as pa
 
-    columns = ["device", "seconds", "sm_megahertz", "throttle_reasons"]
+    columns = ["cell_id", "repeat", "device", "seconds", "sm_megahertz", "throttle_reasons"]
     try:
         rows: list[dict[str, Any]] = store.read_columns(path, columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise store.StoreError(f"{path} cannot be read as telemetry ({error}); remove or restore it") from None
-    return rows
+    return [row for row in rows if (row["cell_id"], row["repeat"]) == (cell_id, repeat)]
 
 
 @dataclass(frozen=True)
