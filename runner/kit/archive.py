@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import io
@@ -354,16 +355,21 @@ _COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("ru
 MOST_ROWS_OF_A_STEP = 200_000
 
 
+@functools.cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    """What checks each column of a row. To make them takes as long as to read five thousand values."""
+    adapters: dict[str, TypeAdapter[Any]] = {
+        column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
+    }
+    return adapters | {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
+
+
 def telemetry_rows(content: bytes, name: str) -> tuple[dict[str, Any], ...]:
     """The rows of a recording: columns of the table, with `unix` for the time. Raises ArchiveError."""
     lines = content.splitlines()
     if len(lines) > MOST_ROWS_OF_A_STEP:
         raise ArchiveError(f"{name} has more than {MOST_ROWS_OF_A_STEP} rows")
-    adapters: dict[str, TypeAdapter[Any]] = {
-        column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
-    }
-    adapters |= {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
-    rows = []
+    adapters, rows = _adapters(), []
     for line in lines:
         row = document(line, name)
         if not isinstance(row, dict) or not {"unix", "device"} <= set(row) <= set(adapters):

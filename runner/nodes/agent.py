@@ -276,7 +276,14 @@ class Agent:
         attempt, _ = self._held[repeat.job]
         frame = packed(attempt, repeat)
         assert self._spool is not None
-        self._spool.keep(attempt, frame)
+        try:
+            self._spool.keep(attempt, frame)
+        except OSError as error:
+            # The driver may still be there to take it.
+            self._say(
+                f"{self._spool.folder} cannot be written to ({error.strerror}): until it can, a result is lost if the driver ends "
+                "before it has it; make room there"
+            )
         self._pipe.send_frame(frame)
         return "ok", None
 

@@ -178,7 +178,7 @@ class Driver:
         """Whether something runs or waits on a node, or a node that will take something is not ready yet."""
         if self._tracker.is_open():
             return True
-        return self._is_awaited() and bool(self._tracker.homeless())
+        return self._is_awaited() and self._tracker.has_homeless()
 
     def _is_awaited(self) -> bool:
         """Whether a node is not ready yet."""
@@ -341,9 +341,9 @@ class Driver:
             site.cut = True
             self._lose(name, message.why, ended=False)
         elif isinstance(message, messages.Progress):
-            if (assignment := self._tracker.assignment(message.attempt)) and self._is_live(message.attempt):
+            if self._is_live(message.attempt):
                 event = {"event": "phase", "state": "begin", "name": message.phase}
-                self._observer.printed(assignment.job, event)
+                self._observer.printed(self._own(name, message.attempt), event)
         elif isinstance(message, messages.Ended):
             self._ended(name, site, message, body)
         elif isinstance(message, messages.Failed) and self._is_live(message.attempt):

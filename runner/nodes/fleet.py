@@ -61,6 +61,7 @@ class Fleet:
     # Bounded: an agent that says more than is heard waits.
     heard: queue.Queue[Heard] = field(default_factory=lambda: queue.Queue(_MOST_UNHEARD))
     _closing: bool = False
+    _cells: dict[Cell, Cell] = field(default_factory=dict)
     # The installation here, and what a plan may name.
     own: messages.Versions = field(default_factory=versions.versions)
     frameworks: Mapping[str, Any] = field(default_factory=load_frameworks)
@@ -140,7 +141,9 @@ class Fleet:
             if why := why or self._why_not(message):
                 self.refuse(member, why)
             else:
-                member.hello = message
+                # A thousand nodes say the same cells: each is kept once.
+                same = tuple(self._cells.setdefault(cell, cell) for cell in message.cells)
+                member.hello = message.model_copy(update={"cells": same})
                 return member
         return None
 

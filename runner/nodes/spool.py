@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,7 +34,7 @@ class Spool:
     def __init__(self, run: str, node: str, top: Path | None = None) -> None:
         """Raises UserError where it cannot be written to."""
         top = top or cache_folder() / "spool"
-        self.folder = top / run / node.replace(":", "_")
+        self.folder = top / run / quote(node, safe="@")
         try:
             self._remove_old(top)
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -318,6 +318,11 @@ class Tracker:
         self._settle()
         return bool(self._live or self._where)
 
+    def has_homeless(self) -> bool:
+        """Whether there is a job that no node can take now."""
+        self._settle()
+        return bool(self._homeless)
+
     def homeless(self) -> list[Job]:
         """The jobs that no node can take now, in their order."""
         self._settle()

@@ -37,11 +37,15 @@ def _in_a_line(text: str) -> str:
 def _shown_as_it_is(value: Any) -> Any:
     """Raise ValueError where a text would act on a terminal, or is longer than any that a runner writes."""
     texts = [value]
+    # The cells of a plan say the same few words: each is looked at once.
+    seen: set[str] = set()
     while texts:
         each = texts.pop()
-        if isinstance(each, str) and in_a_line(each, MOST_LINE) != each:
-            raise ValueError(f"a text that cannot be shown as it is: {in_a_line(each, 60)}")
-        if isinstance(each, Mapping):
+        if isinstance(each, str):
+            if each not in seen and in_a_line(each, MOST_LINE) != each:
+                raise ValueError(f"a text that cannot be shown as it is: {in_a_line(each, 60)}")
+            seen.add(each)
+        elif isinstance(each, Mapping):
             texts += [*each, *each.values()]
         elif isinstance(each, list | tuple):
             texts += each

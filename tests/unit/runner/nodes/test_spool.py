@@ -31,6 +31,11 @@ def test_a_result_is_there_for_the_next_agent_until_it_is_acknowledged(tmp_path:
     assert Spool("other", "n1", tmp_path).attempts() == []
 
 
+def test_no_two_nodes_share_a_folder(tmp_path: Path) -> None:
+    names = ["a:b", "a_b", "a%3Ab", "a@b", "a.b"]
+    assert len({Spool("run", name, tmp_path).folder for name in names}) == len(names)
+
+
 def test_a_damaged_result_is_measured_again(tmp_path: Path) -> None:
     spool = Spool("run", "n1", tmp_path)
     spool.keep(ATTEMPTS[0], Frame({}))
