@@ -13,12 +13,14 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket, BytecodeCache
 
-# Where Python keeps the compiled modules of this folder.
-FOLDER = Path(cache_from_source(__file__)).parent
+
+def folder() -> Path:
+    """Where Python keeps the compiled modules of this folder."""
+    return Path(cache_from_source(__file__)).parent
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write a file of FOLDER. As with a module, nothing is kept where Python keeps nothing, or where this user may not write."""
+    """Write a file of `folder`. As with a module, nothing is kept where Python keeps nothing, or where this user may not write."""
     if sys.dont_write_bytecode:
         return
     aside = path.with_suffix(f".{os.getpid()}.part")
@@ -40,7 +42,7 @@ class Compiled(BytecodeCache):
         self._digest = hashlib.sha256(b"\0".join([jinja2.__version__.encode(), *known])).hexdigest()[:16]
 
     def _path(self, bucket: Bucket) -> Path:
-        return FOLDER / f"template-{bucket.key}-{self._digest}.{sys.implementation.cache_tag}.bin"
+        return folder() / f"template-{bucket.key}-{self._digest}.{sys.implementation.cache_tag}.bin"
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with contextlib.suppress(OSError), open(self._path(bucket), "rb") as file:

@@ -36,7 +36,7 @@ class Listing:
 
 def listing(workload: str, framework: str, code_sha256: str) -> Listing:
     """The code of a framework that has the workload. `code_sha256`: the digest of all that its cell runs (bench.identity)."""
-    path = compiled.FOLDER / f"code-{workload}-{framework}.{sys.implementation.cache_tag}.json"
+    path = compiled.folder() / f"code-{workload}-{framework}.{sys.implementation.cache_tag}.json"
     key = _key(code_sha256)
     try:
         kept = json.loads(path.read_bytes())

@@ -61,11 +61,11 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nodes_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run over four nodes of eight GPUs, of which one is slow, and in another one a GPU."""
+    """A run over four nodes of four GPUs, of which one is slow, and in another one a GPU."""
     folder = tmp_path_factory.mktemp("nodes")
     names = ("gpu-node-01", "a-rack-with-a-long-name-02.example", f"{SCRIPT} \u202e", "gpu-node-04")
-    numbers = {name: range(8 * at, 8 * at + 8) for at, name in enumerate(names)}
-    levels = [(1.1 if at // 8 == 1 else 1.3 if at == 19 else 1.0) * (1 + 0.001 * (at % 8)) for at in range(32)]
+    numbers = {name: range(4 * at, 4 * at + 4) for at, name in enumerate(names)}
+    levels = [(1.1 if at // 4 == 1 else 1.3 if at == 9 else 1.0) * (1 + 0.001 * (at % 4)) for at in range(16)]
     run = each_gpu_run(folder / "run", levels, repeats=2, nodes=numbers)
     reports.page.render.render([run], folder / "report.html", health_of([run]))
     return folder / "report.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,16 @@ def assert_quiet_and_fitting(browser: Browser, page: Path, width: int) -> None:
     assert [url for url in browser.requests() if url not in (page.as_uri(), "about:blank", "data:,")] == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1600])
-@pytest.mark.parametrize("name", WORDS)
+# Each page at each width in each theme. The page of nodes, whose map takes axe its time, has two of these four in the quick tests.
+FORMS = [
+    pytest.param(
+        *form, marks=pytest.mark.slow if form[0] == "nodes_page" and (form[1] == 390) == (form[2] == "light") else ()
+    )
+    for form in product(WORDS, (390, 1600), ("light", "dark"))
+]
+
+
+@pytest.mark.parametrize(("name", "width", "theme"), FORMS)
 def test_a_page_is_quiet_asks_for_nothing_fits_the_window_and_has_no_serious_violation(
     browser: Browser, request: pytest.FixtureRequest, name: str, width: int, theme: str
 ) -> None:

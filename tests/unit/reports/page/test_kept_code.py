@@ -21,7 +21,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(framework)
         return source(workload, framework)
 
-    monkeypatch.setattr(compiled, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(compiled, "folder", lambda: tmp_path / "kept")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(rosetta, "source", counted)
     return made
