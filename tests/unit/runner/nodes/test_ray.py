@@ -31,7 +31,8 @@ from tests.unit.runner.nodes.test_driver import (
 pytestmark = [pytest.mark.slow, pytest.mark.alone]  # Ray's own processes take all CPUs as they start
 
 # Of 6 cells: 72 repeats, or 300.
-REPEATS = 50 if os.environ.get("DLBENCH_FAULTS") == "all" else 12
+ALL = os.environ.get("DLBENCH_FAULTS") == "all"
+REPEATS = 50 if ALL else 12
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,7 @@ def test_one_raylet_is_killed_one_stopped_and_one_late_and_each_cell_has_one_row
     assert first in rack.nodes
 
 
+@pytest.mark.skipif(not ALL, reason="half a minute, and test_driver.py does it without Ray: DLBENCH_FAULTS=all")
 def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack, tmp_path: Path) -> None:
     for name in ("n1", "n2"):
         rack.add(name, seconds=1.0)
