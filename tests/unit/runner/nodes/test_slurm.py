@@ -105,7 +105,8 @@ def test_a_partition_is_submitted_measured_and_released_and_a_node_that_dies_cos
     assert_each_cell_once(tmp_path, REPEATS)
     assert {row["node"] for row in rows(tmp_path)} >= {"n0", "n2"}
     assert nodes_of(tmp_path)["n1"]["lost"]
-    assert login.cluster.jobs() == []
+    # The job is given back. Slurm counts it until it gives the dead node up.
+    assert {job.split()[1] for job in login.cluster.jobs()} <= {"COMPLETING"}
     assert_nothing_left(tmp_path)
 
 

@@ -103,10 +103,9 @@ def run_of(tmp_path: Path) -> Path:
 
 
 def turns(folder: Path) -> list[tuple[str, int]]:
-    """(GPU, repeat) of each cell that ended, in the order in which they ended."""
-    rows = store.read([folder], "cells").to_pandas().query("status == 'ok'").itertuples()
-    ended = {folder / "cells" / f"{row.cell_id}.r{row.repeat}.parquet": (row.device_uuid, row.repeat) for row in rows}
-    return [ended[path] for path in sorted(ended, key=lambda path: path.stat().st_mtime_ns)]
+    """(GPU, repeat) of each cell that ended well, in the order in which they began."""
+    rows = store.read([folder], "cells").to_pandas().query("status == 'ok'").sort_values("started_unix")
+    return [(row.device_uuid, row.repeat) for row in rows.itertuples()]
 
 
 def test_gpus_are_measured_in_blocks_and_compared(tmp_path: Path, on_gpus: dict[str, str]) -> None:
