@@ -31,10 +31,11 @@ def assert_quiet_and_fitting(browser: Browser, page: Path, width: int) -> None:
     assert [url for url in browser.requests() if url not in (page.as_uri(), "about:blank", "data:,")] == []
 
 
-# Each page at each width in each theme. The page of nodes, whose map takes axe its time, has two of these four in the quick tests.
+# Each page at each width in each theme. The larger pages take axe its time: the quick tests have two of these four, with each width and
+# each theme once.
 FORMS = [
     pytest.param(
-        *form, marks=pytest.mark.slow if form[0] == "nodes_page" and (form[1] == 390) == (form[2] == "light") else ()
+        *form, marks=pytest.mark.slow if form[0] != "page" and (form[1] == 390) == (form[2] == "light") else ()
     )
     for form in product(WORDS, (390, 1600), ("light", "dark"))
 ]

@@ -298,7 +298,9 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     assert not list((tmp_path / "cache" / "dlbench" / "scratch").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(it, marks=pytest.mark.slow) for it in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
     start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, number: signal.Signals
 ) -> None:
