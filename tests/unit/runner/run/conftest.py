@@ -1,0 +1,40 @@
+"""Where an attempt at a cell happens: a folder of results, telemetry, and an engine that runs one script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.machine import telemetry
+from runner.results import store
+from runner.results.plausible import work
+from runner.run.attempt import Limits, Site
+from tests.fixtures.attempts import (
+    PATIENT,
+    RECORDED,
+    Engine,
+)
+
+
+@pytest.fixture
+def monitor() -> Iterator[telemetry.Monitor]:
+    with telemetry.Monitor() as monitor:
+        yield monitor
+
+
+@pytest.fixture
+def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    # A replay is faster than any CPU computes it.
+    monkeypatch.setattr(work, "most_operations", lambda *_: None)
+
+    def site(script: str, limits: Limits = PATIENT) -> Site:
+        recorded = tmp_path / "recorded"
+        recorded.write_text(RECORDED)
+        engine: Any = Engine(script, recorded)
+        return Site(engine, store.RunStore(tmp_path / "run"), limits, None, monitor)
+
+    return site
