@@ -6,8 +6,11 @@ All deviations are shares: 0.095 is a step that takes 9.5 % longer, -0.01 one th
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
+
+_MOST_REASONS = 12
 
 Confidence = Literal["confirmed", "one run", "not judged"]
 
@@ -77,6 +80,12 @@ class Health:
     fleets: tuple[FleetHealth, ...] = ()
     # What to do to get an answer, or a surer one, the most important sentence first. It may hold a command between backticks.
     next: str = ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why cells do not pass or are not judged, the most frequent first, each once with its number of cells."""
+        counts = Counter(cell.sentence for cell in self.cells if cell.verdict not in ("ok", "fast", "not-slower"))
+        return tuple(f"{count} cells: {why}" if count > 1 else why for why, count in counts.most_common(_MOST_REASONS))
 
 
 NOT_JUDGED = Health("Not judged: no reference", "not judged", "")

@@ -124,7 +124,7 @@ def _racks(place: str, fleet: FleetHealth) -> Chart:
     words = f"{fleet.sentence} Nodes, the slowest first: " + "; ".join(map(_said_node, fleet.nodes))
     caption = f"{fleet.cell} on {fleet.model}: the median of each node, then each of its GPUs, beside the median of all, in per cent."
     more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    caption += f" Coloured: slow: {'; '.join(named[:_MOST_NAMED])}{more}." if named else " None is slow."
+    caption += f" Coloured: {'; '.join(named[:_MOST_NAMED])}{more}." if named else " None is slow."
     return picture.chart(place, words, caption)
 
 

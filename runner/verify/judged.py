@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
+from reports.text import listing
 from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.fleet.compare import with_fleets
@@ -15,6 +16,9 @@ from runner.verify.outliers import FleetFinding
 from runner.verify.references.saved import Reference
 from runner.verify.verdict import PASS
 from runner.verify.verify import CellFinding, Verification, assess, margin_text
+
+# Slow nodes and GPUs in a sentence, and comparisons of each; the pictures have all.
+_MOST_NAMED = 4
 
 # A GPU's index and the causes of what it measured, by its UUID.
 Boards = Mapping[str, tuple[int | None, str]]
@@ -36,7 +40,7 @@ def _judged(verification: Verification, references: Sequence[Reference], boards:
     cells = tuple(
         CellHealth(one.run_id, one.cell_id, one.device_uuid, one.kind, one.reason) for one in verification.findings
     )
-    answer, confidence, detail = _answer(verification.findings, every, references)
+    answer, confidence, detail = _answer(verification.findings, every, references, boards)
     racks = {(rack.gpus.name, rack.gpus.device_model, rack.gpus.cells): rack.nodes for rack in racks_of(every)}
     shown = tuple(
         _fleet(finding, verification.findings, boards, racks.get((finding.name, finding.device_model, finding.cells)))
@@ -47,30 +51,28 @@ def _judged(verification: Verification, references: Sequence[Reference], boards:
 
 
 def _answer(
-    findings: Sequence[CellFinding], fleets: Sequence[FleetFinding], references: Sequence[Reference]
+    findings: Sequence[CellFinding], fleets: Sequence[FleetFinding], references: Sequence[Reference], boards: Boards
 ) -> tuple[str, Confidence, str]:
     """The answer, how sure it is, and what it rests on."""
     racks = [finding for finding in fleets if finding.of == "node"]
+    undecided = [finding for finding in racks if finding.fleet.why_not]
+    every, fleets = fleets, [finding for finding in fleets if finding.of == "GPU"]
+    named = {slow.device for finding in fleets for slow in finding.fleet.slow}
     if slow_nodes := {slow.device for finding in racks for slow in finding.fleet.slow}:
         nodes = {one.device for finding in racks for one in finding.deviations}
-        detail = "; ".join(_sentence(finding) for finding in racks if finding.fleet.slow)
-        return (
-            f"{len(slow_nodes)} of {len(nodes)} nodes {'is' if len(slow_nodes) == 1 else 'are'} slow",
-            "one run",
-            detail,
-        )
-    undecided = [finding for finding in racks if finding.fleet.why_not]
-    fleets = [finding for finding in fleets if finding.of == "GPU"]
-    named = {slow.device for finding in fleets for slow in finding.fleet.slow}
+        are = "is" if len(slow_nodes) == 1 else "are"
+        # A slow GPU of a node that is not slow is a second fault, and a person looks for it elsewhere.
+        slow_ones = f"nodes and {plural(len(named), 'GPU')} slow" if named else f"nodes {are} slow"
+        return f"{len(slow_nodes)} of {len(nodes)} {slow_ones}", "one run", _slow(every, boards)
     if named:
         gpus = {one.device for finding in fleets for one in finding.deviations}
         one_repeat = any(one.low is None for finding in fleets for one in finding.deviations if one.device in named)
-        detail = "; ".join(_sentence(finding) for finding in fleets if finding.fleet.slow)
         are = "is" if len(named) == 1 else "are"
-        return f"{len(named)} of {len(gpus)} GPUs {are} slow", "one run" if one_repeat else "confirmed", detail
+        sure: Confidence = "one run" if one_repeat else "confirmed"
+        return f"{len(named)} of {len(gpus)} GPUs {are} slow", sure, _slow(fleets, boards)
     compared = [finding for finding in findings if finding.ratio]
     slow = [finding for finding in compared if finding.kind == "slow"]
-    sure: Confidence = "confirmed" if compared and min(map(_sessions, compared)) > 1 else "one run"
+    sure = "confirmed" if compared and min(map(_sessions, compared)) > 1 else "one run"
     if slow:
         names = "; ".join(f"{finding.facts.name}: {finding.reason}" for finding in slow[:3])
         return f"{len(slow)} of {plural(len(compared), 'cell')} slower than the reference", sure, names
@@ -130,7 +132,8 @@ def _fleet(
 
 def _nodes(finding: FleetFinding) -> tuple[NodeHealth, ...]:
     """The nodes, the slowest first, with the first explanation of those that are slow."""
-    why = dict(zip((slow.device for slow in finding.fleet.slow), finding.beside, strict=False))
+    slow = zip((slow.device for slow in finding.fleet.slow), finding.beside, strict=False)
+    why = {node: words.removeprefix(f"node {node}").removeprefix(":").strip() for node, words in slow}
     return tuple(
         NodeHealth(one.device, one.value, one.device in why, why.get(one.device, "")) for one in finding.deviations
     )
@@ -152,11 +155,27 @@ def _sentence(finding: FleetFinding) -> str:
     return f"{head}: all within {per_cent(fleet.slowest / fleet.fastest - 1, 3)} of one another"
 
 
-def _called(finding: FleetFinding, device: str) -> str:
+def _slow(fleets: Iterable[FleetFinding], boards: Boards) -> str:
+    """Each slow node and GPU once, with how much longer it takes in each comparison that names it."""
+    beyond: dict[str, list[str]] = {}
+    for finding in fleets:
+        for slow in finding.fleet.slow:
+            called = _called(finding, slow.device, boards.get(slow.device, (None, ""))[0])
+            beyond.setdefault(called, []).append(f"{per_cent(slow.ratio - 1, 3)} at {finding.name}")
+    sentences = [
+        f"{called} takes longer than the median: {listing(each[:_MOST_NAMED])}"
+        for called, each in list(beyond.items())[:_MOST_NAMED]
+    ]
+    more = len(beyond) - _MOST_NAMED
+    return "; ".join([*sentences, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _called(finding: FleetFinding, device: str, index: int | None = None) -> str:
+    if finding.of == "node":
+        return f"node {device}"
     spot = finding.spots.get(device)
-    return (
-        f"node {device}" if finding.of == "node" else f"GPU …{device[-4:]}" + (f" of node {spot.node}" if spot else "")
-    )
+    name = "GPU" if index is None else f"GPU {index}"
+    return f"{name} …{device[-4:]}" + (f" of node {spot.node}" if spot else "")
 
 
 def _boards(devices: Iterable[Mapping[str, Any]], findings: Iterable[CellFinding]) -> Boards:

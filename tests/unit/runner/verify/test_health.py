@@ -124,6 +124,20 @@ def test_a_slow_node_is_the_answer_and_its_setting_the_reason(tmp_path: Path, sh
         assert [node.named for node in fleet.nodes] == [True, False, False, False]
         assert "power limit 500 W, and 700 W on 3 of 3 others" in fleet.nodes[0].reason
         assert [gpu.node for gpu in fleet.gpus].count("n2") == 4
+        assert not fleet.nodes[0].reason.startswith("node")
         assert not any(gpu.named for gpu in fleet.gpus)
+    assert health.reasons == ("32 cells: there is no reference yet",)
     few = health_of([each_gpu_run(tmp_path / "few", [1.0] * 8, nodes={"a": range(4), "b": range(4, 8)})])
     assert few.answer == "Not judged: too few nodes"
+
+
+def test_a_slow_gpu_of_a_healthy_node_is_named_beside_the_slow_node(tmp_path: Path, shelf: Shelf) -> None:
+    numbers = {f"n{at}": range(4 * at, 4 * at + 4) for at in range(4)}
+    levels = [(1.1 if at // 4 == 1 else 1.3 if at == 14 else 1.0) * (1 + 0.001 * (at % 4)) for at in range(16)]
+    health = health_of([each_gpu_run(tmp_path / "run", levels, nodes=numbers)])
+    assert health.answer == "1 of 4 nodes and 1 GPU slow"
+    assert few_words(health)
+    # Each once, whatever the number of workloads.
+    assert health.detail.count("node n1 takes longer than the median: ") == 1
+    assert health.detail.count(f"GPU 6 …{uuids('NVIDIA H200', 15)[14][-4:]} of node n3 takes longer") == 1
+    assert health.detail.count("% at ") == 4
