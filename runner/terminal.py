@@ -130,4 +130,7 @@ def print_table(
     drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for line in lines:
         drawn.add_row(*map(Text, line))
-    console.print(drawn)
+    # The last column is as wide as its longest sentence: a pipe needs no spaces behind the others.
+    with console.capture() as printed:
+        console.print(drawn)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))

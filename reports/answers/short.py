@@ -20,6 +20,7 @@ from reports.answers.findings import Finding, looks_fastest, measured_once, repe
 from reports.answers.health import Health
 from reports.data.model import Group, MeasuredCell
 from reports.text import between_ratios, device_name, duration, ended, framework_name, listing, number, percent, plural
+from runner.results.cells import MISSING
 
 Confidence = Literal["confirmed", "one run", "few repeats", "tied", "not compared", "not measured", "not judged"]
 MOST_WORDS = 8
@@ -48,15 +49,16 @@ def answers(
 ) -> tuple[Answer, ...]:
     """The four answers. `shown` are the findings of the results that the page shows first, and `where` names these.
 
-    `ladders` are the effects of versions in all groups, `devices` those of devices; `measured` are all cells that began.
+    `ladders` are the effects of versions in all groups, `devices` those of devices; `measured` are all cells, begun or not.
     """
     # Cells that measure single operations are in no finding.
-    cells = [cell for finding in shown for cell in finding.group.cells] or list(measured)
+    began = [cell for cell in measured if cell.status != MISSING]
+    cells = [cell for finding in shown for cell in finding.group.cells if cell.status != MISSING] or began
     # One row and no list of effects: both are walked more than once.
     return (
         _framework(shown, where, measured),
-        _cuda(cells, [effect for table in ladders for effect in table.effects]),
-        _gpu(cells, [effect for table in devices for effect in table.effects]),
+        _cuda(cells, began, [effect for table in ladders for effect in table.effects]),
+        _gpu(cells, began, [effect for table in devices for effect in table.effects]),
         _healthy(health),
     )
 
@@ -86,7 +88,8 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
     if not shown and any(cell.status == "ok" for cell in measured):
         return Answer(question, "Only single operations were measured", "not compared", "", "results")
     if not groups:
-        return Answer(question, "Not measured yet", "not measured", "No measurement may be ranked.", link)
+        detail = "No measurement may be ranked." if any(cell.status != MISSING for cell in measured) else ""
+        return Answer(question, "Not measured yet", "not measured", detail, link)
     names = {framework_name(entry.cell.framework) for group in groups for entry in group.ranked}
     if len(names) == 1 and any(cell.framework != groups[0].ranked[0].cell.framework for cell in _computed(shown)):
         return Answer(question, f"Only {names.pop()} could be ranked", "not compared", where, link)
@@ -200,11 +203,19 @@ def _tied(group: Group) -> str:
 # -- Which CUDA version -----------------------------------------------------------------------------------------------------------
 
 
-def _cuda(cells: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
+def _no_gpu(question: str, link: str, began: Sequence[MeasuredCell]) -> Answer:
+    """What is said of GPUs where the results that the page shows first have none."""
+    if not began:
+        return Answer(question, "Not measured yet", "not measured", "", link)
+    ran = any(cell.key.device_kind == "cuda" for cell in began)
+    return Answer(question, "No GPU ran a ranked workload" if ran else ON_A_CPU, "not compared", "", link)
+
+
+def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
     question, link = "Which CUDA version?", "ladder"
     measured = [cell for cell in cells if cell.key.device_kind == "cuda"]
     if not measured:
-        return Answer(question, ON_A_CPU, "not compared", "", link)
+        return _no_gpu(question, link, began)
     versions = {_major_minor(cell) for cell in measured} - {""}
     if len(versions) < 2:
         words = f"Only CUDA {listing(versions)} was measured" if versions else "No CUDA version was recorded"
@@ -247,10 +258,10 @@ def _signed(share: float) -> str:
 # -- Which GPU --------------------------------------------------------------------------------------------------------------------
 
 
-def _gpu(cells: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
+def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
     question, link = "Which GPU?", "results"
     if not any(cell.key.device_kind == "cuda" for cell in cells):
-        return Answer(question, ON_A_CPU, "not compared", "", link)
+        return _no_gpu(question, link, began)
     # Two models -> the rows of both, each with how many times as fast the second is. Which of them a row begins with is its own affair.
     pairs: dict[tuple[str, str], list[tuple[Contrast, float]]] = {}
     for effect in effects:

@@ -82,7 +82,8 @@ class Axis:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             parts = (1, 2, 5) if len(powers) <= 3 else (1,)
             inside = [part * 10.0**power for power in powers for part in parts]
-            inside = [value for value in inside if self.low <= value <= self.high]
+            # Around one value no round one may lie.
+            inside = [value for value in inside if self.low <= value <= self.high] or [math.sqrt(self.low * self.high)]
             return inside[:: math.ceil(len(inside) / 6) or 1]
         rough = (self.high - self.low) / 5
         if rough <= 0 or not math.isfinite(rough):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from reports import text
 from reports.answers.findings import Finding, measured_once, repeats_of
+from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.page.page import Choice, Column, Entry, Row, Slice
 from runner.results import cells
@@ -76,13 +77,24 @@ def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -
         _column(finding, named=several[finding.workload.name] > 1)
         for finding in sorted(found, key=lambda finding: -len(finding.group.ranked))
     )
-    groups = {finding.group.anchor: finding for finding in found}
-    entries = {column.anchor: _entries(groups[column.anchor], data) for column in columns}
-    rows = _rows([entries[column.anchor] for column in columns])
+    by_anchor = {finding.group.anchor: finding for finding in found}
+    entries = {column.anchor: _entries(by_anchor[column.anchor], data) for column in columns}
+    later = list(_to_come(place, found, data))
+    rows = _rows([*(entries[column.anchor] for column in columns), *(entries for _, entries in later)])
     where = f"{place.precision} on {text.device_name(place.model)}"
     where += f", {place.devices} devices" if place.devices != "1" else ""
     chosen = {"gpu": place.model, "precision": place.precision, "devices": place.devices, "preset": place.preset}
-    return Slice(anchor, where, chosen, columns, rows)
+    return Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows)
+
+
+def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[tuple[Column, list[_Found]]]:
+    """A column for each workload that the plan has at this place, of which no cell has been run yet."""
+    begun = [finding.group for finding in found]
+    for workload in groups.workloads(data.waiting):
+        for group in workload.groups if workload.task != "operators" else ():
+            if _place(group) == place and not any(_would_join(group.cells[0], other) for other in begun):
+                waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in group.cells]
+                yield _column(Finding(workload, group, "", "", ()), named=False), waiting
 
 
 def _column(finding: Finding, *, named: bool) -> Column:

@@ -29,6 +29,15 @@ def printed(capsys: pytest.CaptureFixture[str], rows: list[tuple[str, ...]]) -> 
     return capsys.readouterr().out.splitlines()
 
 
+def test_no_line_of_a_table_ends_with_spaces(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = printed(capsys, [("torch", "ops", "1 ms", "short"), ("jax", "ops", "2 ms", "a longer sentence")])
+    assert len(lines) == 4
+    assert all(line == line.rstrip() for line in lines)
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_no_two_rows_with_names_of_the_catalog_look_alike(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

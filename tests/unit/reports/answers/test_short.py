@@ -169,6 +169,15 @@ def test_a_run_on_a_cpu_says_so_in_place_of_cuda_and_gpu() -> None:
     assert healthy.words == "Not judged: no reference"
 
 
+def test_gpus_beside_a_ranked_cpu_are_not_said_to_be_missing() -> None:
+    gpu = cells([1.0], ["torch"], 3, cuda=["12.6"], model="NVIDIA H200")
+    found = cells([1.0, 1.3], ["torch", "jax"])
+    run = Run("run", {"run_id": "run", "created": "2026-11-01T08:00:00+00:00"})
+    tables = Tables((run,), workloads(found), (), {}, {})
+    _, cuda, which, _ = short.answers(findings.findings(tables), "", (), (), NOT_JUDGED, [*found, *gpu])
+    assert (cuda.words, which.words) == ("No GPU ran a ranked workload",) * 2
+
+
 @pytest.mark.parametrize(
     ("levels", "cuda", "repeats", "words", "confidence"),
     [
