@@ -19,7 +19,7 @@ from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.link import Heard
 from runner.nodes.packing import Packing
 from runner.nodes.plan import FleetProspect
-from runner.nodes.tracker import Tracker, Verdict
+from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.base import NodesError
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Frame, FrameError, encode
@@ -236,6 +236,9 @@ class Driver:
         for name in lost:
             self._sites[name].hung = True
             self._lose(name, "nothing was heard of it for a minute and a half", ended=False)
+        for name, count in self._tracker.overdue(now).items():
+            results = f"{plural(count, 'finished result')} that it offered did not come in {OFFERED_SECONDS:.0f} s"
+            self._cut_off(name, f"{results}, so the measurement is repeated")
         for name, site in self._sites.items():
             if site.state == "opening" and now - site.since > LOOK_SECONDS:
                 site.state = "gone"
@@ -305,9 +308,15 @@ class Driver:
         try:
             self._take(name, site, heard.message, heard.body)
         except FrameError as error:
-            heard.link.hang_up()
-            site.cut = True
-            self._lose(name, f"it sent what no agent sends ({error})", ended=False, believed=False)
+            self._cut_off(name, f"it sent what no agent sends ({error})")
+
+    def _cut_off(self, name: str, why: str) -> None:
+        """A node does what no agent does: nothing that it still says is heard."""
+        site = self._sites[name]
+        if site.member.link is not None:
+            site.member.link.hang_up()
+        site.cut = True
+        self._lose(name, why, ended=False, believed=False)
 
     def _come_back(self, name: str, site: _Site, may_return: bool) -> None:
         """A node that had been given up says something again: what it still runs does not count."""

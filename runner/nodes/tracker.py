@@ -20,6 +20,10 @@ from runner.run.dispatch import Dispatcher, Job, Place, run_alone
 SILENT_SECONDS = 30.0
 LOST_SECONDS = 90.0
 
+# A node sends what it offers before anything else that it does, and one result is 42 kB. A node of which no offered result comes in this
+# time will not send it.
+OFFERED_SECONDS = 90.0
+
 # A driver that stood still itself (Ctrl-Z, a machine that slept) has heard nothing meanwhile, and no node is to blame.
 _GAP_SECONDS = 5.0
 
@@ -79,6 +83,9 @@ class _Node:
     silent: bool = False
     lost: bool = False
     incidents: int = 0
+    # Live attempts whose results it has from before and is to send, and when the last of them came or they were offered.
+    offered: set[str] = field(default_factory=set)
+    came: float = 0.0
 
     def room(self, cell: Cell) -> bool:
         """Whether it has the devices of a cell, and may run it."""
@@ -149,6 +156,7 @@ class Tracker:
         if self._checked is not None and now - self._checked > _GAP_SECONDS:
             for node in self._nodes.values():
                 node.heard += now - self._checked
+                node.came += now - self._checked
         self._checked = now
         silent, lost = [], []
         for node in self._nodes.values():
@@ -158,6 +166,14 @@ class Tracker:
                 node.silent = True
                 silent.append(node.name)
         return silent, lost
+
+    def overdue(self, now: float) -> dict[str, int]:
+        """The nodes that keep results which they offered: of how many nothing came for too long."""
+        return {
+            node.name: len(node.offered)
+            for node in self._nodes.values()
+            if node.offered and now - node.came > OFFERED_SECONDS
+        }
 
     def incident(self, name: str, ended: bool) -> Incident:
         """A node is lost, or its agent has ended (`ended`): its attempts do not count any more, and its jobs go to others."""
@@ -173,10 +189,12 @@ class Tracker:
             if ended:
                 self._cut.add(assignment.attempt)
             lost_with = self._lost_with.setdefault(job, [])
-            lost_with.append(name)
+            if assignment.attempt not in node.offered:
+                # A cell that had ended before cannot have ended the node.
+                lost_with.append(name)
             (failed if len(lost_with) >= _MOST_LOSSES else again).append(job)
         waiting = self._withdraw(node)
-        node.running, node.load = {kind: set() for kind in _KINDS}, {}
+        node.running, node.load, node.offered = {kind: set() for kind in _KINDS}, {}, set()
         node.incidents += bool(attempts)
         node.joined, node.lost = False, True
         self._done.update(failed)
@@ -280,6 +298,9 @@ class Tracker:
         assignment = self._issued[attempt]
         node, job = self._nodes[assignment.node], assignment.job
         node.running[job.cell.device_kind].discard(attempt)
+        if attempt in node.offered:
+            node.offered.discard(attempt)
+            node.came = node.heard
         del self._live[job]
         if assignment.places:
             node.dispatchers[job.cell.device_kind].ended(job)
@@ -307,6 +328,8 @@ class Tracker:
             self._issued[attempt] = self._live[job] = Assignment(attempt, job, name, ())
             node.running[job.cell.device_kind].add(attempt)
             taken.append(attempt)
+        node.offered.update(taken)
+        node.came = now
         return taken
 
     def lost_with(self, job: Job) -> Sequence[str]:

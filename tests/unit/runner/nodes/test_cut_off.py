@@ -97,6 +97,28 @@ def test_nothing_that_a_node_says_after_it_was_cut_off_is_heard(
     assert capsys.readouterr().err == ""
 
 
+def test_a_node_that_keeps_what_it_offers_is_cut_off_and_the_run_does_not_wait_for_it(
+    by: By, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
+    offered = attempt_of(CPU_CELL, 1, 1)
+    by.say(messages.Begun(spooled=(offered,)))
+    for clock[0] in range(0, 94, 3):
+        assert by.driver._is_open()
+        assert not by.link.closed
+        by.say(messages.Beat())
+        by.driver._look_at_the_clock(clock[0])
+    assert by.link.closed
+    assert (
+        "node n1 is lost: 1 finished result that it offered did not come in 90 s, so the measurement is repeated"
+        in capsys.readouterr().err
+    )
+    assert not by.driver._is_open(), "no node is left, and the run can go on another time"
+    assert Job(CPU_CELL, 1) in by.driver._tracker.homeless()
+    assert by.driver.last_words() == ["drained: n1; look at these nodes before you use them again"]
+
+
 def test_a_gpu_may_be_lost_before_the_node_joins_and_gets_no_cell_then(by: By) -> None:
     by.say(messages.Begun(spooled=()), messages.Lost(board=H200.board), PREPARED)
     while by.driver._sites["n1"].images:

@@ -280,6 +280,32 @@ def test_what_a_killed_agent_had_finished_counts_and_what_a_hung_one_sends_late_
     assert tracker.verdict(f"{'0' * 16}.r1.ffffffff-9") is Verdict.UNKNOWN
 
 
+def test_results_that_are_offered_and_do_not_come_are_overdue_and_blame_no_cell() -> None:
+    jobs = blocks(CELLS, 1, 1)
+    earlier = [f"{job.cell.id}.r1.ffffffff-{at}" for at, job in enumerate(jobs[:2])]
+    tracker = tracker_of(jobs)
+    tracker.check(0.0)
+    tracker.offered("a", earlier, 0.0)
+    for now in range(5, 65, 5):
+        tracker.heard("a", float(now))
+        tracker.check(float(now))
+    tracker.ended(earlier[0])
+    for now in range(65, 150, 5):
+        tracker.heard("a", float(now))
+        tracker.check(float(now))
+    assert tracker.overdue(150.0) == {}, "one of them came after a minute"
+    # The driver stands still for 20 s.
+    tracker.check(170.0)
+    assert tracker.overdue(170.0) == {}
+    assert tracker.overdue(176.0) == {"a": 1}
+    incident = tracker.incident("a", ended=False)
+    assert incident.again == (jobs[1],)
+    assert tracker.overdue(500.0) == {}
+    tracker.join("a", CPU, CELLS, 500.0)
+    assert jobs[1] in {each.job for each in run_out(tracker)}, "it had ended before: it did not end the node"
+    assert tracker.verdict(earlier[1]) is Verdict.LATE
+
+
 def test_a_gpu_that_is_lost_takes_no_more_jobs_and_what_no_longer_fits_goes_elsewhere() -> None:
     cells = [*gpu_cells(3, devices=2), *gpu_cells(3)]
     tracker = tracker_of([Job(cell, 1) for cell in cells])
