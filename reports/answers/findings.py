@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from reports.answers import across, busy, competitors, drift, left
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
+from reports.answers.drained import drained
 from reports.data.groups import OTHER_RUNS, questions_among
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.text import between_ratios, device_name, duration, framework_name, listing, number, percent, plural
@@ -61,7 +62,7 @@ def lead(tables: Tables) -> str:
     return (
         f"{where(tables)}. {plural(len(cells), 'cell')} from {plural(images, 'image')} and "
         f"{plural(workloads, 'workload')} at the {presets} preset: {listing(ends)}.{_further(cells)}"
-        + "".join(f" {note}" for note in notes(cells))
+        + "".join(f" {note}" for note in notes(tables))
     )
 
 
@@ -81,10 +82,11 @@ def where(tables: Tables) -> str:
     return f"{span}, {engine}, {machine}{imported}"
 
 
-def notes(cells: Iterable[MeasuredCell]) -> tuple[str, ...]:
-    """Sentences on the machine: how it drifted, and whether it was perhaps busy."""
-    cells = list(cells)
-    return tuple(str(note) for note in (*drift.drifts(cells), busy.question(cells)) if str(note))
+def notes(tables: Tables) -> tuple[str, ...]:
+    """Sentences on the machines: which nodes were drained, how they drifted, and whether they were perhaps busy."""
+    cells = tables.cells
+    said = (*drained(tables.runs), *drift.drifts(cells), busy.question(cells))
+    return tuple(str(note) for note in said if str(note))
 
 
 def _further(cells: Iterable[MeasuredCell]) -> str:

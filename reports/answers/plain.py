@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reports.answers import busy, findings
 from reports.answers import left as of_runs
+from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left
 from reports.data.model import MOST_TIED, MeasuredCell, Ranked, Tables
@@ -41,7 +42,9 @@ class Section:
 
 
 def sections(tables: Tables) -> Iterator[Section]:
-    """The answers of these runs, and at the end what else a reader must know."""
+    """The nodes that must be looked at, the answers of these runs, and at the end what else a reader must know."""
+    if lost := drained(tables.runs):
+        yield Section(above=(*lost, ""))
     left = {entry.run_id: entry for entry in of_runs.left(tables.cells, tables.runs)}
     for finding in findings.findings(tables):
         heads, rows = _table(finding)

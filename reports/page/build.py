@@ -59,7 +59,7 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
         where=findings.where(data),
         lead=findings.lead(data),
         pills=glance.pills(data),
-        notes=findings.notes(data.cells),
+        notes=findings.notes(data),
         answers=_linked(
             short.answers(
                 first,

@@ -178,7 +178,7 @@ class Page:
     where: str  # when, with which engine and on which machine
     lead: str
     pills: tuple[Pill, ...]
-    notes: tuple[str, ...]  # what the reader must know of the machine: it drifted, or was perhaps busy
+    notes: tuple[str, ...]  # what the reader must know of the machines: drained, drifted, perhaps busy
     answers: tuple[Answer, ...]
     health: Health
     slices: tuple[Slice, ...]

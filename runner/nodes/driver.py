@@ -262,7 +262,8 @@ class Driver:
         """A node is lost, or its agent has ended: its jobs go to others. An agent that ended is started once more."""
         site = self._sites[name]
         incident = self._tracker.incident(name, ended)
-        site.state, site.why, site.drained = "gone", why, incident.drained or not believed
+        twice = ", and cells were lost with it twice" if incident.drained else ""
+        site.state, site.why, site.drained = "gone", why + twice, incident.drained or not believed
         many = len(incident.again) + len(incident.failed)
         say(f"node {name} is lost: {why}" + (f"; {plural(many, 'cell')} ran there" if many else ""))
         for job in incident.failed:

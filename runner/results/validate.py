@@ -51,6 +51,12 @@ class _Host(_Stored):
     kernel: str
 
 
+class _Node(_Stored):
+    node: str
+    lost: str | None = None
+    drained: bool = False
+
+
 class _PlannedCell(_Stored):
     id: str
     image: str
@@ -116,6 +122,7 @@ class _Manifest(_Stored):
     took: list[dict[str, Any]] = []
     # The GPUs that it lost.
     devices_lost: list[str] = []
+    nodes: list[_Node] = []
     bench_sha256: str
     runner_version: str
 

@@ -202,6 +202,11 @@ def test_late_results_are_kept_aside_and_a_node_under_which_cells_were_lost_twic
     assert {row["node"] for row in rows(tmp_path)} == {"local-1", "local-2"}
     assert "node local-3 is drained: cells were lost with it twice" in err
     assert "drained: local-3; look at these nodes before you use them again" in err
+    drained = (
+        "Node local-3 was drained: nothing was heard of it for a minute and a half, and cells were lost with it twice."
+    )
+    assert drained in " ".join(err.split())
+    assert drained in (folder_of(tmp_path) / "report.html").read_text()
     assert "2 results came too late and did not count" in err
     assert {name: entry["drained"] for name, entry in nodes_of(tmp_path).items() if entry["drained"]} == {
         "local-3": True

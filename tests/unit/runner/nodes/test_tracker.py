@@ -206,6 +206,21 @@ def test_what_a_node_has_done_already_does_not_count_when_a_late_one_takes_its_s
     assert left["late"] == 2
 
 
+def test_one_newcomer_among_many_nodes_waits_for_its_share_of_a_large_run_but_not_for_what_only_it_can_run() -> None:
+    cells = [make_cell(image=f"image-{at}") for at in range(1000)]
+    own = make_cell(image="of-the-newcomer")
+    tracker = tracker_of([Job(cell, 1) for cell in [*cells, own]])
+    for at in range(8):
+        tracker.join(f"n{at}", CPU, cells, 100.0)
+    assert len(started(tracker, 100.0)) == 8
+    tracker.join("late", CPU, [*cells, own], 100.1)
+    (first,) = started(tracker, 100.1)
+    assert (first.node, first.job.cell) == ("late", own)
+    tracker.ended(first.attempt)
+    assert started(tracker, 100.15) == [], "to share a thousand jobs out for each newcomer would cost too much"
+    assert [each.node for each in started(tracker, 100.3)] == ["late"]
+
+
 def test_a_node_under_which_cells_were_lost_twice_is_drained() -> None:
     tracker = tracker_of(blocks(CELLS, 1, 1))
     tracker.join("a", CPU, CELLS, 0.0)
