@@ -91,10 +91,11 @@ def test_of_equal_cells_at_most_one_run_in_20_has_a_false_claim(name: str, cells
     trials = 1000
     fastest, longer = false_claims(REGIMES[name], cells, repeats, trials, seed=cells + repeats)
     print(f"false fastest: {fastest:.1%}, false slower: {longer:.1%} of {trials} runs")
-    # 5 %, and three deviations of what so many trials leave open. Two or three repeats show unlike noise badly: 8 % of five cells.
-    most = (0.08 if name in UNLIKE and repeats in (2, 3) else 0.05) + 0.021
-    assert fastest <= most
-    assert longer <= most
+    # Two or three repeats show unlike noise badly: two of a noisy cell are sometimes as near to each other as those of a quiet one.
+    most = {2: 0.11, 3: 0.08}.get(repeats, 0.05) if name in UNLIKE else 0.05
+    left_open = 0.021  # three deviations of a share of 5 % of so many trials
+    assert fastest <= 0.05 + left_open
+    assert longer <= most + left_open
 
 
 def named(random: np.random.Generator, regime: Regime, levels: Sequence[float], repeats: int) -> tuple[str, str]:
