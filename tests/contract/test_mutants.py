@@ -127,6 +127,26 @@ def test_there_are_mutants_of_every_family_and_framework() -> None:
     assert {f: sum(row[0] == f for row in mistakes) >= 10 for f in table.IMAGES} == dict.fromkeys(table.IMAGES, True)
 
 
+def test_the_document_is_what_its_rows_make_with_their_counts() -> None:
+    assert table.document(table.stored_rows(), table.stored_dates()) == table.DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_a_run_of_one_framework_replaces_its_rows_and_keeps_those_of_the_others() -> None:
+    verdict = {"framework": "jax", "workload": "mlp-mnist", "name": "Gelu", "sentence": "GELU.", "family": "network"}
+    passed = {**verdict, "family": REWRITE, "name": "Rewritten", "not_caught": "", "refused": [], "worst": 0.5}
+    refused = {**verdict, "not_caught": "", "refused": [["parity", "loss", "loss", 25.0]]}
+    missed = {**verdict, "not_caught": "", "refused": []}
+    old = table.stored_rows()
+    new = table.merged(old, table.rows_of([refused, missed, passed]), ["jax"])
+    for section, rows in new.items():
+        others = [row for row in old[section] if row[0] != "jax"]
+        assert [row for row in rows if row[0] != "jax"] == others
+    text = table.document(new, table.stored_dates() | {"jax": "2000-01-02"})
+    # One of the two mistakes was refused, and none is known to be not caught.
+    assert f"| jax | {table.IMAGES['jax']} | 2000-01-02 | 2 | 1 | 0 | 1 | 1 |" in text
+    assert "| `Gelu`: GELU. | jax | mlp-mnist | parity loss | 2.5e1 |" in text
+
+
 @pytest.mark.parametrize(("workload", "name"), REAL if EVERYTHING else REAL[:ALWAYS])
 def test_a_real_cell_with_a_mistake_fails_and_is_not_ranked(workload: str, name: str, tmp_path: Path) -> None:
     try:

@@ -41,7 +41,7 @@ function trained(setup, model, rule, named, batch, classes; resident = false)
         pytuple((to_numpy(scores), loss, canonical(gradient)))
     end
 
-    # Julia compiles a function at its first call. The parity check calls all of them before the first step is timed.
+    # Julia compiles a function at its first call. The bench keeps the first step and the warm-up apart from the measured steps.
     function step(x, y)
         input, target = given(x, y)
         loss, (gradient,) = Flux.withgradient(m -> Flux.logitcrossentropy(m(input), target), model)

@@ -44,7 +44,7 @@ function trained(setup, parameters, scores, optimiser, named, batch; resident = 
     end
 
     # The optimisers keep their moments through all epochs.
-    # Julia compiles a function at its first call. The parity check calls all of them before the first step is timed.
+    # Julia compiles a function at its first call. The bench keeps the first step and the warm-up apart from the measured steps.
     function step(x, y)
         input, target = given(x, y)
         tape = @diff nll(scores(input), target)

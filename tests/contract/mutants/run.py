@@ -106,7 +106,7 @@ def verdict(mutant):
 
 
 def main(framework, *words):
-    """{"mutants": all that are planted in the framework, as [framework, workload, class], "verdicts": of those that were run}."""
+    """{"mutants": all that are planted in the framework, as [framework, workload, class], "verdicts": of those that were run, "date"}."""
     everything, names = "--all" in words, set(words) - {"--all"}
     mutants, verdicts = registry.load(framework), []
     # All cells of a workload train on the same data.
@@ -116,7 +116,8 @@ def main(framework, *words):
         if wanted:
             verdicts.append(verdict(mutant))
             show(verdicts[-1])
-    return {"mutants": [[m.framework, m.workload, m.adapter.__name__] for m in mutants], "verdicts": verdicts}
+    planted = [[m.framework, m.workload, m.adapter.__name__] for m in mutants]
+    return {"mutants": planted, "verdicts": verdicts, "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
 def show(found):

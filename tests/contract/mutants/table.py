@@ -1,6 +1,7 @@
 """Runs all mutants and writes docs/mutants.md: `python -m tests.contract.mutants.table [VERDICTS.json ...]`.
 
-With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run` printed.
+With files it reads the verdicts from them, in place of running: what `python -m tests.contract.mutants.run FRAMEWORK --all` printed.
+A framework without a file keeps its rows, and the day when they were made.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ DOCUMENT = PROJECT / "docs" / "mutants.md"
 IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu", "tensorflow": "tensorflow-2.21.0-cpu"}
 
 Verdict = dict[str, Any]
-# What tests.contract.mutants.run prints: "mutants", all that there are, and "verdicts", of those that were run.
+# What tests.contract.mutants.run prints: "mutants", all that there are, "verdicts", of those that were run, and "date", of this run.
 Run = dict[str, Any]
+# section -> [(framework, the line of a table)], in the document's order
+Rows = dict[str, list[tuple[str, str]]]
 
 HEAD = """# What the gates refuse
 
@@ -38,10 +41,21 @@ image, on a CPU at fp32. The table says what refused it. The mutants are the cla
   "digits" are parts of `landing` that no mask can change (`bench/dropout.py`).
 
 A mistake that begins after some steps, or is made only where dropout is on, shows after the measurement: the proof refuses it.
+
+## What was run
+
+| Framework | Image | Run on | Mistakes | Refused | Not caught | Rewrites | Pass |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
-ROW = "| %s | %s | %s | %s | %s |"
-TITLES = ("Mistake", "Framework", "Workload", "Refused by", "Bounds")
+NOT_CAUGHT, PASS = "Not caught", "Rewrites that pass"
+HEADS = {
+    NOT_CAUGHT: ("Mistake", "Framework", "Workload", "Why"),
+    PASS: ("Rewrite", "Framework", "Workload", "Largest error, in bounds"),
+}
+HEAD_OF_MISTAKES = ("Mistake", "Framework", "Workload", "Refused by", "Bounds")
+SECTIONS = (*(family.capitalize() for family in FAMILIES), NOT_CAUGHT, PASS)
+_ROW = re.compile(r"\| `(\w+)`: .* \| (\w+) \| ([\w-]+) \| (.*) \|$")
 
 
 def python_of(framework: str) -> str:
@@ -61,50 +75,98 @@ def run(framework: str, everything: bool) -> Run:
     return found
 
 
-def document(verdicts: Sequence[Verdict]) -> str:
-    parts = [HEAD]
-    for family in FAMILIES:
-        mistakes = [v for v in verdicts if v["family"] == family and not v["not_caught"]]
-        if mistakes:
-            parts += [f"## {family.capitalize()}\n", *_omissions(family), *_table(mistakes)]
-    parts += ["## Not caught\n", "| Mistake | Framework | Workload | Why |", "| --- | --- | --- | --- |"]
-    parts += [
-        f"| {_named(v)} | {v['framework']} | {v['workload']} | {v['not_caught']} |" for v in verdicts if v["not_caught"]
-    ]
-    parts += ["", "## Rewrites that pass\n", "| Rewrite | Framework | Workload | Largest error, in bounds |"]
-    parts += ["| --- | --- | --- | --- |"]
-    rewrites = [v for v in verdicts if v["family"] == REWRITE]
-    parts += [f"| {_named(v)} | {v['framework']} | {v['workload']} | {v['worst']:.2f} |" for v in rewrites]
-    return "\n".join(parts) + "\n"
+def document(rows: Rows, dates: Mapping[str, str]) -> str:
+    """rows: those of `rows_of`, of all frameworks; dates: framework -> when its mutants were run."""
+    parts = [HEAD + "\n".join(_row(_counted(rows, framework, dates[framework])) for framework in dates) + "\n"]
+    for section in SECTIONS:
+        if lines := [line for _, line in rows.get(section, ())]:
+            head = HEADS.get(section, HEAD_OF_MISTAKES)
+            parts += [f"## {section}\n", *_omissions(section), _row(head), _row(["---"] * len(head)), *lines, ""]
+    return "\n".join(parts)
 
 
-def _omissions(family: str) -> list[str]:
+def _counted(rows: Rows, framework: str, date: str) -> list[str]:
+    """The framework's row of what was run. A mutant that is expected to be refused and was not has the word "nothing" in its row."""
+    lines = {section: [line for owner, line in rows.get(section, ()) if owner == framework] for section in SECTIONS}
+    uncaught, rewrites = lines.pop(NOT_CAUGHT), lines.pop(PASS)
+    mistakes = [line for section in lines.values() for line in section]
+    refused = [line for line in mistakes if "| nothing |" not in line]
+    passed = [line for line in rewrites if "| refused: " not in line]
+    counts = (len(mistakes) + len(uncaught), len(refused), len(uncaught), len(rewrites), len(passed))
+    return [framework, IMAGES[framework], date, *map(str, counts)]
+
+
+def _omissions(section: str) -> list[str]:
     sentence = "The smallest thing of each kind that a workload can lose: this is how far the gates see.\n"
-    return [sentence] if family == "omission" else []
+    return [sentence] if section == "Omission" else []
 
 
-def _table(verdicts: Iterable[Verdict]) -> list[str]:
-    rows = [ROW % TITLES, ROW % (("---",) * len(TITLES))]
+def rows_of(verdicts: Sequence[Verdict]) -> Rows:
+    rows: Rows = {section: [] for section in SECTIONS}
     for v in verdicts:
-        phase, quantity, tensor, bounds = v["refused"][0] if v["refused"] else ("", "nothing", "", None)
-        where = " ".join(word for word in (phase, quantity, "" if quantity == tensor else tensor) if word)
-        many = "not finite" if bounds is None else f"{bounds:.1e}".replace("e+0", "e").replace("e+", "e")
-        rows.append(ROW % (_named(v), v["framework"], v["workload"], where, many))
-    return [*rows, ""]
+        if v["not_caught"]:
+            section, cells = NOT_CAUGHT, [v["not_caught"]]
+        elif v["family"] == REWRITE:
+            section, cells = PASS, [f"refused: {_refusal(v)[0]}" if v["refused"] else f"{v['worst']:.2f}"]
+        else:
+            section, cells = v["family"].capitalize(), _refusal(v)
+        named = f"`{v['name']}`: {v['sentence']}"
+        rows[section].append((v["framework"], _row([named, v["framework"], v["workload"], *cells])))
+    return rows
 
 
-def _named(verdict: Verdict) -> str:
-    return f"`{verdict['name']}`: {verdict['sentence']}"
+def _refusal(verdict: Verdict) -> list[str]:
+    if not verdict["refused"]:
+        return ["nothing", ""]
+    phase, quantity, tensor, bounds = verdict["refused"][0]
+    where = " ".join(word for word in (phase, quantity, "" if quantity == tensor else tensor) if word)
+    return [where, "not finite" if bounds is None else f"{bounds:.1e}".replace("e+0", "e").replace("e+", "e")]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _match(line: str) -> re.Match[str]:
+    match = _ROW.match(line)
+    assert match, line
+    return match
+
+
+def stored_rows() -> Rows:
+    """The rows of the document, by its sections."""
+    rows: Rows = {section: [] for section in SECTIONS}
+    section = ""
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        section = line.removeprefix("## ") if line.startswith("## ") else section
+        if section in rows and (match := _ROW.match(line)):
+            rows[section].append((match.group(2), line))
+    return rows
+
+
+def stored_dates() -> dict[str, str]:
+    """framework -> when its mutants were run, by the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| (\w+) \| [\w.-]+ \| ([^|]+) \| \d", text, re.MULTILINE))
 
 
 def stored() -> dict[tuple[str, str, str], list[str]]:
     """(framework, workload, class) -> the cells after them, of each row of the document."""
     rows = {}
-    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
-        if named := re.match(r"\| `(\w+)`: .* \| (\w+) \| ([\w-]+) \| (.*) \|$", line):
-            name, framework, workload, rest = named.groups()
-            rows[framework, workload, name] = rest.split(" | ")
+    for framework, line in (row for section in stored_rows().values() for row in section):
+        name, _, workload, rest = _match(line).groups()
+        rows[framework, workload, name] = rest.split(" | ")
     return rows
+
+
+def merged(old: Rows, new: Rows, replaced: Collection[str]) -> Rows:
+    """The rows of the frameworks that were run from `new`, those of the others from `old`; in the order of IMAGES."""
+    chosen = {
+        section: [row for row in old.get(section, ()) if row[0] not in replaced] + list(new.get(section, ()))
+        for section in SECTIONS
+    }
+    order = list(IMAGES)
+    return {section: sorted(rows, key=lambda row: order.index(row[0])) for section, rows in chosen.items()}
 
 
 def main(paths: Sequence[str]) -> None:
@@ -113,7 +175,10 @@ def main(paths: Sequence[str]) -> None:
     else:
         runs = [run(framework, everything=True) for framework in IMAGES]
     verdicts = [verdict for found in runs for verdict in found["verdicts"]]
-    DOCUMENT.write_text(document(verdicts), encoding="utf-8")
+    ran = {found["verdicts"][0]["framework"]: found["date"] for found in runs}
+    dates = {**stored_dates(), **ran}
+    rows = merged(stored_rows(), rows_of(verdicts), ran)
+    DOCUMENT.write_text(document(rows, {name: dates[name] for name in IMAGES}), encoding="utf-8")
     print(DOCUMENT)
 
 
