@@ -45,7 +45,7 @@ def _strip(place: str, fleet: FleetHealth) -> Chart:
     picture = Picture(height, axis, named=True)
     if fleet.low is not None and fleet.high is not None:
         picture.bar(axis(fleet.low), axis(fleet.high), 0, height, "area normal", "the normal band")
-    ticks = [(value, "median" if value == 0 else f"{100 * value:+.3g} %") for value in axis.ticks]
+    ticks = [(value, "median" if value == 0 else f"{100 * value:+.3g} %".replace("-", "−")) for value in axis.ticks]
     picture.grid("", "", ticks)
     top = 0
     for gpu in fleet.gpus:
@@ -115,8 +115,8 @@ def _racks(place: str, fleet: FleetHealth) -> Chart:
         for left, right, deviation, slow, words in spans:
             kind = "area alarm" if slow else "area wash"
             picture.bar(picture.x(left) + 0.3, picture.x(right) - 0.3, y + 1, 18, kind, words)
-            # Beside many GPUs there is no room for more: a pointer and the description have the numbers.
-            label = _signed(deviation) if right - left > 1 else f"{100 * deviation:+.0f}" if slow else ""
+            # Beside many GPUs there is no room for more, nor for a sign: slow is always plus. The description has the numbers.
+            label = _signed(deviation) if right - left > 1 else f"{100 * deviation:.0f}" if slow else ""
             if label:
                 picture.words(picture.x((left + right) / 2), y + 14, label, "mid over" if slow else "mid")
             if slow:
@@ -151,7 +151,7 @@ def _name(gpu: GpuHealth) -> str:
 
 def _signed(share: float) -> str:
     """A share in per cent, without its sign of per cent. Nothing is -0.0."""
-    return f"{round(100 * share, 1) + 0.0:+.1f}"
+    return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−")
 
 
 def _said(gpu: GpuHealth) -> str:

@@ -42,6 +42,18 @@ def test_paper_is_light_has_every_picture_and_none_is_wider_than_it(browser: Bro
     assert browser.run("return document.documentElement.dataset.theme") is None
 
 
+@pytest.mark.slow
+def test_the_table_of_a_whole_matrix_fits_the_paper(browser: Browser, large_page: Path) -> None:
+    browser.open_whole(large_page)
+    with on_paper(browser):
+        edges = browser.run(
+            "return [...document.querySelectorAll('.sheet:not([hidden]) th')].map((one) => one.getBoundingClientRect().right)"
+        )
+        assert len(edges) > 20
+        assert max(edges) <= 718
+        assert browser.run("return document.documentElement.scrollWidth") <= 718
+
+
 def test_paper_has_no_samples_but_their_list(browser: Browser, page: Path) -> None:
     browser.open_drawn(page)
     seen = "[...document.querySelectorAll('.samples, pre.columns')].filter((one) => one.offsetParent).map((one) => one.tagName)"
