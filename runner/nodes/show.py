@@ -81,6 +81,15 @@ def _difference(what: str, values: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{what} differs: {'; '.join(parts)}"]
 
 
+def notes(members: Sequence[Member]) -> list[str]:
+    """What nodes say of themselves: each sentence once, with the nodes that say it. A thousand nodes often say the same."""
+    nodes: dict[str, list[str]] = {}
+    for name, hello in hellos(members).items():
+        for sentence in dict.fromkeys([*(f"not used: {gpu.reason}" for gpu in hello.refused), *hello.notes]):
+            nodes.setdefault(sentence, []).append(name)
+    return [f"{listed(names)}: {sentence}" for sentence, names in nodes.items()]
+
+
 def listed(names: Sequence[str]) -> str:
     """Nodes by name; of many the first few."""
     more = len(names) - _NAMED

@@ -12,7 +12,7 @@ from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member, opened_fleet
 from runner.nodes.transports.choose import nodes_of
 from runner.run.options import Options
-from runner.terminal import print_table
+from runner.terminal import folded, print_table
 
 
 @takes_options(
@@ -50,14 +50,8 @@ def _print(fleet: Fleet, as_json: bool) -> None:
     if as_json:
         return print_json({"nodes": [_document(member) for member in members], "notes": notes})
     print_table(show.HEADS, show.rows(members))
-    for line in notes:
-        print(line)
-    for member in taken:
-        assert member.hello is not None
-        for refused in member.hello.refused:
-            print(f"{member.name}: not used: {refused.reason}")
-        for sentence in member.hello.notes:
-            print(f"{member.name}: {sentence}")
+    for line in (*notes, *show.notes(taken)):
+        print(folded(line))
     return None
 
 

@@ -167,6 +167,19 @@ def test_what_one_node_leaves_to_the_others_is_said_with_its_reason() -> None:
     assert lines == ["n2 leaves 1 cell to other nodes: the disk is full"]
 
 
+def test_what_many_nodes_say_alike_is_said_once_with_the_first_of_them() -> None:
+    open_cells = "cells are not walled in"
+    fleet = a_fleet(
+        **{f"n{at}": hello(notes=(open_cells,)) for at in range(6)},
+        n6=hello(notes=("the disk is slow",), refused=(Refused("0", "NVIDIA H200", "it is in use"),)),
+    )
+    assert show.notes(list(fleet.members.values())) == [
+        f"n0, n1, n2, n3 and 2 more: {open_cells}",
+        "n6: not used: it is in use",
+        "n6: the disk is slow",
+    ]
+
+
 @pytest.fixture
 def toys(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
