@@ -64,7 +64,8 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     if finding.expectation:
         low, high = _milliseconds(finding.expectation.low), _milliseconds(finding.expectation.high)
         reference = f"none; a model says {low} to {high} ms"
-    device = f" on {finding.device_uuid[:12]}" if finding.device_uuid else ""
+    # The last four characters, as the report has them: two GPUs of a machine never share them in practice.
+    device = f" on {finding.device_uuid.partition('-')[0]} …{finding.device_uuid[-4:]}" if finding.device_uuid else ""
     name = f"{finding.facts.name} [{finding.facts.image}]{device}"
     cause = "; ".join(cause.name for cause in finding.causes) or "–"
     return tuple(visible(text) for text in (name, measured, reference, interval, assumed, finding.kind, cause))

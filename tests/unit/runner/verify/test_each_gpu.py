@@ -96,6 +96,13 @@ def test_alike_gpus_pass_and_the_output_says_what_was_shown(tmp_path: Path) -> N
     assert "% faster and the slowest" in ended.stdout
 
 
+def test_the_rows_of_two_gpus_of_one_machine_do_not_look_alike(tmp_path: Path) -> None:
+    run = each_gpu_run(tmp_path / "run", [1.0] * 4)
+    names = [output.cells_of(finding)[0] for finding in assess([run], []).findings]
+    assert len(set(names)) == len(names) == 2 * 4
+    assert sum(f" on GPU …{uuids('NVIDIA H200', 1)[0][-4:]}" in name for name in names) == 2
+
+
 def test_gpus_that_differ_too_much_to_tell_are_undecided(tmp_path: Path) -> None:
     ended = verified(each_gpu_run(tmp_path / "run", [0.96, 0.98, 1.0, 1.02, 1.04]))
     assert ended.exit_code == 2
