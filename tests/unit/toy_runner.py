@@ -3,7 +3,7 @@
 Run as `python -m tests.unit.toy_runner matrix ...`. A toy cell prints a stream that was recorded from a real image, slowly, and
 what DLBENCH_TOY says may go wrong with it: hang | crash | fork | flood | chatter | murder (it kills the agent), or `unready` for its image.
 With `lies` an agent says of each repeat that it ran on another GPU, with `twice` it sends each result twice, with
-`mute` that of local-3 says nothing while a cell runs. With `fetch` each image is
+`mute` that of local-3, or of a node that is not one of several on this machine, says nothing while a cell runs. With `fetch` each image is
 to be fetched, which takes as long as a cell does. With `cuda` the images are for GPUs, and a cell says that it ran on the GPU that it was
 given.
 """
@@ -165,11 +165,11 @@ def set_the_patience_of_nodes() -> None:
 
 
 def mute_one_node() -> None:
-    """The agent of local-3 says nothing while a cell runs."""
+    """The agent of local-3 says nothing while a cell runs. A node of a cluster has variables of its own, and is meant by them."""
     look, send, muted = agent.Agent._look, agent._Pipe.send, []
 
     def look_and_mute(self: agent.Agent, order: Look) -> Prospect:
-        muted.append(order.node == "local-3")
+        muted.append(order.node == "local-3" or not order.node.startswith("local-"))
         return look(self, order)
 
     def send_unless_mute(pipe: agent._Pipe, message: FromAgent, body: bytes = b"") -> None:

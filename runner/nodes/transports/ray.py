@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.nodes.transports import base, ray_actor
@@ -180,7 +180,25 @@ def _imported() -> Any:
         ) from None
 
 
+def _speak_on_stderr(ray: Any) -> None:
+    """Ray says on the standard output of every driver which nodes have died. A script reads a document there, so it goes to standard error.
+
+    Ray has no option for that. In a release without this function its words stay where they are.
+    """
+    worker: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    show = getattr(worker, "print_to_stdstream", None)
+    if show is None or hasattr(show, "__wrapped__"):
+        return
+
+    @functools.wraps(show)
+    def show_on_stderr(data: Mapping[str, Any], *more: Any, **named: Any) -> None:
+        show({**data, "is_err": True}, *more, **named)
+
+    worker.print_to_stdstream = show_on_stderr
+
+
 def _connect(ray: Any, address: str) -> None:
+    _speak_on_stderr(ray)
     # Ray takes SIGTERM for itself.
     before = signal.getsignal(signal.SIGTERM)
     try:

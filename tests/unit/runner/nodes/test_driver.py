@@ -124,6 +124,24 @@ def assert_nothing_left(tmp_path: Path) -> None:
     assert list(folder_of(tmp_path).rglob("*.part")) == []
 
 
+def assert_verified(process: subprocess.Popen[str], tmp_path: Path, nodes: int, gpus: int) -> None:
+    """`runner verify --each-gpu --format json` measured every GPU of so many nodes that have as many each, and compared them."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert "Traceback" not in err, err
+    of_nodes, of_gpus = json.loads(out)["fleets"]
+    assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", nodes)
+    assert f"{nodes} nodes: at least 4 are needed" in of_nodes["fleet"]["why_not"]
+    assert (of_gpus["of"], of_gpus["fleet"]["devices"], of_gpus["fleet"]["slow"]) == ("GPU", nodes * gpus, [])
+    # Ray may still name nodes of an earlier test, which cannot be reached.
+    able = [name for name, entry in nodes_of(tmp_path).items() if not entry["why_not"]]
+    assert Counter(spot["node"] for spot in of_gpus["spots"].values()) == dict.fromkeys(able, gpus)
+    assert_each_cell_once(tmp_path, 3, cells=nodes * gpus)
+    for row in rows(tmp_path):
+        assert row["given_uuids"] == row["device_uuids"]
+        assert of_gpus["spots"][row["given_uuids"][0]]["node"] == row["node"]
+
+
 TIMES = ("seconds", "unix", "_json", "joules", "watts", "run_id", "node", "attempt", "log_tail", "celsius", "bytes")
 
 

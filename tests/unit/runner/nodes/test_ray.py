@@ -21,6 +21,7 @@ from tests.stand_ins.fleet import FakeGpu, Fleet
 from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
     assert_each_cell_once,
+    assert_verified,
     begun,
     ended,
     folder_of,
@@ -74,8 +75,11 @@ class Rack:
 
     def start(self, *words: str, toy: str = "", seconds: float = 0.3, beat: float = 5.0) -> subprocess.Popen[str]:
         out = ["--gpus", "none"] if "--gpus" not in words and "--resume" not in words else []
+        return self.command("matrix", *out, *words, toy=toy, seconds=seconds, beat=beat)
+
+    def command(self, *words: str, toy: str = "", seconds: float = 0.3, beat: float = 5.0) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--out", str(self.tmp_path / "results"), *out, *words],
+            [sys.executable, "-m", "tests.unit.toy_runner", *words, "--out", str(self.tmp_path / "results")],
             cwd=PROJECT, env=os.environ | self.variables(toy, seconds, beat), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
         )  # fmt: skip
@@ -164,6 +168,37 @@ def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack,
     code, err = ended(rack.start("--resume", folder_of(tmp_path).name))
     assert code == 0, err
     assert_each_cell_once(tmp_path, 1)
+    wait_for(lambda: not rack.working())
+    assert rack.left() == []
+
+
+@pytest.mark.skipif(not ALL, reason="half a minute, and test_driver.py does it without Ray: DLBENCH_FAULTS=all")
+def test_a_late_result_is_kept_aside_and_does_not_count(rack: Rack, tmp_path: Path) -> None:
+    """One of three nodes says nothing for 7 s, while its cell runs, and is given up after 4.5 s."""
+    pace = {"seconds": 7.0, "beat": 0.3}
+    for toy in ("", "", "mute"):
+        rack.add(f"n{len(rack.nodes)}", toy=toy, **pace)
+    code, err = ended(rack.measure("--workloads", "gru-imdb", "--repeats", "1", **pace))
+    assert code == 0, err
+    assert "is lost: nothing was heard of it" in err
+    assert "1 result came too late and did not count" in err
+    assert_each_cell_once(tmp_path, 1, cells=3)
+    (late,) = (folder_of(tmp_path) / "late").iterdir()
+    assert late.name.removesuffix(".frame") not in {row["attempt"] for row in rows(tmp_path)}
+    assert len({row["node"] for row in rows(tmp_path)}) == 2
+    wait_for(lambda: not rack.working())
+    assert rack.left() == []
+
+
+@pytest.mark.skipif(not ALL, reason="half a minute, and test_slurm.py does it with Slurm: DLBENCH_FAULTS=all")
+def test_every_gpu_of_a_cluster_is_verified_in_one_run(rack: Rack, tmp_path: Path, nvml_library: Path) -> None:
+    for node in range(3):
+        gpus = tuple(FakeGpu(uuid=f"GPU-0000000{node}-5a5a-4b4b-8c8c-00000000000{at}") for at in range(2))
+        shown = stand_in.environment(nvml_library, Fleet(gpus).write(tmp_path / f"fleet-{node}"), {})
+        rack.add(f"n{node}", toy="cuda", gpus=2, seconds=0.05, more=shown)
+    words = ("--each-gpu", "--image", "toy-a", "--workloads", "gru-imdb", "--nodes", f"ray:{rack.cluster.address}")
+    runner = rack.command("verify", *words, "--format", "json", toy="cuda", seconds=0.05)
+    assert_verified(runner, tmp_path, 3, 2)
     wait_for(lambda: not rack.working())
     assert rack.left() == []
 

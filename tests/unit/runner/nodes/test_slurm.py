@@ -19,6 +19,7 @@ from tests.unit.runner.nodes.test_driver import (
     WORKLOADS,
     assert_each_cell_once,
     assert_nothing_left,
+    assert_verified,
     begun,
     ended,
     folder_of,
@@ -172,6 +173,18 @@ def test_an_allocation_s_script_measures_on_all_its_nodes_and_their_gpus(
         assert row["given_uuids"] == row["device_uuids"]
         assert set(row["given_uuids"]) <= own[row["node"]]
     assert {row["node"] for row in rows(tmp_path)} == set(NODES)
+    assert_nothing_left(tmp_path)
+
+
+def test_every_gpu_of_a_partition_is_verified_in_one_run(login: Login, tmp_path: Path, nvml_library: Path) -> None:
+    own = {"LD_LIBRARY_PATH": str(nvml_library), "DLBENCH_REFERENCES": str(tmp_path / "references")}
+    variables = login.variables(toy="cuda", **own)
+    for name in stand_in.CUDA_VARIABLES:
+        variables.pop(name, None)
+    words = ("verify", "--each-gpu", "--image", "toy-a", "--workloads", "gru-imdb", "--nodes", "slurm:rack")
+    runner = login.start(*words, "--out", str(tmp_path / "results"), "--format", "json", variables=variables)
+    assert_verified(runner, tmp_path, len(NODES), GPUS)
+    wait_for(lambda: login.cluster.jobs() == [])
     assert_nothing_left(tmp_path)
 
 

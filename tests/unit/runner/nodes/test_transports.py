@@ -18,7 +18,7 @@ import pytest
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.nodes.fleet import Fleet
 from runner.nodes.link import Heard, Link, opened
-from runner.nodes.transports import slurm, ssh
+from runner.nodes.transports import ray, slurm, ssh
 from runner.nodes.transports.base import Node, NodesError, Pipe
 from runner.nodes.transports.choose import nodes_of
 from runner.nodes.transports.local import Local
@@ -166,6 +166,16 @@ class InLine:
 
     def waits_for(self) -> str:
         return "" if self.over.is_set() else "2 GPUs (1 free)"
+
+
+def test_what_ray_says_of_its_nodes_is_no_part_of_a_document_on_standard_output() -> None:
+    shown: list[dict[str, object]] = []
+    worker = SimpleNamespace(print_to_stdstream=lambda data, ignore_prefix: shown.append(data))
+    for _ in range(2):
+        ray._speak_on_stderr(SimpleNamespace(_private=SimpleNamespace(worker=worker)))
+    worker.print_to_stdstream({"lines": ["a node died"], "is_err": False}, ignore_prefix=False)
+    assert shown == [{"lines": ["a node died"], "is_err": True}]
+    ray._speak_on_stderr(SimpleNamespace())
 
 
 def test_where_all_nodes_wait_in_line_the_driver_waits_with_them() -> None:
