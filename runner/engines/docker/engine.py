@@ -22,7 +22,7 @@ from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.images import build, registry
 from runner.images.docker_client import DockerError, Listing, NotThereError, asking, connect, list_images
-from runner.images.recipe import layer_bytes
+from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class DockerEngine(Engine):
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
         self._images: Listing | None = None
+        self._recipes: dict[str, Recipe] = {}
         # containers, by id or name, that could not be removed, since the engine did not answer
         self._left: list[str] = []
 
@@ -91,7 +92,7 @@ class DockerEngine(Engine):
         architecture = str(self._info.get("Architecture"))
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
-        recipe = make_recipe(image, self._base_image)
+        recipe = self._recipe(image)
         if build.built(self._listed(), recipe):
             return None
         if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
@@ -114,13 +115,19 @@ class DockerEngine(Engine):
             self._images = list_images(self._client)
         return self._images
 
+    def _recipe(self, image: Image) -> Recipe:
+        """What a build of the image depends on, read once until the next one is prepared: it walks over the whole bench."""
+        recipe = self._recipes.get(image.name) or make_recipe(image, self._base_image)
+        self._recipes[image.name] = recipe
+        return recipe
+
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
         return sum(self.parts(image).values())
 
     def parts(self, image: Image) -> Mapping[str, int]:
         """Bytes of wheels to fetch: of each layer of NVIDIA's wheels that is not here, and of the image's own."""
-        recipe = make_recipe(image, self._base_image)
+        recipe = self._recipe(image)
         if build.built(self._listed(), recipe):
             return {}
         shared = dict(zip(recipe.nvidia_tags, layer_bytes(image).values(), strict=True))
@@ -135,6 +142,7 @@ class DockerEngine(Engine):
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Build the image unless it is up to date. Raises EngineError."""
         self._images = None
+        self._recipes.clear()
         image_id = build.build(image, self._base_image, say, client=self._client)
         digest = registry.identity(self._client, image, image_id)
         return Prepared(image, digest, ("python", "-m", "bench"))
