@@ -5,6 +5,7 @@ Only Typer is loaded here, so that `runner --help` starts fast.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import keyword
@@ -64,9 +65,11 @@ class LazyCommands(Mapping[str, Any]):
         if app is None:
             app = typer.Typer(**PLAIN)
             app.command(name)(getattr(module, stem))
-        command = typer.main.get_command(app)
+        command: Any = typer.main.get_command(app)
         command.name = name
         command.help = "\n\n".join(filter(None, (sentence, command.help)))
+        if not isinstance(command, LazyGroup):
+            command.invoke = _collecting(command.invoke)
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -74,6 +77,18 @@ class LazyCommands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _collecting(invoke: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, before which the garbage collector starts again where `main` stopped it. It never searches what is loaded by then."""
+
+    def collecting(context: Any) -> Any:
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        return invoke(context)
+
+    return collecting
 
 
 class LazyGroup(TyperGroup):

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from runner.catalog.images import Image, load_catalog
+from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
+from runner.images import build
 from runner.images.docker_client import Listing
-from runner.images.recipe import recipe
+from runner.images.recipe import Recipe, recipe
 from runner.plan.disk import DiskSpace
 
 
@@ -76,3 +78,29 @@ def test_layers_that_images_share_are_counted_once(
     here = [{"Id": f"sha256:{number}", "RepoTags": [name]} for number, name in enumerate(shared)]
     monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing(here))
     assert engine.cost(tensorflow) == both - jax.download_bytes
+
+
+def test_an_engine_reads_what_an_image_depends_on_once_until_it_prepares_one(
+    engine: DockerEngine, catalog: list[Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(image: Image, base_image: str | None) -> Recipe:
+        read.append(image.name)
+        return recipe(image, base_image)
+
+    monkeypatch.setattr(docker_engine, "make_recipe", counted)
+    first, second = catalog[:2]
+    for image in (first, second, first, second):
+        engine.cost(image)
+    assert read == [first.name, second.name]
+
+    def fails(*_: Any, **__: Any) -> str:
+        raise build.BuildError("it cannot be built")
+
+    monkeypatch.setattr(build, "build", fails)
+    monkeypatch.setattr(DockerEngine, "_client", None)
+    with pytest.raises(build.BuildError):
+        engine.prepare(first, read.append)
+    engine.cost(first)
+    assert read == [first.name, second.name, first.name]
