@@ -112,7 +112,7 @@ def _why_not(cell: MeasuredCell) -> str:
 
 def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     """How sure the answer is, and what to do about each warning and failure."""
-    ranked = [entry.cell for entry in finding.group.ranked]
+    ranked, key = [entry.cell for entry in finding.group.ranked], finding.group.key
     if len(ranked) > 1:
         yield _confidence(finding, left)
     for word in dict.fromkeys(word for cell in ranked for word in _beside(cell)):
@@ -120,7 +120,8 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     for hint in dict.fromkeys(str(cell.row["hint"]) for cell in finding.group.others if cell.row.get("hint")):
         yield visible(f"fix: {hint}", 400)
     if any(cell.unfit for cell in finding.group.others):
-        yield "not ranked: end what else runs on the machine, or measure for longer with --preset standard"
+        remedy = "or measure for longer with --preset standard" if key.preset == "quick" else "then measure again"
+        yield f"not ranked: end what else runs on the machine, {remedy}"
 
 
 def _confidence(finding: Finding, left: Mapping[str, Left]) -> str:

@@ -98,3 +98,15 @@ def test_a_sentence_is_folded_between_words_at_the_width_of_a_terminal_and_not_i
     assert max(map(len, shown(folder, capsys))) > 80
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, shown(folder, capsys))) <= 80
+
+
+def test_a_cell_that_was_measured_at_standard_is_not_advised_to_be_measured_at_standard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for preset, remedy in (
+        ("quick", "or measure for longer with --preset standard"),
+        ("standard", "then measure again"),
+    ):
+        lines = shown(synthetic.make_run(tmp_path / preset, windows=4, everywhere={"preset": preset}), capsys)
+        advice = {line for line in lines if line.startswith("not ranked: ")}
+        assert advice == {f"not ranked: end what else runs on the machine, {remedy}"}
