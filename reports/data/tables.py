@@ -35,7 +35,7 @@ from reports.specifications import caveats, specification
 from reports.text import gpu_name
 from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
 from runner.results.rows import Place, Row, by_repeat, floats, in_order, parts, rows_of
-from runner.results.store import RunStore, StoreError, read
+from runner.results.store import RunStore, StoreError, manifests_of, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,13 +50,7 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
 
     `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it.
     """
-    manifests = [RunStore(folder).manifest() for folder in folders]
-    folder_of: dict[str, Path] = {}
-    for folder, manifest in zip(folders, manifests, strict=True):
-        # Every window of a copy would count twice.
-        if (other := folder_of.setdefault(manifest["run_id"], folder)) != folder:
-            raise StoreError(f"{other} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
-    return build(manifests, {name: read(folders if name in needed else [], name) for name in FRAMES})
+    return build(manifests_of(folders), {name: read(folders if name in needed else [], name) for name in FRAMES})
 
 
 def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:

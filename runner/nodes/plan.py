@@ -50,7 +50,8 @@ class FleetProspect(Prospect):
             return len({name for name, hello in said.items() if hello.gpus}) or 1
         if any(job.cell.device_kind == "cuda" for job in jobs):
             return max(1, len({gpu.board for hello in said.values() for gpu in hello.gpus}))
-        return len(said)
+        # Where all nodes are lost, the rest still takes as long as on one.
+        return max(1, len(said))
 
     def expected_seconds(self, jobs: Sequence[Job]) -> float:
         """A rough length of these jobs: as long as their work takes where all devices share it."""

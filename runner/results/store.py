@@ -199,6 +199,16 @@ class RunStore:
             path.unlink(missing_ok=True)
 
 
+def manifests_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """The run.json of some runs. Raises StoreError, also where two folders hold the same run: every window of a copy would count twice."""
+    manifests = [RunStore(folder).manifest() for folder in folders]
+    folder_of: dict[str, Path] = {}
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if (other := folder_of.setdefault(manifest["run_id"], folder)) != folder:
+            raise StoreError(f"{other} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
+    return manifests
+
+
 def _run_id(folder: Path) -> str:
     """The run that a folder holds. A person may have given the folder another name."""
     try:

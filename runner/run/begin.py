@@ -287,6 +287,10 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
             f"--resume {name}: its cells run in {options.python}, as its run.json says; where you know that program, "
             f"say --engine host --python {shlex.quote(str(options.python))} as well"
         )
+    if options.nodes is not None:
+        # The nodes may have to be waited for, and the other runner may hold them.
+        with lease.alone(run.folder):
+            pass
     # Whether to wait for another runner belongs to the call.
     prospect = look(options.model_copy(update={"wait": given.wait}), None)
     planned = {cell["id"] for cell in manifest["plan"]}

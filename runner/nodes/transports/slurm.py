@@ -245,7 +245,8 @@ def _asked(*words: str) -> str:
 
 def _hosts(written: str) -> list[str]:
     """The names of nodes as Slurm writes them."""
-    names = _asked("scontrol", "show", "hostnames", written).split()
+    # A node that is named twice is one.
+    names = list(dict.fromkeys(_asked("scontrol", "show", "hostnames", written).split()))
     if not 0 < len(names) <= _MOST_NODES:
         raise NodesError(f"--nodes slurm:{written} names {plural(len(names), 'node')}; it must name 1 to {_MOST_NODES}")
     return names

@@ -54,8 +54,7 @@ def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) ->
 def read_runs(folders: Sequence[Path]) -> list[Measured]:
     """Every cell of some stored runs. Raises StoreError."""
     measured = []
-    for folder in folders:
-        manifest = store.RunStore(folder).manifest()
+    for folder, manifest in zip(folders, store.manifests_of(folders), strict=True):
         gpus = len(manifest.get("devices") or ())
         stored, samples = rows_of(store.read([folder], "cells")), by_repeat(store.read([folder], "samples"))
         proved, packs = _proved(folder), store.packs_of(folder)

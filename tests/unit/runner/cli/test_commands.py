@@ -18,6 +18,7 @@ from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import VenvEngine
+from runner.machine import lease
 from runner.run import begin
 from runner.run.options import Options, UsageError
 from tests.fixtures.commands import runner
@@ -158,6 +159,21 @@ def test_resume_starts_no_program_that_only_the_run_s_own_file_names(tmp_path: P
     with pytest.raises(Exception, match="python"):
         begin.resume("run", Options(engine="host", python=program, out=run.parent))
     assert ran.exists()
+
+
+def test_nodes_are_not_waited_for_where_another_runner_is_on_the_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results" / "run", repeats=1)
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["options"] = json.loads(Options(nodes="slurm:gpu", out=run.parent).model_dump_json())
+    (run / "run.json").write_text(json.dumps(manifest))
+
+    def look(*_: object) -> begin.Prospect:
+        raise AssertionError("it asks Slurm for nodes")
+
+    with lease.alone(run), pytest.raises(lease.LeaseError, match="another runner is working on"):
+        begin.resume("run", Options(out=run.parent), look)
+    with pytest.raises(AssertionError, match="it asks Slurm"):
+        begin.resume("run", Options(out=run.parent), look)
 
 
 def test_the_catalog_is_listed_for_people_and_for_scripts() -> None:

@@ -18,6 +18,7 @@ from runner.machine.devices import Refused
 from runner.nodes import fleet as fleets
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member
+from runner.nodes.plan import prospect_of
 from runner.nodes.transports.base import Node, Nodes
 from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
@@ -266,3 +267,12 @@ def test_a_refused_gpu_is_part_of_what_a_node_is() -> None:
         ("n1", "none", "–", "venv", "2", "0", "0.0 GB", "yes"),
         ("n2", *["–"] * 6, "no: gone"),
     ]
+
+
+def test_what_is_left_has_a_length_though_all_nodes_are_lost() -> None:
+    fleet = a_fleet(n1=hello(cells=(CELL,)), n2=hello(cells=(CELL,)))
+    prospect = prospect_of(fleet, Options())
+    before = prospect.expected_seconds(prospect.jobs)
+    for member in fleet.members.values():
+        member.why = "Slurm took it away"
+    assert prospect.expected_seconds(prospect.jobs) >= before > 0

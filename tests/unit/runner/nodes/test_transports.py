@@ -343,3 +343,8 @@ def test_the_time_that_is_left_of_a_job_is_read_as_squeue_writes_it(left: str, s
 )
 def test_the_gpus_of_a_node_are_counted_in_slurm_s_list_of_resources(gres: str, count: int) -> None:
     assert slurm._gpus(gres) == count
+
+
+def test_a_node_that_is_named_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "_asked", lambda *_: "n0\nn1\nn0\n")
+    assert slurm._hosts("n0,n1,n0") == ["n0", "n1"]

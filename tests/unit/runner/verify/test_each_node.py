@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,14 @@ def test_runs_of_single_nodes_are_one_fleet_s_report(tmp_path: Path) -> None:
     assert named(compared(*runs)) == {("node", "n4")}
     assert "the nodes were measured in different runs" in " ".join(ended.stdout.split())
     assert verified("--run", *map(str, runs[:3])).exit_code == 2
+
+
+def test_a_copy_of_a_run_is_no_second_node(tmp_path: Path) -> None:
+    run, *_ = alone(tmp_path, {"n1": 1.0})
+    shutil.copytree(run, tmp_path / "copy")
+    ended = verified("--run", str(run), str(tmp_path / "copy"))
+    assert ended.exit_code == 2
+    assert "hold the same run" in ended.output
 
 
 def test_several_runs_need_the_option(tmp_path: Path) -> None:
