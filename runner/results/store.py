@@ -268,7 +268,8 @@ def _parts(folder: Path, table: str) -> tuple[dict[Path, pa.Table], Packs]:
     empty: dict[bytes, pa.Table] = {}
     # In this order: what is packed meanwhile is found in its pack.
     singles, packs = singles_of(folder / table), packs_of(folder)
-    paths = [path for pack in packs.names if (path := packs.path(table, pack)).is_file()]
+    # A pack has a file of each table, be it one without rows: a reader must not go on without one that is lost.
+    paths = [packs.path(table, pack) for pack in packs.names]
     return {path: read_file(path, table, empty) for path in [*paths, *packs.others(singles)]}, packs
 
 

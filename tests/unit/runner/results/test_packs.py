@@ -162,6 +162,19 @@ def test_a_pack_of_a_stranger_is_checked_as_the_files_of_a_repeat_are(
         store.read([run.folder], "samples")
 
 
+@pytest.mark.parametrize("table", ["samples", "telemetry"])
+def test_a_file_that_is_missing_from_a_pack_is_named(run: RunStore, table: str) -> None:
+    """Else a report would go on without its rows, as if nothing had been measured."""
+    pack(run)
+    path = sorted((run.folder / table).glob("*.p1.parquet"))[0]
+    path.unlink()
+    with pytest.raises(StoreError, match=f"{path.name}.*was there and is gone"):
+        store.read([run.folder], table)
+    path.mkdir()
+    with pytest.raises(StoreError, match=path.name):
+        store.read([run.folder], table)
+
+
 def test_a_repeat_counts_once_within_a_pack_and_over_packs(run: RunStore) -> None:
     pack(run)
     one, other = sorted((run.folder / "cells").glob("*.p[0-9]*.parquet"))

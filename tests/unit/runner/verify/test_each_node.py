@@ -153,7 +153,7 @@ def test_nodes_and_gpus_are_told_as_json(tmp_path: Path) -> None:
     assert gpus[0]["spots"][GPUS[9]] == {"node": "n3", "index": 1}
 
 
-@pytest.mark.parametrize("broken", [{"nodes": 3}, {"nodes": [{"node": "n1", "gpus": 7}]}, {"devices": [{"uuid": 1}]}])
+@pytest.mark.parametrize("broken", [{"nodes": [{"node": "n1", "gpus": 7}]}, {"devices": [{"uuid": 1}]}])
 def test_a_manifest_of_another_form_names_no_node(tmp_path: Path, broken: dict[str, Any]) -> None:
     from runner.results.store import RunStore
     from runner.verify.fleet.where import placed
