@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reports.answers.health import CellHealth, Confidence, FleetHealth, GpuHealth, Health, NodeHealth, advice
-from reports.text import listing
+from reports.text import cell_name, listing
 from runner.text import plural
 from runner.verify.causes import per_cent
 from runner.verify.fleet.compare import with_fleets
 from runner.verify.fleet.map import racks as racks_of
 from runner.verify.outliers import FleetFinding
+from runner.verify.references.facts import Facts
 from runner.verify.references.saved import Reference
 from runner.verify.verdict import PASS
 from runner.verify.verify import CellFinding, Verification, assess, margin_text
@@ -35,7 +37,11 @@ def judged(
 def _judged(verification: Verification, references: Sequence[Reference], boards: Boards, runs: str) -> Health:
     """The same from a verification."""
     # One GPU of a model is compared with nothing.
-    every = [finding for finding in verification.fleets if finding.fleet.devices > 1 and finding.deviations]
+    every = [
+        replace(finding, name=_name(_facts(finding, verification.findings)))
+        for finding in verification.fleets
+        if finding.fleet.devices > 1 and finding.deviations
+    ]
     fleets = [finding for finding in every if finding.of == "GPU"]
     cells = tuple(
         CellHealth(one.run_id, one.cell_id, one.device_uuid, one.kind, one.reason) for one in verification.findings
@@ -74,7 +80,7 @@ def _answer(
     slow = [finding for finding in compared if finding.kind == "slow"]
     sure = "confirmed" if compared and min(map(_sessions, compared)) > 1 else "one run"
     if slow:
-        names = "; ".join(f"{finding.facts.name}: {finding.reason}" for finding in slow[:3])
+        names = "; ".join(f"{_name(finding.facts)}: {finding.reason}" for finding in slow[:3])
         return f"{len(slow)} of {plural(len(compared), 'cell')} slower than the reference", sure, names
     passed = sum(finding.kind in PASS for finding in compared)
     if compared and passed == len(compared):
@@ -98,6 +104,16 @@ def _answer(
     return "Not judged: no reference", "not judged", why if references else ""
 
 
+def _name(facts: Facts) -> str:
+    """A cell as all of the report names it."""
+    return f"{cell_name(facts.image, facts.framework, facts.mode)} · {facts.workload} {facts.precision}"
+
+
+def _facts(finding: FleetFinding, findings: Sequence[CellFinding]) -> Facts:
+    """Of the cells that were compared, which are alike."""
+    return next(one.facts for one in findings if (one.run_id, one.cell_id) in finding.cells)
+
+
 def _sessions(finding: CellFinding) -> int:
     return finding.ratio.reference_sessions if finding.ratio else 0
 
@@ -106,7 +122,7 @@ def _fleet(
     finding: FleetFinding, findings: Sequence[CellFinding], boards: Boards, nodes: FleetFinding | None
 ) -> FleetHealth:
     """One comparison of GPUs, with that of their `nodes` where there are several."""
-    facts = next(one.facts for one in findings if (one.run_id, one.cell_id) in finding.cells)
+    facts = _facts(finding, findings)
     slow = {each.device for each in finding.fleet.slow}
     gpus = []
     for one in finding.deviations:

@@ -23,8 +23,16 @@ TEXTS = """return [...document.querySelectorAll('svg.chart')].filter((svg) => sv
     return [text.textContent, parseFloat(getComputedStyle(text).fontSize), left, right, top, bottom]; }) }))"""
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("name", ["page", "rich_page", "nodes_page"])
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        *[("page", 390), ("rich_page", 1440), ("nodes_page", 390)],
+        *[
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("page", 1440), ("rich_page", 390), ("nodes_page", 1440))
+        ],
+    ],
+)
 def test_texts_of_pictures_are_large_enough_whole_and_do_not_overlap(
     browser: Browser, request: pytest.FixtureRequest, name: str, width: int
 ) -> None:

@@ -114,8 +114,13 @@ def test_the_first_screen_of_a_whole_matrix_fits_a_laptops_window_and_answers(
     assert browser.run("return document.documentElement.scrollWidth") <= 1440
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        *[(390, "dark"), (1024, "light"), (1440, "dark")],
+        *[pytest.param(*each, marks=pytest.mark.slow) for each in ((390, "light"), (1024, "dark"), (1440, "light"))],
+    ],
+)
 def test_the_first_screen_has_no_serious_violation(browser: Browser, large_page: Path, width: int, theme: str) -> None:
     browser.open(large_page, width, theme)
     browser.wait("!document.getElementById('controls').hidden")

@@ -27,7 +27,7 @@ from .conftest import CPU_IMAGES
 QUICK_IMAGES = ("jax-0.10.2-cpu", "chainer-7.8.1-cpu")
 
 # Two cells an image, so that one is killed in the middle and others come after it. Each network's parity is tests/contract's.
-RESUMED = ("mlp-mnist", "cnn-cifar10")
+RESUMED = ("mlp-mnist", "cnn-mnist")
 SMALL = ("mlp-mnist",)  # where what is tested is not the network
 MOST_COST = 1.15  # of the seconds that a bare container takes around the phases
 LEAST_TURNS, MOST_TURNS = 3, 8

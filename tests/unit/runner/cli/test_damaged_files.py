@@ -166,8 +166,10 @@ def answers(driver: subprocess.Popen[str], commands: list[list[str]]) -> list[tu
     return [tuple(answer) for answer in json.loads(driver.stdout.readline())]
 
 
+# Every second is for the slow tests: each starts a dozen commands.
 @pytest.mark.parametrize(
-    ("name", "damage", "words", "commands"), DAMAGES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(DAMAGES)]
+    ("name", "damage", "words", "commands"),
+    [pytest.param(*each, id=f"{each[0]}-{at}", marks=[pytest.mark.slow] * (at % 2)) for at, each in enumerate(DAMAGES)],
 )
 def test_a_mistake_in_a_file_is_one_sentence_from_every_command_that_reads_it(
     copy: Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ def test_a_slow_gpu_is_named_with_its_deviation_and_the_band_of_the_others(tmp_p
         assert fleet.high < weak.low < weak.deviation < weak.high
         assert all(gpu.deviation <= fleet.high for gpu in fleet.gpus if not gpu.named)
         assert "longer than the median" in fleet.sentence
+        assert re.match(r"PyTorch 2\.\d+\.\d+( · CUDA [\d.]+)? · \S+ fp32 on ", fleet.sentence), (
+            "as all of the report names a cell"
+        )
 
 
 @pytest.mark.parametrize(
