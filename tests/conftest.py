@@ -19,10 +19,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy  # noqa: F401  # threadpoolctl limits what is loaded
 import pytest
+from threadpoolctl import threadpool_limits
 
 if TYPE_CHECKING:
     from tests.stand_ins.fleet import Fleet
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Beside other workers NumPy's products use one thread here: threads that wait for each other's CPU take longer.
+    threadpool_limits(1)
 
 # pytest's words before a reason, of a test and of a whole file that could not be collected
 PREFIX = "Skipped: "

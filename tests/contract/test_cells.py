@@ -13,10 +13,11 @@ import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.results import store
+from tests.fixtures.cpus import take_own_cpus
 
 IMAGES = [image.name for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None]
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(900)
@@ -26,7 +27,7 @@ def test_a_quick_cell_of_each_framework_ends_well(image: str, tmp_path: Path) ->
         pytest.skip("a cell takes half a minute, and its parts are checked elsewhere; DLBENCH_CURVES=all measures it")
     options = ["--gpus", "none", "--engine", "venv", "--workloads", "mlp-mnist", "--repeats", "1", "--images", image]
     command = [sys.executable, "-m", "runner", "matrix", *options, "--out", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False, preexec_fn=take_own_cpus)
     cells = store.read([next(tmp_path.iterdir())], "cells").to_pylist()
     assert cells, ended.stderr[-2000:]
     assert {cell["framework"]: cell["status"] for cell in cells} == {cell["framework"]: "ok" for cell in cells}, (

@@ -15,6 +15,7 @@ from runner.engines.base import Exit
 from runner.run.record import Recorder, judge
 from tests.contract.mutants import table
 from tests.contract.mutants.registry import FAMILIES, REWRITE
+from tests.fixtures.cpus import take_own_cpus
 from tests.fixtures.plans import make_cell
 
 EVERYTHING = os.environ.get("DLBENCH_FAULTS") == "all"
@@ -160,7 +161,9 @@ def test_a_real_cell_with_a_mistake_fails_and_is_not_ranked(workload: str, name:
         "DLBENCH_MUTANT": f"torch {workload} {name}",
     }
     words = [python, "-m", "bench", "run", workload, "--framework", "torch", "--preset", "quick"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, env=variables, check=False)
+    ended = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, env=variables, check=False, preexec_fn=take_own_cpus
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     recorder = Recorder(tmp_path / "events.jsonl")
     recorder.feed(ended.stdout)

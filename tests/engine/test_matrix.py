@@ -20,6 +20,7 @@ import pytest
 from runner.catalog.images import PROJECT, Image
 from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
 from runner.results import store
+from tests.fixtures.cpus import take_own_cpus
 
 from .conftest import CPU_IMAGES
 
@@ -150,7 +151,6 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.engine
 @pytest.mark.timeout(900)
 def test_two_processes_over_mpi_train_together_in_a_container(
@@ -175,13 +175,13 @@ def phase_seconds(events: bytes) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_the_matrix_runs_in_virtual_environments_of_the_same_locks(tmp_path: Path, catalog: dict[str, Image]) -> None:
     ended = subprocess.run(
         matrix_command("venv", tmp_path, *cells_of("jax,tensorflow,torch", SMALL)),
         cwd=PROJECT,
         env=os.environ | {"DOCKER_HOST": "unix:///no"},
+        preexec_fn=take_own_cpus,
     )
     assert ended.returncode == 0
     ran = assert_good_cells(run_folder(tmp_path), "venv", CPU_IMAGES, SMALL)

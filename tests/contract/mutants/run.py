@@ -73,7 +73,7 @@ def verdict(mutant):
         "--framework",
         mutant.framework,
         "--threads",
-        os.environ.get("DLBENCH_THREADS", "2"),
+        str(min(2, len(os.sched_getaffinity(0)))),
     ]
     contract.load_adapter = lambda framework, workload: mutant.adapter
     refused = []

@@ -18,6 +18,7 @@ from typing import Any
 from runner.catalog.images import PROJECT, load_catalog
 from runner.engines.process.venv import VenvEngine
 from tests.contract.mutants.registry import FAMILIES, REWRITE
+from tests.fixtures.cpus import take_own_cpus
 
 DOCUMENT = PROJECT / "docs" / "mutants.md"
 IMAGES = {"torch": "torch-2.13.0-cpu", "jax": "jax-0.10.2-cpu", "tensorflow": "tensorflow-2.21.0-cpu"}
@@ -70,7 +71,15 @@ def run(framework: str, everything: bool) -> Run:
     """The mutants of a framework, and the verdicts of those that were run. Raises LookupError where its environment cannot be made."""
     words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, *(["--all"] if everything else [])]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    ended = subprocess.run(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True)
+    ended = subprocess.run(
+        words,
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=variables,
+        check=True,
+        preexec_fn=take_own_cpus,
+    )
     found: Run = json.loads(ended.stdout)
     return found
 
