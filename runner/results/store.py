@@ -226,7 +226,12 @@ def to_bytes(rows: pa.Table) -> bytes:
     # A compressed column takes three times as long to read, and of a few rows it is no smaller.
     many = len(rows) > _MANY_ROWS
     pq.write_table(
-        rows, sink, compression="zstd" if many else "none", use_dictionary=len(rows) > 1, write_statistics=many
+        rows,
+        sink,
+        compression="zstd" if many else "none",
+        use_dictionary=len(rows) > 1,
+        write_statistics=many,
+        write_page_checksum=True,
     )
     return bytes(sink.getvalue().to_pybytes())
 

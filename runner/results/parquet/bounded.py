@@ -33,7 +33,8 @@ def _read(data: bytes, names: Collection[str], optional: bool, most_rows: int, m
     import pyarrow.parquet as pq
 
     pages.check_footer(data)
-    with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+    # A page that was written with a checksum must have the bytes that were written; one without, of an earlier release, is read as it is.
+    with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True) as file:
         if file.metadata.num_rows > most_rows:
             raise pa.ArrowInvalid(f"it has more than {most_rows} row{'s' if most_rows > 1 else ''}")
         there = [name for name in file.schema_arrow.names if name in names]
@@ -47,7 +48,8 @@ def _read(data: bytes, names: Collection[str], optional: bool, most_rows: int, m
             return stored
         _check_size(sum(map(_most_bytes, found)), most_bytes)
     # A value that all rows repeat is stored once: as a dictionary it is also read once.
-    with pq.ParquetFile(pa.BufferReader(data), read_dictionary=sorted({c.name for c in found if _is_text(c)})) as file:
+    texts = sorted({c.name for c in found if _is_text(c)})
+    with pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True) as file:
         stored = file.read(columns=there, use_threads=False)
     # pyarrow reads texts as they lie: one that is no UTF-8 would end whoever asks for it later.
     stored.validate(full=True)

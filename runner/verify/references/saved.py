@@ -163,7 +163,7 @@ def to_bytes(reference: Reference) -> bytes:
     columns = {"cell": cells, "repeat": repeats, "window": windows, "step_seconds": seconds}
     table = pa.Table.from_pydict(columns, schema=_schema().with_metadata(metadata))
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -182,7 +182,7 @@ def read(path: Path) -> Reference:
     try:
         data = read_bytes(path, MAX_BYTES)
         pages.check_footer(data)
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
             if not _is_small(file.metadata) or len(metadata.get(_MANIFEST, b"")) > MAX_MANIFEST_BYTES:
                 raise SavedError(

@@ -97,6 +97,32 @@ def test_events_and_logs_lie_in_archives_of_the_same_name(run: RunStore) -> None
         assert sorted(names) == sorted(f"{store.file_name(*key)}{ending}" for key in run.finished())
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["a file a repeat", "packs"])
+@pytest.mark.parametrize(("table", "column"), [("cells", "wall_seconds"), ("samples", "seconds")])
+def test_a_bit_that_flips_in_a_page_is_an_error_that_names_the_file(
+    run: RunStore, table: str, column: str, packed: bool
+) -> None:
+    # In the form that the store writes, which has checksums.
+    for path in store.singles_of(run.folder / table):
+        path.write_bytes(store.to_bytes(pq.ParquetFile(path).read()))
+    if packed:
+        pack(run)
+    found = run.folder.glob(f"{table}/*.parquet")
+    path = max(found, key=lambda path: pq.ParquetFile(path).metadata.num_rows)
+    metadata = pq.ParquetFile(path).metadata.row_group(0)
+    (chunk,) = [
+        metadata.column(at) for at in range(metadata.num_columns) if metadata.column(at).path_in_schema == column
+    ]
+    data = bytearray(path.read_bytes())
+    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    data[begin + chunk.total_compressed_size - 1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        StoreError, match=rf"{path} cannot be read as a {table} table .*checksum.*; remove or restore it"
+    ):
+        store.read([run.folder], table)
+
+
 def test_what_comes_later_is_put_into_a_pack_of_its_own(run: RunStore) -> None:
     pack(run)
     first = {path.name: path.read_bytes() for path in (run.folder / "cells").glob("*.p[0-9]*.parquet")}
