@@ -40,7 +40,7 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
     folder = tmp_path_factory.mktemp("verify")
     pythons = {fault: make(folder / fault, sound, fault) for fault in FAULTS}
 
-    def run(fault: str, *words: str, repeats: int = 2, cpus: set[int] | None = None) -> tuple[int, dict[str, Any]]:
+    def run(fault: str, *words: str, repeats: int = 3, cpus: set[int] | None = None) -> tuple[int, dict[str, Any]]:
         command = [
             sys.executable,
             "-m",
@@ -61,7 +61,7 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
         found: dict[str, Any] = json.loads(ended.stdout)
         return ended.returncode, found["findings"][0]
 
-    code, first = run("sound", repeats=3)
+    code, first = run("sound", repeats=4)
     assert (code, first["kind"], first["parity_passed"]) == (2, "no-reference", True)
     save = [sys.executable, "-m", "runner", "reference", "save", first["run_id"], "--name", "sound"]
     save += ["--out", str(folder / "results"), "--references", str(folder / "references")]
