@@ -237,7 +237,8 @@ def _numbers(estimate: Estimate | None, factor: float = 1.0) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "" if value is None or not math.isfinite(value) else f"{value:.5g}"
+    # The script rounds it to the three digits that are shown. Rounded twice, 1.06501 was 1.06 there and 1.07 in every other place.
+    return "" if value is None or not math.isfinite(value) else f"{value:.10g}"
 
 
 def _unranked(cell: MeasuredCell) -> Entry:
