@@ -87,6 +87,16 @@ class Browser:
             assert time.monotonic() < end, f"it never came to: {condition}"
             time.sleep(0.05)
 
+    def reload_until(self, condition: str) -> None:
+        """Load the page again, and again where a JavaScript expression does not hold yet in the whole page."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            self.driver.refresh()
+            self.wait(READY)
+            if self.run(f"return !!({condition})"):
+                return
+            assert time.monotonic() < end, f"however often the page is loaded, it never came to: {condition}"
+
     @contextmanager
     def pages_begin_with(self, script: str) -> Iterator[None]:
         """A script that runs in each page before the page's own."""
