@@ -349,9 +349,10 @@ def table(comparison: Comparison) -> export.Table:
     cell, *others = export.CELL
     if comparison.kind in _ACROSS_IMAGES:
         cell = export.Column("framework", _frameworks, narrows=True)
-    sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None)
+    notes = export.shared_reasons(comparison.rows)
+    sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None, notes=notes)
     columns = (cell, *others, *sides, export.Column("what else differs", other_differences, narrows=True))
-    return export.table(columns, comparison.rows)
+    return export.table(columns, comparison.rows, notes)
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:

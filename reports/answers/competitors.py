@@ -22,7 +22,7 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     copies: dict[str, list[MeasuredCell]] = {}
     for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
         if not cell.unranked:
-            copies.setdefault(_name(cell), []).append(cell)
+            copies.setdefault(without_run(cell), []).append(cell)
     if all(len(same) == 1 for same in copies.values()):
         return group, ()
     merged = {name: _newest(name, same) for name, same in copies.items()}
@@ -31,7 +31,7 @@ def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
     return group_of(group.anchor, group.key, [*merged.values(), *group.others], blocks), _sentences(copies)
 
 
-def _name(cell: MeasuredCell) -> str:
+def without_run(cell: MeasuredCell) -> str:
     """The cell's label without the run."""
     return cell.label.removesuffix(f" · {cell.run_id}")
 

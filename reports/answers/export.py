@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Table:
-    """The heads of the columns, and rows of words. `caption` says what holds for every row."""
+    """The heads of the columns, and rows of words. `caption` says what holds for every row; `notes` what several rows refer to."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
+    notes: tuple[str, ...] = ()
 
     def narrowed(self, heads: Collection[str]) -> Table:
         """The table without those of the columns `heads` that say the same in every row: the caption says it once."""
@@ -37,7 +39,9 @@ class Table:
         captions = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
         kept = [at for at, head in enumerate(self.heads) if head not in same]
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
-        return Table(tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in captions if part))
+        return Table(
+            tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in captions if part), self.notes
+        )
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,11 @@ class Column:
     narrows: bool = False
 
 
-def table(columns: Sequence[Column], rows: Sequence[Any]) -> Table:
-    """The rows as people read them."""
+def table(columns: Sequence[Column], rows: Sequence[Any], notes: Mapping[str, int] | None = None) -> Table:
+    """The rows as people read them. `notes` are sentences and their numbers, by which rows refer to them."""
     words = tuple(tuple(column.of(row) for column in columns) for row in rows)
-    drawn = Table(tuple(column.head for column in columns), words)
+    below = tuple(f"[{number_}] {words}" for words, number_ in (notes or {}).items())
+    drawn = Table(tuple(column.head for column in columns), words, notes=below)
     return drawn.narrowed([column.head for column in columns if column.narrows]) if rows else drawn
 
 
@@ -68,7 +73,8 @@ def markdown(table: Table) -> str:
     lines = [[escaped(word) for word in line] for line in (table.heads, *table.rows)]
     lines.insert(1, ["---"] * len(table.heads))
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{escaped(table.caption, 400)}\n\n{drawn}" if table.caption else drawn
+    notes = "\n".join(f"- {escaped(note, 400)}" for note in table.notes)
+    return "\n\n".join(filter(None, (escaped(table.caption, 400), drawn, notes)))
 
 
 def comma_separated(records: Sequence[Mapping[str, Any]]) -> str:
@@ -111,7 +117,26 @@ CELL = (
 )
 
 
-def contrast_columns(before: str, after: str, *, beside: bool = False) -> tuple[Column, ...]:
+def shared_reasons(rows: Iterable[Contrast]) -> dict[str, int]:
+    """The reasons that several verdicts have, with numbers: said once below a table, they do not drown what differs."""
+    counts = Counter(row.reason for row in rows if row.reason)
+    return {reason: at for at, reason in enumerate((words for words, count in counts.items() if count > 1), start=1)}
+
+
+def verdict(notes: Mapping[str, int]) -> Column:
+    """The verdict of a contrast with its reason, or with the number that the reason has among the notes."""
+
+    def words(row: Contrast) -> str:
+        if row.reason in notes:
+            return f"{row.words} [{notes[row.reason]}]"
+        return row.words + (f": {row.reason}" if row.reason else "")
+
+    return Column("verdict", words)
+
+
+def contrast_columns(
+    before: str, after: str, *, beside: bool = False, notes: Mapping[str, int] | None = None
+) -> tuple[Column, ...]:
     """Both sides of a contrast, its ratio, its ratio `beside` what moved all rows, and its verdict."""
     common = (Column("beside what moved all", _beside),) if beside else ()
     return (
@@ -120,7 +145,7 @@ def contrast_columns(before: str, after: str, *, beside: bool = False) -> tuple[
         Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
         Column("95 % interval", lambda row: between_ratios(row.ratio)),
         *common,
-        Column("verdict", lambda row: row.words + (f": {row.reason}" if row.reason else "")),
+        verdict(notes or {}),
     )
 
 

@@ -89,6 +89,13 @@ class Health:
 
 
 NOT_JUDGED = Health("Not judged: no reference", "not judged", "")
+NOTHING_BEGUN = Health("Not judged: nothing is measured yet", "not judged", "")
+NOTHING_MEASURED = Health(
+    "Not judged: nothing was measured",
+    "not judged",
+    "",
+    next="No cell ended well, and each says why. `runner doctor` looks for what this machine lacks.",
+)
 
 
 def advice(confidence: Confidence, runs: str, *, fleets: bool, gpus: int) -> str:

@@ -222,7 +222,7 @@ def _runs(side: Side) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-COLUMNS = (
+_COLUMNS = (
     *export.CELL,
     export.Column("before", lambda row: _runs(row.before), narrows=True),
     export.Column("since", lambda row: _runs(row.after), narrows=True),
@@ -230,14 +230,14 @@ COLUMNS = (
     export.Column("since, a step", lambda row: duration(_level(row.after))),
     export.Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
     export.Column("95 % interval", lambda row: between_ratios(row.ratio)),
-    export.Column("verdict", lambda row: row.words + (f": {row.reason}" if row.reason else "")),
-    export.Column("what changed", lambda row: row.changed),
 )
 
 
 def table(rows: Sequence[Contrast]) -> export.Table:
     """Rows of a history as people read them."""
-    return export.table(COLUMNS, rows)
+    notes = export.shared_reasons(rows)
+    changed = export.Column("what changed", lambda row: row.changed)
+    return export.table((*_COLUMNS, export.verdict(notes), changed), rows, notes)
 
 
 def records(history: History) -> list[dict[str, Any]]:

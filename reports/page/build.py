@@ -13,7 +13,7 @@ from reports import text
 from reports.answers import across, findings, history, scaling, short
 from reports.answers.across import Across
 from reports.answers.findings import Finding
-from reports.answers.health import NOT_JUDGED, Health
+from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
 from reports.data import ceilings, curves, operators, profiles, telemetry
 from reports.data.ceilings import Ceiling
 from reports.data.costs import COSTS
@@ -45,6 +45,9 @@ LISTED_FOR_ONE = 200
 
 
 def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
+    if not any(cell.status == "ok" for cell in data.cells) and not (health.cells or health.fleets):
+        # Advice on references would be no help here.
+        health = NOTHING_MEASURED if any(cell.status != "missing" for cell in data.cells) else NOTHING_BEGUN
     found = findings.findings(data)
     shown = results.slices(found, data)
     first = results.of_slice(found, shown[0]) if shown else []

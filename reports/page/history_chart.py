@@ -14,6 +14,7 @@ from reports.text import duration, number
 from runner.text import visible
 
 _MOST_EVENTS = 12  # in one picture; the table has the others
+_BELOW_NUMBER = 4  # pixels: an event's line begins so far below the base line of its number
 
 
 def changes_over_time(data: Tables) -> tuple[Chart, ...]:
@@ -46,7 +47,7 @@ def _lines(
     picture.grid("", "× the first run", [(at[run], dates[run]) for run in runs[::every]])
     events = _events(lines)
     for number_, run in enumerate(events, start=1):
-        picture.upright(picture.x(at[run] - 0.5), 0, picture.height, "dotted muted")
+        picture.upright(picture.x(at[run] - 0.5), _BELOW_NUMBER, picture.height, "dotted muted")
         picture.words(picture.x(at[run] - 0.5), 0, str(number_), "mid tick")
     for line, seconds in zip(shares, times, strict=True):
         shape, tone = signs.of(line[0][0])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reports import text
+from reports.answers.competitors import without_run
 from reports.answers.findings import Finding, measured_once, repeats_of
 from reports.data import groups
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
@@ -127,7 +128,7 @@ def _entries(finding: Finding, data: Tables) -> list[_Found]:
     group, workload = finding.group, finding.workload
     reach = _reach([entry.ratio for entry in group.ranked])
     found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
-    found += [_of(cell, _unranked(cell)) for cell in group.others]
+    found += _beside({one.label for one in found}, group.others)
     found += [_of(cell, Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
     present = {one.label for one in found}
     return found + [one for one in _skipped(group, data) if one.label not in present]
@@ -138,6 +139,18 @@ def _reach(ratios: Sequence[Estimate]) -> float:
     longest = max((ratio.value for ratio in ratios), default=1.0)
     ends = [ratio.high for ratio in ratios if ratio.method != "itself" and ratio.high is not None]
     return min(MOST_RATIO, max([longest, *(min(end, 1.3 * longest) for end in ends)]))
+
+
+def _beside(taken: set[str], cells: Sequence[MeasuredCell]) -> Iterator[_Found]:
+    """The cells of a column that are not ranked. Each stands in the row of its other workloads, whichever run it is of.
+
+    Where several runs have it, the ranked one is in that row, or else the newest; the others have rows that name their runs.
+    """
+    for cell in sorted(cells, key=lambda cell: cell.run_id, reverse=True):
+        one = _of(cell, _unranked(cell))
+        name = without_run(cell)
+        yield replace(one, label=f"{name} · {cell.run_id}" if name in taken else name)
+        taken.add(name)
 
 
 def _of(cell: MeasuredCell, entry: Entry, ratio: float | None = None) -> _Found:

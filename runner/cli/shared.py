@@ -217,7 +217,7 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
 
 
 def print_answers(table: Table) -> None:
-    """Print a table under its caption, with its commands as one can type them."""
+    """Print a table under its caption and over its notes, with its commands as one can type them."""
     # Help prints no table.
     from runner.paths import typed
     from runner.terminal import folded, print_table
@@ -226,6 +226,8 @@ def print_answers(table: Table) -> None:
     if table.caption:
         typer.echo(folded(visible(table.caption)))
     print_table(table.heads, [[typed(word) for word in row] for row in table.rows])
+    for words in table.notes:
+        typer.echo(folded(visible(typed(words))))
 
 
 def print_json(value: object) -> None:

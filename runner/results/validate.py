@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import first_problem
+from runner.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +21,12 @@ _NEVER_NULL = {
     "operations": "all",
     "profile": "all",
     "metrics": ("name", "split", "step", "train_seconds"),
+}
+
+# Table -> what a row is, and the columns that no two rows of one repeat share.
+_ONCE = {
+    "samples": ("window", "index"),
+    "operations": ("window", "operation", "direction", "size", "index"),
 }
 
 # Of a cell. A metric has a curve of its own in the report; the bench prints some fifty.
@@ -151,4 +158,12 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
             most = pc.max(pc.abs(column)).as_py()
             if most is not None and most > _MOST:
                 return f"{name} is {most:g}, and nothing above {_MOST:g} was measured"
+    if (event := _ONCE.get(table)) and (twice := _doubled(rows, event)):
+        return f"it holds {plural(twice, 'row')} twice: each {event[0]} of a repeat has an index of its own"
     return ""
+
+
+def _doubled(rows: pa.Table, event: Sequence[str]) -> int:
+    """How many rows of one run are there once more: a window that counts twice would make an interval narrower than what was measured."""
+    keys = ["cell_id", "repeat", *event[1:]]
+    return len(rows) - len(rows.select(keys).group_by(keys, use_threads=False).aggregate([]))

@@ -352,3 +352,15 @@ def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: 
     assert "1 measured too noisily or too shortly" in result.stdout
     assert "no longer measured" not in result.stdout
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("how", ["text", "markdown"])
+def test_a_reason_that_rows_share_is_said_once(tmp_path: Path, how: str) -> None:
+    for name in ("a", "b"):
+        synthetic.make_run(tmp_path / name, repeats=1, draw=len(name))
+    told = ask(tmp_path, "a", "b", "--format", how).stdout
+    rows = json.loads(ask(tmp_path, "a", "b", "--format", "json").stdout)["rows"]
+    shared = [row["reason"] for row in rows if row["reason"].startswith("one repeat does not show")]
+    assert len(shared) > 1
+    assert told.count("one repeat does not show") == len(set(shared))
+    assert told.replace("\\", "").count("cannot tell [1]") == shared.count(shared[0])

@@ -7,7 +7,8 @@ from pathlib import Path
 from reports.answers import findings
 from reports.answers.findings import Finding
 from reports.data import tables
-from reports.page import summary
+from reports.page import results, summary
+from runner.results.store import RunStore
 from tests.fixtures import synthetic
 
 DAYS = {
@@ -57,3 +58,22 @@ def test_the_summary_of_several_runs_lists_each_cell_once(tmp_path: Path) -> Non
     text = summary.markdown(tables.load(runs))
     assert text.count("| PyTorch 2.13.0 |") == 2  # one for each workload
     assert "cell counts once" in text
+
+
+def test_a_cell_that_failed_in_all_runs_stands_in_the_row_of_its_other_workloads(tmp_path: Path) -> None:
+    entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
+    folders = [
+        synthetic.make_run(tmp_path / name, repeats=1, draw=at, manifest=DAYS[name])
+        for at, name in enumerate(("monday", "tuesday"))
+    ]
+    for failing in (folders[1:], folders):  # at first one of the two, then both
+        for folder in failing:
+            RunStore(folder).write_repeat(entry["id"], 1, {"cells": [synthetic.failed_row(entry)]})
+        data = tables.load(folders)
+        (table,) = results.slices(list(findings.findings(data)), data)
+        rows = [row for row in table.rows if row.name == "PyTorch 2.13.0"]
+        # A second failure of the same cell is a row of its own, and so is one beside a figure.
+        assert sorted(row.rest for row in rows) == ["", "monday" if len(failing) == 2 else "tuesday"]
+        whole = next(row for row in rows if not row.rest)
+        assert "ranked" in {one.kind for one in whole.entries}
+        assert ("failed" in {one.kind for one in whole.entries}) == (len(failing) == 2)

@@ -201,6 +201,17 @@ def test_a_file_that_is_missing_from_a_pack_is_named(run: RunStore, table: str) 
         store.read([run.folder], table)
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["a file a repeat", "packs"])
+def test_a_window_counts_once(run: RunStore, packed: bool) -> None:
+    """Twice the windows of a repeat would halve the width of what its interval says."""
+    if packed:
+        pack(run)
+    found = sorted((run.folder / "samples").glob("*.parquet"))
+    path = changed(next(path for path in found if store.is_pack(path) == packed), lambda rows: [*rows, rows[0]])
+    with pytest.raises(StoreError, match=f"{path.name}: it holds 1 row twice: each window of a repeat"):
+        store.read([run.folder], "samples")
+
+
 def test_a_repeat_counts_once_within_a_pack_and_over_packs(run: RunStore) -> None:
     pack(run)
     one, other = sorted((run.folder / "cells").glob("*.p[0-9]*.parquet"))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from reports.answers.health import Health
+from reports.data import tables
+from reports.page.build import page_of
 from runner.results.store import RunStore
 from runner.verify.health import health_of
 from runner.verify.references.measured import reference_of
@@ -145,3 +147,17 @@ def test_a_slow_gpu_of_a_healthy_node_is_named_beside_the_slow_node(tmp_path: Pa
     assert health.detail.count("node n1 takes longer than the median: ") == 1
     assert health.detail.count(f"GPU 6 …{uuids('NVIDIA H200', 15)[14][-4:]} of node n3 takes longer") == 1
     assert health.detail.count("% at ") == 4
+
+
+def test_a_run_that_measured_nothing_gets_no_advice_on_references(tmp_path: Path, shelf: Shelf) -> None:
+    run = make_run(tmp_path / "run")
+    for cell, repeat in RunStore(run).finished():
+        entry = next(one for one in RunStore(run).manifest()["plan"] if one["id"] == cell)
+        RunStore(run).write_repeat(cell, repeat, {"cells": [synthetic.failed_row(entry)]})
+    page = page_of(tables.load([run]), health_of([run]))
+    assert page.health.answer == "Not judged: nothing was measured"
+    assert "`runner doctor`" in page.health.next
+    assert "reference" not in f"{page.health.next} {page.answers[3].detail}"
+    for path in (run / "cells").glob("*.r*.parquet"):
+        path.unlink()
+    assert page_of(tables.load([run]), health_of([run])).health.answer == "Not judged: nothing is measured yet"
