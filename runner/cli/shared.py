@@ -115,6 +115,7 @@ _MORE: dict[str, dict[str, Any]] = {
     "precisions": {"flag": "--precision", "also": "--precisions"},
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
     "data": {"exists": True, "file_okay": False},
+    "images_from": {"exists": True, "file_okay": False},
 }
 
 

@@ -57,6 +57,8 @@ Time = Annotated[
         "timeout",
         "out",
         "base_image",
+        "images_from",
+        "build",
         "python",
     ),
     repeats=3,

@@ -62,6 +62,10 @@ class Settings:
     base_image: str | None = None
     # the interpreter to measure
     python: Path | None = None
+    # a folder of exported images
+    images_from: Path | None = None
+    # whether an image that can be had from nowhere is built
+    may_build: bool = True
 
 
 class Engine(Protocol):

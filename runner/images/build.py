@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 
 from runner.catalog.images import Image
 from runner.errors import EngineError
-from runner.images import registry
 from runner.images.docker_client import (
     DockerError,
     Listing,
@@ -48,6 +47,7 @@ from runner.images.recipe import (
     source_label,
 )
 from runner.images.recipe import recipe as make_recipe
+from runner.images.transfer import folder, registry
 from runner.images.undated import first_difference, undate
 from runner.paths import PROJECT, cache_folder
 
@@ -69,6 +69,12 @@ _PIP_SETTINGS = {
 # The layers that several images share, each with the lock of its build.
 _BUILDING: dict[str, threading.Lock] = {}
 _BUILDING_LOCK = threading.Lock()
+
+# Why a node does not build, and what to do.
+_NOT_ASKED = (
+    "nodes build no images unless --build is given; export it where it is built (`runner images export`), and name the folder by "
+    "--images-from"
+)
 
 # How many of a failed build's last lines go into the error.
 SHOWN_LINES = 25
@@ -112,19 +118,27 @@ def build(
     logs: Path | None = None,
     cache_from: str | None = None,
     images: Listing | None = None,
+    images_from: Path | None = None,
+    may_build: bool = True,
 ) -> str:
-    """Pull or build the image unless it is up to date, and return its id. Raises EngineError.
+    """Load, pull or build the image unless it is up to date, and return its id. Raises EngineError.
 
     `cache_from` is a registry whose images of an earlier build serve as the builder's cache. `images` are those that the engine has:
-    an image that is up to date there needs no call of the engine.
+    an image that is up to date there needs no call of the engine. `images_from` is a folder of exported images.
     """
     recipe = make_recipe(image, base_image)
     say = say or (lambda _: None)
     with asking(f"building {image.name}"):
         client = client or connect()
         images = images or find_images(client, recipe.tag, recipe.base)
-        digest = built(images, recipe) or registry.pull(client, recipe, say)
+        digest = built(images, recipe)
+        if digest is None and images_from is not None:
+            digest = folder.load(client, recipe, images_from, say)
         if digest is None:
+            digest = registry.pull(client, recipe, say)
+        if digest is None:
+            if not may_build:
+                raise BuildError(f"{image.name} is not here, and {_NOT_ASKED}")
             with _open_log(recipe, logs, say) as log:
                 digest = _build_all(client, recipe, log, cache_from)
         registry.remember(recipe)

@@ -131,10 +131,10 @@ def asking(attempt: str = "") -> Iterator[None]:
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 
 
-def connect(version: str = "auto") -> DockerClient:
-    """A client of the engine that the environment names. Raises EngineGoneError."""
+def connect(version: str = "auto", patience_seconds: int = 60) -> DockerClient:
+    """A client of the engine that the environment names, which waits so long for an answer. Raises EngineGoneError."""
     try:
-        return docker.from_env(version=version)
+        return docker.from_env(version=version, timeout=patience_seconds)
     except DockerException as error:
         raise EngineGoneError(why_no_engine(error)) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from runner.plan.plan import Cell, Plan, Skip
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, run_alone
 from runner.run.options import Options
+from runner.text import plural
 
 
 class _OnNodes(Engine):
@@ -63,6 +65,15 @@ class FleetProspect(Prospect):
         """What all nodes together must fetch or build. Those of one machine do it once."""
         each = [hello.fetch_bytes for hello in hellos(self.fleet.taken()).values()]
         return max(each, default=0) if self.fleet.nodes.shares_machine else sum(each)
+
+    def fetches(self) -> str:
+        """The same in words: how many nodes fetch how much."""
+        each = Counter(f"{hello.fetch_bytes / 1e9:.2f}" for hello in hellos(self.fleet.taken()).values())
+        whole = super().fetches()
+        if self.fleet.nodes.shares_machine or set(each) == {"0.00"}:
+            return whole
+        nodes = [f"{plural(count, 'node')} x {size} GB" for size, count in each.most_common()]
+        return f"{' + '.join(nodes)} = {whole}"
 
     def facts(self) -> dict[str, Any]:
         """run.json's part about the nodes."""

@@ -112,6 +112,10 @@ class Prospect:
             parts |= self.engine.parts(self.images[name])
         return sum(parts.values())
 
+    def fetches(self) -> str:
+        """The same in words."""
+        return f"{self.fetch_bytes() / 1e9:.2f} GB"
+
 
 def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     """Find the machine, the engine and the plan. Raises UserError.
@@ -119,7 +123,9 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
     machine = detect.detect(options.gpus, options.share)
-    settings = Settings(options.base_image, options.python)
+    # One machine builds what it lacks, once. Each of a thousand nodes would do it for itself.
+    one_machine = options.nodes is None or options.nodes.startswith("local:")
+    settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
     # It reads hundreds of files: once for both plans.
     earlier = earlier_seconds(options.out)
 

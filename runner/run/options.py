@@ -64,6 +64,14 @@ class Options(Request):
     base_image: str | None = Field(
         default=None, description="Base image of a site without a registry, e.g. 'site:{python}'."
     )
+    images_from: Path | None = Field(
+        default=None,
+        description="A folder of `runner images export`: an image that is not here is loaded from it. It is for --engine docker.",
+    )
+    build: bool = Field(
+        default=False,
+        description="With --nodes: build on the nodes what they can neither load nor pull. One machine always does.",
+    )
     python: Path | None = Field(
         default=None, description="With --engine host: the interpreter to measure; default: the runner's own."
     )
@@ -71,7 +79,7 @@ class Options(Request):
         default=False, description="After each measurement, run a few steps under the framework's own profiler."
     )
 
-    @field_serializer("data", "python", when_used="json")
+    @field_serializer("data", "python", "images_from", when_used="json")
     def _absolute(self, path: Path | None) -> str | None:
         """A run may be resumed from another folder. A name that is no file here is the name of a program: it stays."""
         return None if path is None else str(path.absolute() if path.exists() else path)

@@ -55,7 +55,7 @@ def print_plan(
         many = f"{plural(len({job.cell.id for job in jobs}), 'cell')}, {plural(len(jobs), 'repeat')} left to run"
     _print(
         f"{'all of it: ' if held else ''}{many}, {len(prospect.plan.skips)} skipped; "
-        f"to fetch or build: {prospect.fetch_bytes() / 1e9:.2f} GB; about {length(prospect.expected_seconds(jobs))} of measuring"
+        f"to fetch or build: {prospect.fetches()}; about {length(prospect.expected_seconds(jobs))} of measuring"
     )
     if prospect.options.repeats is None and prospect.repeats != begin.REPEATS:
         usual = f"--repeats {begin.REPEATS}"

@@ -16,7 +16,7 @@ import pytest
 from runner.catalog.images import Image
 from runner.images import build
 from runner.images import recipe as recipes
-from runner.images import registry as shelf
+from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
 from tests.stand_ins import package_index
 from tests.stand_ins.package_index import Release

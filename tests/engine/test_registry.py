@@ -20,10 +20,12 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog, read_bases
+from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build, lock
 from runner.images import recipe as recipes
-from runner.images import registry as shelf
+from runner.images.transfer import folder
+from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -174,6 +176,40 @@ def forget(client: Any) -> None:
     for step in steps:
         remove_step(client, step)
     assert every(client) == []
+
+
+def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(client: Any, small: Image, tmp_path: Path) -> None:
+    built, exported = build.build(small, client=client), tmp_path / "exported"
+    wanted = recipes.recipe(small)
+    entry, new = folder.export(client, wanted, exported)
+    assert new
+    assert folder.export(client, wanted, exported) == (entry, False)
+    assert sorted(path.name for path in exported.iterdir()) == sorted(
+        [f"{entry.sha256}.tar", f"small-cpu@{wanted.input_tag}.json"]
+    )
+    forget(client)
+    engine, said = DockerEngine(Settings(images_from=exported, may_build=False)), list[str]()
+    assert engine.parts(small) == {wanted.tag: entry.bytes}
+    prepared = engine.prepare(small, said.append)
+    assert said == [f"loading small-cpu from {exported}: {entry.bytes / 1e9:.2f} GB"]
+    assert prepared.digest == built
+    container = client.containers.run(built, entrypoint=["python", "-c"], command=["import bench"], remove=True)
+    assert container == b""
+
+    forget(client)
+    path = exported / f"{entry.sha256}.tar"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    said.clear()
+    with pytest.raises(
+        build.BuildError, match=r"small-cpu is not here, and nodes build no images unless --build is given"
+    ):
+        engine.prepare(small, said.append)
+    assert f"{path} is damaged: its sha256 is not its name" in said[-1]
+    assert every(client) == []  # nothing of it was loaded
+    # On one machine it is built then.
+    assert DockerEngine(Settings(images_from=exported)).prepare(small, said.append).digest == built
 
 
 def test_an_image_goes_to_the_registry_and_comes_back_by_its_digest(client: Any, registry: str, small: Image) -> None:

@@ -25,6 +25,7 @@ class ImageCommands(LazyGroup):
         "build": "Build images with the Docker Engine.",
         "reproduce": "Build images again from nothing, and prove that they are the same bit for bit.",
         "push": "Push images that are built here.",
+        "export": "Put images that are built here into a folder, for nodes without a registry.",
         "lock": "Make the hashed locks of images again, with uv, and write what they hold into image.toml.",
         "update": "Look for newer releases of the frameworks, and make a folder for each from its newest neighbour.",
         "pin": "Write the digests of base images into bases.toml, or of published images into image.toml.",

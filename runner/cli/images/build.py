@@ -15,9 +15,10 @@ from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
 from runner.images import build as builder
-from runner.images import files, registry
+from runner.images import files
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
+from runner.images.transfer import registry
 
 
 def build(

@@ -9,9 +9,9 @@ import typer
 
 from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import BaseImage
-from runner.images import registry
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
+from runner.images.transfer import registry
 
 
 def ci_matrix(

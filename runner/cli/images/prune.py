@@ -11,9 +11,9 @@ from runner.cli.images import SomeNames, chosen
 from runner.cli.shared import note
 from runner.engines.process import environments
 from runner.errors import UserError
-from runner.images import registry
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
+from runner.images.transfer import registry
 
 
 def prune(

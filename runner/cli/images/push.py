@@ -10,9 +10,9 @@ from runner.cli.images import Names, chosen
 from runner.cli.shared import BaseImage, note
 from runner.errors import UserError
 from runner.images import build as builder
-from runner.images import registry as registries
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
+from runner.images.transfer import registry as registries
 
 
 def push(

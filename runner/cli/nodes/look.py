@@ -18,7 +18,7 @@ from runner.terminal import folded, print_table
 @takes_options(
     Options,
     *("images", "frameworks", "workloads", "precisions", "modes", "preset", "devices", "gpus", "share", "engine"),
-    *("data", "base_image", "python"),
+    *("data", "base_image", "images_from", "build", "python"),
 )
 def nodes(
     options: Options,

@@ -20,10 +20,11 @@ from runner.engines.docker import cdi
 from runner.engines.docker.container import container_options, device_groups, maps_users, prepare_cache
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
-from runner.images import build, registry
+from runner.images import build
 from runner.images.docker_client import DockerError, Listing, NotThereError, asking, connect, list_images
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
+from runner.images.transfer import folder, registry
 
 if TYPE_CHECKING:
     from socket import SocketIO
@@ -46,7 +47,8 @@ class DockerEngine(Engine):
     name = "docker"
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._base_image = settings.base_image if settings else None
+        self._settings = settings or Settings()
+        self._base_image = self._settings.base_image
         self._owner = owner_of(os.getpid())
         self._missing_bases: dict[str, str | None] = {}
         self._images: Listing | None = None
@@ -93,7 +95,7 @@ class DockerEngine(Engine):
         if architecture not in _ARCHITECTURES:
             return f"{image.name} is locked for x86_64; the engine's machine is {architecture}"
         recipe = self._recipe(image)
-        if build.built(self._listed(), recipe):
+        if build.built(self._listed(), recipe) or self._exported(recipe):
             return None
         if recipe.base not in self._missing_bases:  # a registry is slow: ask it once for each base
             self._missing_bases[recipe.base] = build.missing_base(self._client, recipe)
@@ -121,15 +123,23 @@ class DockerEngine(Engine):
         self._recipes[image.name] = recipe
         return recipe
 
+    def _exported(self, recipe: Recipe) -> folder.Exported | None:
+        """What the folder of exported images has of this one. One that is damaged is said when it is to be loaded."""
+        with contextlib.suppress(folder.FolderError):
+            return folder.find(self._settings.images_from, recipe) if self._settings.images_from else None
+        return None
+
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
         return sum(self.parts(image).values())
 
     def parts(self, image: Image) -> Mapping[str, int]:
-        """Bytes of wheels to fetch: of each layer of NVIDIA's wheels that is not here, and of the image's own."""
+        """Bytes to fetch: of an exported image, or of the wheels of each layer of NVIDIA's that is not here, and of the image's own."""
         recipe = self._recipe(image)
         if build.built(self._listed(), recipe):
             return {}
+        if exported := self._exported(recipe):
+            return {recipe.tag: exported.bytes}
         shared = dict(zip(recipe.nvidia_tags, layer_bytes(image).values(), strict=True))
         own = image.download_bytes - sum(shared.values())
         return {tag: size for tag, size in shared.items() if self._listed().id_of(tag) is None} | {recipe.tag: own}
@@ -140,10 +150,17 @@ class DockerEngine(Engine):
         return Path(folder) if folder else None
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
-        """Build the image unless it is up to date. Raises EngineError."""
+        """Load, pull or build the image unless it is up to date. Raises EngineError."""
         self._images = None
         self._recipes.clear()
-        image_id = build.build(image, self._base_image, say, client=self._client)
+        image_id = build.build(
+            image,
+            self._base_image,
+            say,
+            client=self._client,
+            images_from=self._settings.images_from,
+            may_build=self._settings.may_build,
+        )
         digest = registry.identity(self._client, image, image_id)
         return Prepared(image, digest, ("python", "-m", "bench"))
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import PROJECT, Image, load_catalog, read_pins
-from runner.images import documents, facts, files, registry
+from runner.images import documents, facts, files
 from runner.images import recipe as recipes
+from runner.images.transfer import registry
 
 A, B = "a" * 64, "b" * 64
 
@@ -126,7 +127,7 @@ def test_an_edit_of_its_dockerfile_changes_every_layer_and_the_images_on_them_on
         file.write("# edited\n")
     monkeypatch.setattr(recipes, "PROJECT", tmp_path)
     assert not set(before) & set(inputs(image))
-    assert registry._other_inputs(labels, recipes.recipe(image)) == ["other layers of NVIDIA's wheels"]
+    assert registry.other_inputs(labels, recipes.recipe(image)) == ["other layers of NVIDIA's wheels"]
     assert inputs(cpu) == of_the_cpu
     assert tags(cpu) == []
 

@@ -20,9 +20,10 @@ from runner.catalog.images import PROJECT, Image, load_catalog
 from runner.cli.images import ci_matrix
 from runner.cli.main import app
 from runner.errors import EngineError
-from runner.images import docker_client, recipe, registry
+from runner.images import docker_client, recipe
 from runner.images.docker_client import DeniedError, DockerError, NotThereError
 from runner.images.recipe import Recipe
+from runner.images.transfer import registry
 
 HOST = "registry.example/team/project"
 DIGEST = "sha256:" + "d" * 64

@@ -18,7 +18,7 @@ from runner.catalog.images import PROJECT, load_catalog
 from runner.cli.images import pin
 from runner.cli.main import app
 from runner.images.recipe import Recipe
-from runner.images.registry import RegistryError
+from runner.images.transfer.registry import RegistryError
 
 FOLDER = PROJECT / ".github" / "workflows"
 FILES = sorted(path.name for path in FOLDER.glob("*.yml"))

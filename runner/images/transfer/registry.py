@@ -104,7 +104,7 @@ def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None]) -> st
     except DockerError as error:
         say(f"{name} was not pulled: {error.said}; building it")
         return None
-    if stale := _other_inputs(image.labels, recipe):
+    if stale := other_inputs(image.labels, recipe):
         say(f"{pin.reference} was built from {' and '.join(stale)}, which its tag does not say; building {name}")
         return None
     image.tag(*recipe.tag.split(":"))
@@ -234,7 +234,7 @@ def stale(client: DockerClient, recipes: Mapping[str, Callable[[], Recipe]]) -> 
     for image in _left_by_builds(client):
         if make := recipes.get(image.labels["dlbench.image"]):
             recipe = make()
-            if other := [words for words in _other_inputs(image.labels, recipe) if words != _INPUTS["base"]]:
+            if other := [words for words in other_inputs(image.labels, recipe) if words != _INPUTS["base"]]:
                 yield str(image.id), f"{recipe.image.name}, built from {' and '.join(other)}" + _staying(image)
 
 
@@ -369,7 +369,7 @@ def remove(client: DockerClient, image_id: str) -> str | None:
     return None
 
 
-def _other_inputs(labels: dict[str, str], recipe: Recipe) -> list[str]:
+def other_inputs(labels: dict[str, str], recipe: Recipe) -> list[str]:
     """What the image with these labels was built from that the recipe does not have, in a user's words.
 
     Another base image under the same name is none of it.

@@ -1,0 +1,39 @@
+"""The command `runner images export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.images import Names, chosen
+from runner.cli.shared import BaseImage, note
+from runner.errors import UserError
+from runner.images import build as builder
+from runner.images.docker_client import connect, list_images
+from runner.images.recipe import recipe
+from runner.images.transfer import folder
+
+# An engine puts a large image together before it hands out its first byte.
+_PATIENCE_SECONDS = 1800
+
+
+def export(
+    names: Names,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A folder that all nodes see.")],
+    base_image: BaseImage = None,
+) -> None:
+    """A run loads them with `--images-from FOLDER`. Prints the file of each image."""
+    images = chosen(names)
+    client = connect(patience_seconds=_PATIENCE_SECONDS)
+    here = list_images(client)
+    recipes = [recipe(image, base_image) for image in images]
+    if missing := [one.image.name for one in recipes if builder.built(here, one) is None]:
+        names_ = " ".join(missing)
+        raise UserError(f"not built, or stale: {', '.join(missing)}; `runner images build {names_}` makes them")
+    for one in recipes:
+        note(f"exporting {one.image.name}")
+        entry, new = folder.export(client, one, to)
+        said = "" if new else " (was there)"
+        typer.echo(f"{one.image.name} {to / entry.sha256}.tar {entry.bytes / 1e9:.2f} GB{said}")
