@@ -276,3 +276,10 @@ def test_what_is_left_has_a_length_though_all_nodes_are_lost() -> None:
     for member in fleet.members.values():
         member.why = "Slurm took it away"
     assert prospect.expected_seconds(prospect.jobs) >= before > 0
+
+
+def test_what_nodes_fetch_is_said_by_node_and_in_all() -> None:
+    sizes = {"a": 4_100_000_000, "b": 4_100_000_000, "c": 0}
+    prospect = prospect_of(a_fleet(**{name: hello(fetch_bytes=size) for name, size in sizes.items()}), Options())
+    assert prospect.fetches() == "2 nodes x 4.10 GB + 1 node x 0.00 GB = 8.20 GB"
+    assert prospect_of(a_fleet(a=hello(), b=hello()), Options()).fetches() == "0.00 GB"

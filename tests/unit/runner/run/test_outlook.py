@@ -70,6 +70,7 @@ def test_the_grid_keeps_every_name_whole_on_a_terminal_and_in_a_pipe(
         durations=SimpleNamespace(seconds=lambda cell: 30.0, guessed=lambda cell: cell == cells[0]),
         expected_seconds=lambda jobs: 30.0,
         fetch_bytes=lambda: 0,
+        fetches=lambda: "0.00 GB",
     )
     outlook.print_plan(prospect, False)
     shown = capsys.readouterr().out
