@@ -15,6 +15,7 @@ from typing import Any
 from runner import known_messages
 from runner.machine import lease
 from runner.machine.devices import Machine
+from runner.nodes import outcome
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.link import Heard
 from runner.nodes.packing import Packing
@@ -498,21 +499,17 @@ class Driver:
     def write_facts(self) -> None:
         """Note in run.json how each node fared."""
         manifest = self._run.manifest()
-        manifest |= self._prospect.facts()
-        for entry in manifest["nodes"]:
-            site = self._sites.get(entry["node"])
-            if site is not None:
-                entry |= {"lost": site.why or None, "drained": site.drained}
+        manifest["nodes"] = outcome.entries(self._prospect.facts()["nodes"], self._fared(), manifest.get("nodes") or ())
         if self._lost_gpus:
             manifest["devices_lost"] = sorted({*manifest.get("devices_lost", []), *self._lost_gpus})
         self._run.write_manifest(manifest)
 
+    def _fared(self) -> list[outcome.Outcome]:
+        return [outcome.Outcome(name, site.why, site.drained) for name, site in self._sites.items()]
+
     def last_words(self) -> list[str]:
         """What the user must know of the nodes at the end, the worst first."""
-        drained = [name for name, site in self._sites.items() if site.drained]
-        lost = [f"{name} ({site.why})" for name, site in self._sites.items() if site.why and not site.drained]
-        lines = [f"drained: {', '.join(drained)}; look at these nodes before you use them again"] if drained else []
-        lines += [f"lost: {', '.join(lost)}"] if lost else []
+        lines = list(outcome.last_words(self._fared()))
         if self._unfit or time.monotonic() >= self._ends_at:
             lines.append("the nodes are taken away soon: a cell that could not end before was not begun, or was ended")
         lines += [f"{plural(self._late, 'result')} came too late and did not count"] if self._late else []
