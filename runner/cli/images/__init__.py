@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class ImageCommands(LazyGroup):
     package = "runner.cli.images"
-    modules: ClassVar[Mapping[str, str]] = {"update": "lock"}
+    modules: ClassVar[Mapping[str, str]] = {"update": "lock", "export": "push"}
     names: ClassVar[Mapping[str, str]] = {
         "list": "Show every image of the catalog.",
         "show": "Show all facts of images, and what their locks install.",

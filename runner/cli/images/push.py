@@ -1,7 +1,8 @@
-"""The command `runner images push`."""
+"""The commands `runner images push` and `runner images export`: how built images reach other machines."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,11 @@ from runner.errors import UserError
 from runner.images import build as builder
 from runner.images.docker_client import connect, list_images
 from runner.images.recipe import recipe
+from runner.images.transfer import folder
 from runner.images.transfer import registry as registries
+
+# An engine puts a large image together before it hands out its first byte.
+_PATIENCE_SECONDS = 1800
 
 
 def push(
@@ -44,3 +49,23 @@ def push(
             raise UserError(f"{image.name} is not built, or stale; `runner images build {image.name}` makes it")
         pushed = registries.push(client, image_recipe, registry, note, finish=not unfinished, digest=digest)
         typer.echo(f"{image.name} {pushed}")
+
+
+def export(
+    names: Names,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A folder that all nodes see.")],
+    base_image: BaseImage = None,
+) -> None:
+    """A run loads them with `--images-from FOLDER`. Prints the file of each image."""
+    images = chosen(names)
+    client = connect(patience_seconds=_PATIENCE_SECONDS)
+    here = list_images(client)
+    recipes = [recipe(image, base_image) for image in images]
+    if missing := [one.image.name for one in recipes if builder.built(here, one) is None]:
+        names_ = " ".join(missing)
+        raise UserError(f"not built, or stale: {', '.join(missing)}; `runner images build {names_}` makes them")
+    for one in recipes:
+        note(f"exporting {one.image.name}")
+        entry, new = folder.export(client, one, to)
+        said = "" if new else " (was there)"
+        typer.echo(f"{one.image.name} {to / entry.sha256}.tar {entry.bytes / 1e9:.2f} GB{said}")
