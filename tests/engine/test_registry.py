@@ -18,8 +18,11 @@ from typing import Any
 
 import pytest
 from docker.errors import APIError, ImageNotFound
+from typer.testing import CliRunner
 
 from runner.catalog.images import IMAGES, PROJECT, Image, load_catalog, read_bases
+from runner.cli.images import push as commands
+from runner.cli.main import app
 from runner.engines.base import Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build, lock
@@ -178,12 +181,24 @@ def forget(client: Any) -> None:
     assert every(client) == []
 
 
-def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(client: Any, small: Image, tmp_path: Path) -> None:
-    built, exported = build.build(small, client=client), tmp_path / "exported"
+def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(
+    client: Any, small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "chosen", lambda names: [small])
+    export, exported = ["images", "export", "small-cpu", "--to", str(tmp_path / "exported")], tmp_path / "exported"
+    ended = CliRunner().invoke(app, export)
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        "runner: not built, or stale: small-cpu; `runner images build small-cpu` makes them\n",
+    )
+    assert not exported.exists()
+    built = build.build(small, client=client)
     wanted = recipes.recipe(small)
-    entry, new = folder.export(client, wanted, exported)
-    assert new
-    assert folder.export(client, wanted, exported) == (entry, False)
+    first, again = (CliRunner().invoke(app, export).stdout for _ in range(2))
+    entry = folder.find(exported, wanted)
+    assert entry is not None
+    assert first == f"small-cpu {exported / entry.sha256}.tar {entry.bytes / 1e9:.2f} GB\n"
+    assert again == first.replace(" GB\n", " GB (was there)\n")
     assert sorted(path.name for path in exported.iterdir()) == sorted(
         [f"{entry.sha256}.tar", f"small-cpu@{wanted.input_tag}.json"]
     )

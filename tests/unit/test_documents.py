@@ -112,6 +112,7 @@ ELSEWHERE = {
     "import": "tests/contract/test_kit.py",
     "images build": "tests/engine/test_build.py",
     "images ci-matrix": "tests/unit/runner/images/test_registry.py",
+    "images export": "tests/engine/test_registry.py",
     "images files": "tests/unit/runner/images/test_compose.py",
     "images lock": "tests/unit/runner/images/test_check.py",
     "images reproduce": "tests/engine/test_reproduce.py",

@@ -39,6 +39,7 @@ for line in sys.stdin:
 
 IMAGES = [["images", *words] for words in (
     ["list"], ["show", "torch-2.13.0-cpu"], ["check"], ["build"], ["push", "registry.example", "torch-2.13.0-cpu"],
+    ["export", "torch-2.13.0-cpu", "--to", "PAGE"],
     ["lock", "torch-2.13.0-cpu"], ["pin", "torch-2.13.0-cpu"], ["prune", "--dry-run"], ["files"], ["ci-matrix"])]  # fmt: skip
 PLAN = ["matrix", "--dry-run", "--gpus", "none", "--engine", "venv"]
 ROSETTA = ["rosetta", "cnn-cifar10", "torch", "jax"]
