@@ -164,6 +164,20 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
 
 
 def _doubled(rows: pa.Table, event: Sequence[str]) -> int:
-    """How many rows of one run are there once more: a window that counts twice would make an interval narrower than what was measured."""
-    keys = ["cell_id", "repeat", *event[1:]]
-    return len(rows) - len(rows.select(keys).group_by(keys, use_threads=False).aggregate([]))
+    """How many rows of one run are there once more: a window that counts twice would make an interval narrower than what was measured.
+
+    Each row gets a number, which follows from its key alone. Arrow's own grouping would load its data sets, which no command needs.
+    """
+    import numpy as np
+
+    number, most = np.zeros(len(rows), np.int64), 1
+    for name in ("cell_id", "repeat", *event[1:]) if len(rows) else ():
+        parts = rows[name].dictionary_encode().unify_dictionaries().chunks
+        count = len(parts[0].dictionary)
+        if most * count >= 2**63:
+            distinct, number = np.unique(number, return_inverse=True)
+            most = len(distinct)
+        # Not by to_numpy: it loads pandas.
+        places = np.concatenate([np.from_dlpack(part.indices) for part in parts if len(part)])
+        number, most = number * count + places, most * count
+    return len(rows) - len(np.unique(number))

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from bench.protocol import ProtocolError, check
 from reports.data.tables import load
 from reports.page.render import moment, render
 from runner.cli.main import app
+from runner.results import validate
 from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
@@ -184,3 +186,17 @@ def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, output: str)
     assert ended.exit_code == 2
     assert "cannot be written" in ended.output
     assert isinstance(ended.exception, SystemExit)
+
+
+def test_rows_that_are_there_twice_are_counted_however_large_their_key_and_wherever_files_meet() -> None:
+    random = np.random.default_rng(1)
+    event = ("window", "operation", "direction", "size", "index")
+    columns = ("cell_id", "repeat", *event[1:])
+    for count in (0, 1, 50):
+        rows = pa.table({name: pa.array(random.integers(0, 2, count), pa.int32()) for name in columns})
+        cut = int(random.integers(0, count + 1))
+        doubled = validate._doubled(pa.concat_tables([rows.slice(0, cut), rows.slice(cut)]), event)
+        assert doubled == count - len({tuple(row.values()) for row in rows.to_pylist()})
+    # Six columns of 60 000 values: more keys than a whole number of 64 bits has.
+    rows = pa.table({name: pa.array(random.permutation(60_000), pa.int32()) for name in columns})
+    assert validate._doubled(pa.concat_tables([rows, rows.slice(7, 3)]), event) == 3
