@@ -35,4 +35,5 @@ def first_problem(error: ValidationError) -> str:
         given = f", not {repr(problem['input'])[:200]}" if isinstance(problem["input"], str | int | float) else ""
         message = f"{words[0].lower()}{words[1:]}{given}"
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
+    field = field if len(field) <= 200 else f"{field[:200]} …"
     return f"{field}: {message}" if field else message

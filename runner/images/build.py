@@ -70,10 +70,10 @@ _PIP_SETTINGS = {
 _BUILDING: dict[str, threading.Lock] = {}
 _BUILDING_LOCK = threading.Lock()
 
-# Why a node does not build, and what to do.
-_NOT_ASKED = (
-    "nodes build no images unless --build is given; export it where it is built (`runner images export`), and name the folder by "
-    "--images-from"
+# Why a node does not build an image, and what to do.
+NOT_BUILT = (
+    "is not here, and nodes build no images unless --build is given; export it where it is built (`runner images export`), and name "
+    "the folder by --images-from"
 )
 
 # How many of a failed build's last lines go into the error.
@@ -135,10 +135,10 @@ def build(
         if digest is None and images_from is not None:
             digest = folder.load(client, recipe, images_from, say)
         if digest is None:
-            digest = registry.pull(client, recipe, say)
+            digest = registry.pull(client, recipe, say, builds=may_build)
         if digest is None:
             if not may_build:
-                raise BuildError(f"{image.name} is not here, and {_NOT_ASKED}")
+                raise BuildError(f"{image.name} {NOT_BUILT}")
             with _open_log(recipe, logs, say) as log:
                 digest = _build_all(client, recipe, log, cache_from)
         registry.remember(recipe)

@@ -20,6 +20,8 @@ from runner.errors import EngineError, EngineGoneError
 # How often a push or a pull says how far it is.
 BYTES_SECONDS = 10.0
 
+_PATIENCE_SECONDS = 1800
+
 
 class DockerError(EngineError):
     """The Docker Engine answers that it cannot. `said`: its own words. `status`: the HTTP status of its answer, if it has one."""
@@ -131,12 +133,22 @@ def asking(attempt: str = "") -> Iterator[None]:
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 
 
-def connect(version: str = "auto", patience_seconds: int = 60) -> DockerClient:
-    """A client of the engine that the environment names, which waits so long for an answer. Raises EngineGoneError."""
+def connect(version: str = "auto") -> DockerClient:
+    """A client of the engine that the environment names. Raises EngineGoneError."""
     try:
-        return docker.from_env(version=version, timeout=patience_seconds)
+        return docker.from_env(version=version)
     except DockerException as error:
         raise EngineGoneError(why_no_engine(error)) from error
+
+
+@contextlib.contextmanager
+def patient(client: DockerClient) -> Iterator[None]:
+    """Wait longer for an answer in the block: an engine puts a large image together, or takes it apart, without a word."""
+    usual, client.api.timeout = client.api.timeout, _PATIENCE_SECONDS
+    try:
+        yield
+    finally:
+        client.api.timeout = usual
 
 
 def find_image(client: DockerClient, reference: str) -> Image | None:

@@ -75,7 +75,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
             threading.Thread(target=_listen, args=(source, agent), daemon=True).start()
             agent.run()
         except UserError as error:
-            pipe.send(messages.Refusal(why=str(error)))
+            pipe.send(messages.Refusal(why=_line(str(error))))
         finally:
             # The driver's end may still come.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -265,11 +265,11 @@ class Agent:
             return
         ready, failed = cells.prepare([prospect.images[name]])
         self._ready |= ready
-        digest = ready[name].digest if name in ready else None
-        self._pipe.send(messages.Prepared(image=name, digest=digest, why=failed.get(name)))
+        digest, why = ready[name].digest if name in ready else None, failed.get(name)
+        self._pipe.send(messages.Prepared(image=name, digest=digest, why=why and _line(why)))
 
     def _say(self, line: str) -> None:
-        self._pipe.send(messages.Said(line=line))
+        self._pipe.send(messages.Said(line=_line(line)))
 
     def _keep(self, repeat: Ended) -> tuple[str, str | None]:
         """Hand a finished repeat over: into the spool first, since the driver may be gone."""
@@ -289,7 +289,7 @@ class Agent:
 
     def _refuse(self, job: Job, kind: str, reason: str) -> None:
         attempt, _ = self._held[job]
-        self._pipe.send(messages.Failed(attempt=attempt, reason=reason))
+        self._pipe.send(messages.Failed(attempt=attempt, reason=_line(reason)))
 
     def phase(self, job: Job, name: str) -> None:
         """Say which phase a job is in."""
@@ -298,7 +298,7 @@ class Agent:
 
     def preparing(self, image: str, line: str) -> None:
         """Hand on a line of an image that is being prepared."""
-        self._pipe.send(messages.Preparing(image=image, line=line))
+        self._pipe.send(messages.Preparing(image=image, line=_line(line)))
 
     # --- what a CellRunner wants of its source: its threads call these, one at a time
 

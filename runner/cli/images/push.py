@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,8 @@ from runner.images.recipe import recipe
 from runner.images.transfer import folder
 from runner.images.transfer import registry as registries
 
-# An engine puts a large image together before it hands out its first byte.
-_PATIENCE_SECONDS = 1800
+# Of the images that cannot be exported, so many are named.
+_NAMED = 5
 
 
 def push(
@@ -58,12 +59,12 @@ def export(
 ) -> None:
     """A run loads them with `--images-from FOLDER`. Prints the file of each image."""
     images = chosen(names)
-    client = connect(patience_seconds=_PATIENCE_SECONDS)
+    client = connect()
     here = list_images(client)
     recipes = [recipe(image, base_image) for image in images]
     if missing := [one.image.name for one in recipes if builder.built(here, one) is None]:
-        names_ = " ".join(missing)
-        raise UserError(f"not built, or stale: {', '.join(missing)}; `runner images build {names_}` makes them")
+        some = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+        raise UserError(f"not built, or stale: {some}; `runner images build {shlex.join(names)}` makes them")
     for one in recipes:
         note(f"exporting {one.image.name}")
         entry, new = folder.export(client, one, to)

@@ -2,25 +2,28 @@
 
 An image is two files: <name>@<tag of its inputs>.json says what it is, and <sha256>.tar is what `docker save` gives. The first is
 written last, under another name, and renamed: an image is there whole or not at all. Whoever can write into the folder can put
-anything into an image: the sums find damage, and no forger.
+anything into an image: the sums find damage, and no forger. But an image of the folder takes no name but its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
+import re
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import UserError, first_problem
-from runner.images.docker_client import DockerError, asking, find_image, find_images
+from runner.images.docker_client import DockerError, Listing, asking, find_image, find_images, patient
+from runner.images.transfer import saved
 from runner.images.transfer.registry import other_inputs
 from runner.results import store
 from runner.text import visible
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
 
     from runner.images.recipe import Recipe
 
-# A description has four short fields.
+# A description has five short fields.
 _MOST_BYTES = 64 << 10
 _CHUNK_BYTES = 4 << 20
+# What an exporter writes, until it is whole.
+_PART = re.compile(r"\.[0-9a-f]{32}\.part")
+_OTHER_BASE = "another base image than the one here"
 
 
 class FolderError(UserError):
@@ -46,6 +52,8 @@ class Exported(BaseModel):
 
     image: str
     tag: str
+    # The id of the base image that it was built on.
+    base_id: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     bytes: int = Field(gt=0, lt=2**63)
 
@@ -83,25 +91,60 @@ def _again(recipe: Recipe) -> str:
     return f"remove it, and export it again: `runner images export {recipe.image.name} --to FOLDER`"
 
 
+def base_here(images: Listing, recipe: Recipe, base_id: str | None) -> bool:
+    """Whether what was built on the base image with this id fits the one here. Where there is none, everything does."""
+    return (here := images.id_of(recipe.base)) is None or here == base_id
+
+
 def export(client: DockerClient, recipe: Recipe, folder: Path) -> tuple[Exported, bool]:
     """Put a built image into the folder, and say whether it was not there yet. Raises FolderError and DockerError."""
     if there := _usable(folder, recipe):
         return there, False
-    aside = folder / f".{uuid.uuid4().hex}.part"
+    name, aside = recipe.image.name, folder / f".{uuid.uuid4().hex}.part"
+    about = aside.with_name(f"{aside.name}.json")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        sha256, size = _save(client, recipe, aside)
-        aside.replace(folder / f"{sha256}.tar")
-        entry = Exported(image=recipe.image.name, tag=recipe.tag, sha256=sha256, bytes=size)
-        store.write_bytes(description(folder, recipe), entry.model_dump_json(indent=2).encode() + b"\n")
+        _remove_left(folder)
+        with open(aside, "x+b") as file:
+            _lock(file)
+            base_id, sha256 = _save(client, recipe, file)
+            if why := saved.why_not(file, recipe.tag):
+                raise FolderError(f"{name} could not be exported: what the engine gave is damaged ({why}); try again")
+            entry = Exported(
+                image=name, tag=recipe.tag, base_id=base_id, sha256=sha256, bytes=file.seek(0, os.SEEK_END)
+            )
+            if there := _usable(folder, recipe):
+                # Another exporter was quicker.
+                return there, False
+            aside.replace(folder / f"{sha256}.tar")
+            # Under a name of its own first: what has the name already may be a link to elsewhere.
+            store.write_bytes(about, entry.model_dump_json(indent=2).encode() + b"\n")
+            about.replace(description(folder, recipe))
     except OSError as error:
-        why = f"{recipe.image.name} could not be exported to {folder} ({error.strerror})"
+        why = f"{name} could not be exported to {folder} ({error.strerror})"
         raise FolderError(f"{why}; make room there, or name another folder with --to") from None
     finally:
         # Also after Ctrl-C: half an image is of no use.
-        with contextlib.suppress(OSError):
-            aside.unlink()
+        for path in (aside, about):
+            with contextlib.suppress(OSError):
+                path.unlink()
     return entry, True
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what killed exporters left: each held a lock on its file as long as it lived."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if _PART.fullmatch(path.name):
+                # A disk without locks gives no lock to this one either, and the file stays.
+                with open(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW), "r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+
+
+def _lock(file: BufferedRandom) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _usable(folder: Path, recipe: Recipe) -> Exported | None:
@@ -112,19 +155,19 @@ def _usable(folder: Path, recipe: Recipe) -> Exported | None:
         return None
 
 
-def _save(client: DockerClient, recipe: Recipe, path: Path) -> tuple[str, int]:
-    """Write the image to a file; returns its sha256 and its bytes."""
+def _save(client: DockerClient, recipe: Recipe, file: BufferedRandom) -> tuple[str, str]:
+    """Write the image into a file; returns the id of the image's base, and the sha256 of the file."""
     attempt, sha256 = f"{recipe.image.name} could not be exported", hashlib.sha256()
-    with open(path, "xb") as file:
-        with asking(attempt):
-            chunks = iter(client.images.get(recipe.tag).save(chunk_size=_CHUNK_BYTES, named=recipe.tag))
-        # What the disk says is no error of the engine.
-        while chunk := _next(chunks, attempt):
-            sha256.update(chunk)
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-        return sha256.hexdigest(), file.tell()
+    with patient(client), asking(attempt):
+        image = client.images.get(recipe.tag)
+        chunks = iter(image.save(chunk_size=_CHUNK_BYTES, named=recipe.tag))
+    # What the disk says is no error of the engine.
+    while chunk := _next(chunks, attempt):
+        sha256.update(chunk)
+        file.write(chunk)
+    file.flush()
+    os.fsync(file.fileno())
+    return str(image.labels.get("dlbench.base_id")), sha256.hexdigest()
 
 
 def _next(chunks: Iterator[bytes], attempt: str) -> bytes:
@@ -141,13 +184,16 @@ def load(client: DockerClient, recipe: Recipe, folder: Path, say: Callable[[str]
             say(f"{folder} has no {name} of these inputs ({description(folder, recipe).name})")
             return None
         path = folder / f"{found.sha256}.tar"
+        if not base_here(find_images(client, recipe.base), recipe, found.base_id):
+            say(f"{path} was built on {_OTHER_BASE}; {_again(recipe)}")
+            return None
         say(f"loading {name} from {folder}: {found.bytes / 1e9:.2f} GB")
         with _opened(path) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != found.sha256:
-                say(f"{path} is damaged: its sha256 is not its name; {_again(recipe)}")
+            if why := _damage(file, found):
+                say(f"{path} is damaged: {why}; {_again(recipe)}")
                 return None
             file.seek(0)
-            with asking(f"{path} could not be loaded"):
+            with patient(client), asking(f"{path} could not be loaded"):
                 client.images.load(file)
         return _loaded(client, recipe, path, say)
     except OSError as error:
@@ -157,6 +203,12 @@ def load(client: DockerClient, recipe: Recipe, folder: Path, say: Callable[[str]
     return None
 
 
+def _damage(file: BufferedReader, found: Exported) -> str | None:
+    if hashlib.file_digest(file, "sha256").hexdigest() != found.sha256:
+        return "its sha256 is not its name"
+    return saved.why_not(file, found.tag)
+
+
 def _loaded(client: DockerClient, recipe: Recipe, path: Path, say: Callable[[str], None]) -> str | None:
     """The id of what was loaded; None, and why, where that is another image than the file's description says."""
     image = find_image(client, recipe.tag)
@@ -164,12 +216,11 @@ def _loaded(client: DockerClient, recipe: Recipe, path: Path, say: Callable[[str
         say(f"{path} holds no {recipe.tag}; {_again(recipe)}")
         return None
     other = other_inputs(image.labels, recipe)
-    base_id = find_images(client, recipe.base).id_of(recipe.base)
-    if base_id is not None and image.labels.get("dlbench.base_id") != base_id:
-        other.append("another base image than the one here")
+    if not base_here(find_images(client, recipe.base), recipe, image.labels.get("dlbench.base_id")):
+        other.append(_OTHER_BASE)
     if not other:
         return str(image.id)
-    say(f"{path} was built from {' and '.join(other)}")
+    say(f"{path} was built from {' and '.join(other)}; {_again(recipe)}")
     with asking(f"{recipe.tag} could not be removed"):
         client.images.remove(recipe.tag, noprune=False)
     return None

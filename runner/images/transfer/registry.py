@@ -77,10 +77,16 @@ def pin_of(image: Image) -> Pin | None:
     return Pin(repository, tag, digest)
 
 
+def is_pinned(recipe: Recipe) -> bool:
+    """Whether image.toml names a published image of these inputs."""
+    pin = pin_of(recipe.image)
+    return pin is not None and pin.input_tag == recipe.input_tag
+
+
 def has_published(client: DockerClient, recipe: Recipe) -> bool:
     """Whether the pin is of these inputs, and the image's registry answers for its digest."""
     pin = pin_of(recipe.image)
-    if pin is None or pin.input_tag != recipe.input_tag:
+    if pin is None or not is_pinned(recipe):
         return False
     try:
         registry_digest(client, pin.reference)
@@ -89,23 +95,24 @@ def has_published(client: DockerClient, recipe: Recipe) -> bool:
     return True
 
 
-def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None]) -> str | None:
-    """Pull the image by the digest in image.toml, and return its id; None, and why, where it must be built."""
+def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None], builds: bool = True) -> str | None:
+    """Pull the image by the digest in image.toml, and return its id; None, and why, where it cannot serve. `builds`: it is built then."""
     name, pin = recipe.image.name, pin_of(recipe.image)
+    then = f"; building {name}" if builds else ""
     if pin is None:
         return None
     if pin.input_tag != recipe.input_tag:
         same = ", and only the bench differs" if _same_layers(pin, recipe) else ""
-        say(f"{pin.repository}:{pin.input_tag} was built from other inputs{same}; building {name}")
+        say(f"{pin.repository}:{pin.input_tag} was built from other inputs{same}{then}")
         return None
     say(f"pulling {pin.reference}")
     try:
         image = pull_image(client, pin.reference, say)
     except DockerError as error:
-        say(f"{name} was not pulled: {error.said}; building it")
+        say(f"{name} was not pulled: {error.said}{then}")
         return None
     if stale := other_inputs(image.labels, recipe):
-        say(f"{pin.reference} was built from {' and '.join(stale)}, which its tag does not say; building {name}")
+        say(f"{pin.reference} was built from {' and '.join(stale)}, which its tag does not say{then}")
         return None
     image.tag(*recipe.tag.split(":"))
     return str(image.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from runner.machine import lease
+from runner.nodes.agent import Agent, _Pipe
 from runner.nodes.transports.base import Node
 from runner.nodes.wire import messages, repeats
+from runner.nodes.wire.frames import Decoder
 from tests.fixtures.nodes import RUN, Hand, toy_node
 from tests.fixtures.waiting import wait_for
 
@@ -200,3 +203,13 @@ def test_a_beat_comes_while_a_cell_runs(agent: Callable[..., Hand], tmp_path: Pa
         pass
     while not isinstance(hand.heard.get(timeout=60).message, messages.Beat):
         pass
+
+
+def test_a_line_of_a_build_or_of_a_stranger_s_file_is_never_too_long_for_a_message() -> None:
+    sink = io.BytesIO()
+    Agent(_Pipe(sink)).preparing("toy-a", "\x1b[31m" + 100_000 * "x")
+    (frame,) = Decoder().feed(sink.getvalue())
+    message = messages.from_agent(frame)
+    assert isinstance(message, messages.Preparing)
+    assert message.line.startswith("xxx")
+    assert len(message.line) < messages.MOST_LINE + 100
