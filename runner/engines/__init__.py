@@ -39,6 +39,8 @@ def choose(
         engine, why = _make(name, settings), "as asked"
     if settings.python and not engine.measures_interpreter:
         raise EngineError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
+    if settings.images_from and name != "auto" and not engine.loads_images:
+        raise EngineError(f"--images-from: engine {name} loads no images; leave it out, or say --engine docker")
     if name != "auto" and (reason := engine.unavailable()):
         raise EngineError(f"the engine {name} cannot be used: {reason}")
     return engine, f"engine {engine.name}: {why}"

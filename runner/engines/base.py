@@ -14,6 +14,10 @@ from runner.engines.slots import Slot as Slot
 from runner.errors import EngineError as EngineError
 from runner.errors import EngineGoneError as EngineGoneError
 
+# What an image takes on the disk for each byte of wheels that is fetched, without its base. Measured on six CPU images as they were
+# built, Debian packages among it: 1.6 to 6.4, in the median 4.5.
+DISK_BYTES_A_BYTE = 4.5
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -75,6 +79,8 @@ class Engine(Protocol):
     name: str
     # whether it measures an interpreter that the user names with --python
     measures_interpreter: bool = False
+    # whether it takes images from the folder of --images-from
+    loads_images: bool = False
 
     def unavailable(self) -> str | None:
         """Why this engine cannot be used here; None when it can."""
@@ -104,6 +110,10 @@ class Engine(Protocol):
         """Why this engine cannot run this image; None when it can."""
         return None
 
+    def unobtainable(self, image: Image) -> str | None:
+        """Why the image is not here, and is not to be made here either; None when it is, or can be had."""
+        return None
+
     def cost(self, image: Image) -> int:
         """About how many bytes must be fetched or built before the image can run; 0 when it is ready."""
         return 0
@@ -111,6 +121,10 @@ class Engine(Protocol):
     def parts(self, image: Image) -> Mapping[str, int]:
         """`cost` in parts: name -> bytes. What several images share has one name, and is fetched once for all of them."""
         return {image.name: self.cost(image)}
+
+    def disk_parts(self, image: Image) -> Mapping[str, int]:
+        """The same parts, with the bytes that each will take on the disk."""
+        return {part: round(size * DISK_BYTES_A_BYTE) for part, size in self.parts(image).items()}
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""

@@ -7,10 +7,6 @@ import shutil
 from runner.catalog.images import Image
 from runner.engines.base import Engine
 
-# What an image takes on the disk for each byte of wheels that is fetched, without its base. Measured on six CPU images as they were
-# built, Debian packages among it: 1.6 to 6.4, in the median 4.5.
-_BYTES_A_BYTE = 4.5
-
 
 class DiskSpace:
     """Leaves out what the engine cannot run, then what the disk cannot hold beside the images before it."""
@@ -25,12 +21,13 @@ class DiskSpace:
     def unfit(self, image: Image) -> str | None:
         """Why the image cannot be run; None when it can."""
         if image.name not in self._reasons:
-            self._reasons[image.name] = self._engine.unfit(image) or self._too_large(image)
+            engine = self._engine
+            self._reasons[image.name] = engine.unfit(image) or engine.unobtainable(image) or self._too_large(image)
         return self._reasons[image.name]
 
     def _too_large(self, image: Image) -> str | None:
-        parts = self._engine.parts(image)
-        needed = round(sum(size for part, size in parts.items() if part not in self._held) * _BYTES_A_BYTE)
+        parts = self._engine.disk_parts(image)
+        needed = sum(size for part, size in parts.items() if part not in self._held)
         if self._free_bytes is None or not needed:
             return None
         if needed > self._free_bytes:

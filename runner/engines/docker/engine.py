@@ -45,6 +45,7 @@ class DockerEngine(Engine):
     """The engine `docker`."""
 
     name = "docker"
+    loads_images = True
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
@@ -126,8 +127,15 @@ class DockerEngine(Engine):
     def _exported(self, recipe: Recipe) -> folder.Exported | None:
         """What the folder of exported images has of this one. One that is damaged is said when it is to be loaded."""
         with contextlib.suppress(folder.FolderError):
-            return folder.find(self._settings.images_from, recipe) if self._settings.images_from else None
+            found = folder.find(self._settings.images_from, recipe) if self._settings.images_from else None
+            return found if found and folder.base_here(self._listed(), recipe, found.base_id) else None
         return None
+
+    def unobtainable(self, image: Image) -> str | None:
+        """Why nodes do not get the image: no place has it, and nobody asked them to build."""
+        recipe = self._recipe(image)
+        has = build.built(self._listed(), recipe) or self._exported(recipe) or registry.is_pinned(recipe)
+        return None if has or self._settings.may_build else f"it {build.NOT_BUILT}"
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
@@ -143,6 +151,12 @@ class DockerEngine(Engine):
         shared = dict(zip(recipe.nvidia_tags, layer_bytes(image).values(), strict=True))
         own = image.download_bytes - sum(shared.values())
         return {tag: size for tag, size in shared.items() if self._listed().id_of(tag) is None} | {recipe.tag: own}
+
+    def disk_parts(self, image: Image) -> Mapping[str, int]:
+        """The same parts on the disk: an exported image is not compressed."""
+        recipe = self._recipe(image)
+        exported = None if build.built(self._listed(), recipe) else self._exported(recipe)
+        return {recipe.tag: exported.bytes} if exported else super().disk_parts(image)
 
     def images_folder(self) -> Path | None:
         """Where images lie; None where the engine does not tell."""

@@ -141,6 +141,15 @@ def test_an_engine_that_measures_no_interpreter_says_so(docker: Callable[..., No
         choose(name, Settings(python=Path(sys.executable)))
 
 
+def test_a_folder_of_images_is_for_an_engine_that_loads_them(docker: Callable[..., None], tmp_path: Path) -> None:
+    docker()
+    for name in ("auto", "docker"):
+        assert choose(name, Settings(images_from=tmp_path))[0].name == "docker"
+    for name in ("venv", "host"):
+        with pytest.raises(EngineError, match=f"--images-from: engine {name} loads no images; leave it out"):
+            choose(name, Settings(images_from=tmp_path))
+
+
 class Toy(Engine):
     name = "toy"
 

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from runner.catalog.images import Image, load_catalog
+from runner.engines.base import Settings
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
 from runner.images import build
 from runner.images.docker_client import Listing
 from runner.images.recipe import Recipe, recipe
+from runner.images.transfer import folder as transfer
 from runner.plan.disk import DiskSpace
 
 
@@ -58,6 +60,53 @@ def test_an_image_that_is_there_takes_no_room(
     monkeypatch.setattr(DockerEngine, "parts", lambda self, image: {})
     disk: Any = DiskSpace(engine)
     assert [disk.unfit(image) for image in catalog] == [None] * len(catalog)
+
+
+SITE = "site:1"
+
+
+def exported(folder: Path, image: Image, size: int) -> None:
+    """An exported image, as far as a plan looks at it: a file of so many bytes takes no disk here."""
+    made, sha256 = recipe(image, SITE), "0" * 64
+    entry = transfer.Exported(image=image.name, tag=made.tag, base_id="sha256:1", sha256=sha256, bytes=size)
+    transfer.description(folder, made).write_text(entry.model_dump_json())
+    with open(folder / f"{sha256}.tar", "wb") as file:
+        file.truncate(size)
+
+
+def test_an_exported_image_takes_its_own_size_and_no_more(
+    engine: DockerEngine, catalog: list[Image], tmp_path: Path
+) -> None:
+    image, loads = catalog[0], DockerEngine(Settings(SITE, images_from=tmp_path))
+    exported(tmp_path, image, 9_999_999_999)
+    assert sum(loads.parts(image).values()) == 9_999_999_999
+    assert DiskSpace(loads).unfit(image) is None
+    exported(tmp_path, image, 10_000_000_001)
+    assert "the disk cannot hold it: it takes about 10.0 GB" in str(DiskSpace(loads).unfit(image))
+
+
+def test_nodes_plan_only_what_they_can_get(
+    engine: DockerEngine, catalog: list[Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell whose image a node would not get is skipped there, with the reason, before anything is fetched or begun."""
+    image, other, pinned = catalog[:3]
+    tag = f"r.example/{pinned.name}:{recipe(pinned, SITE).input_tag}"
+    pinned = pinned.model_copy(update={"published": f"{tag}@sha256:{'0' * 64}"})
+    exported(tmp_path, image, 1000)
+
+    def reasons(may_build: bool) -> list[bool]:
+        disk = DiskSpace(DockerEngine(Settings(SITE, images_from=tmp_path, may_build=may_build)))
+        each = [disk.unfit(image) or "" for image in (image, other, pinned)]
+        return [why.startswith("it is not here, and nodes build no images unless --build is given") for why in each]
+
+    assert reasons(may_build=False) == [False, True, False]
+    assert reasons(may_build=True) == [False, False, False]
+    here = [Listing([{"Id": f"sha256:{number}", "RepoTags": [SITE]}]) for number in range(2)]
+    monkeypatch.setattr(DockerEngine, "_listed", lambda self: here[1])
+    assert reasons(may_build=False) == [False, True, False]
+    # The exported image would not be loaded beside another base image.
+    monkeypatch.setattr(DockerEngine, "_listed", lambda self: here[0])
+    assert reasons(may_build=False) == [True, True, False]
 
 
 def test_layers_that_images_share_are_counted_once(
