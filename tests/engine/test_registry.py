@@ -204,7 +204,9 @@ def test_an_image_goes_to_a_folder_and_comes_back_without_a_registry(
     )
     forget(client)
     engine, said = DockerEngine(Settings(images_from=exported, may_build=False)), list[str]()
-    assert engine.parts(small) == {wanted.tag: entry.bytes}
+    assert engine.parts(small) == engine.disk_parts(small) == {wanted.tag: entry.bytes}
+    assert engine.unobtainable(small) is None
+    assert "is not here" in str(DockerEngine(Settings(may_build=False)).unobtainable(small))
     prepared = engine.prepare(small, said.append)
     assert said == [f"loading small-cpu from {exported}: {entry.bytes / 1e9:.2f} GB"]
     assert prepared.digest == built

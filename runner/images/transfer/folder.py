@@ -116,9 +116,9 @@ def export(client: DockerClient, recipe: Recipe, folder: Path) -> tuple[Exported
             if there := _usable(folder, recipe):
                 # Another exporter was quicker.
                 return there, False
-            aside.replace(folder / f"{sha256}.tar")
-            # Under a name of its own first: what has the name already may be a link to elsewhere.
+            # Under a name of its own first: what has the name already may be a link to elsewhere, and the disk may be full now.
             store.write_bytes(about, entry.model_dump_json(indent=2).encode() + b"\n")
+            aside.replace(folder / f"{sha256}.tar")
             about.replace(description(folder, recipe))
     except OSError as error:
         why = f"{name} could not be exported to {folder} ({error.strerror})"
@@ -193,8 +193,7 @@ def load(client: DockerClient, recipe: Recipe, folder: Path, say: Callable[[str]
                 say(f"{path} is damaged: {why}; {_again(recipe)}")
                 return None
             file.seek(0)
-            with patient(client), asking(f"{path} could not be loaded"):
-                client.images.load(file)
+            _hand_over(client, file, path, recipe)
         return _loaded(client, recipe, path, say)
     except OSError as error:
         say(f"{error.filename or folder} cannot be read ({error.strerror}); {_again(recipe)}")
@@ -207,6 +206,16 @@ def _damage(file: BufferedReader, found: Exported) -> str | None:
     if hashlib.file_digest(file, "sha256").hexdigest() != found.sha256:
         return "its sha256 is not its name"
     return saved.why_not(file, found.tag)
+
+
+def _hand_over(client: DockerClient, file: BufferedReader, path: Path, recipe: Recipe) -> None:
+    """Let the engine load the file. Raises FolderError where it does not."""
+    try:
+        with patient(client), asking():
+            client.images.load(file)
+    except DockerError as error:
+        why = f"{path} could not be loaded ({error.said})"
+        raise FolderError(f"{why}; if the engine's disk is not full, {_again(recipe)}") from None
 
 
 def _loaded(client: DockerClient, recipe: Recipe, path: Path, say: Callable[[str], None]) -> str | None:
@@ -230,7 +239,8 @@ def _loaded(client: DockerClient, recipe: Recipe, path: Path, say: Callable[[str
 def _opened(path: Path) -> Iterator[BufferedReader]:
     """A file to be read. Raises OSError where it is none: a pipe may never be written to."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(22, "it is no file", str(path))
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(22, "it is no file", str(path))
         yield file

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import ImageNotFound
+from docker.errors import ImageLoadError, ImageNotFound
 
 from runner.catalog.images import load_catalog
 from runner.images.recipe import Recipe
@@ -155,6 +155,11 @@ def _pipe(tar: Path, about: Path) -> None:
     os.mkfifo(tar)
 
 
+def _folder(tar: Path, about: Path) -> None:
+    tar.unlink()
+    tar.mkdir()
+
+
 def _says(**fields: Any) -> Callable[[Path, Path], None]:
     def change(tar: Path, about: Path) -> None:
         about.write_text(json.dumps(json.loads(about.read_text()) | fields))
@@ -166,7 +171,8 @@ def _says(**fields: Any) -> Callable[[Path, Path], None]:
     ("damage", "why"),
     [
         (_flip, r"\.tar is damaged: its sha256 is not its name"),
-        (_pipe, r"\.tar cannot be read \(it is no file\)"),
+        (_pipe, r"/[0-9a-f]{64}\.tar cannot be read \(it is no file\)"),
+        (_folder, r"/[0-9a-f]{64}\.tar cannot be read \(it is no file\)"),
         (lambda tar, about: tar.write_bytes(b"short"), r"\.tar has 5 bytes and not \d+"),
         (lambda tar, about: tar.unlink(), r"\.json: its file .*\.tar is not there"),
         (lambda tar, about: about.write_bytes(b"\0[[["), r"\.json: "),
@@ -189,6 +195,10 @@ def test_what_is_damaged_is_named_with_the_remedy_not_loaded_and_exported_again(
     assert (image_id, got) == (None, [])
     assert re.search(why, said)
     assert said.endswith("`runner images export torch-2.13.0-cpu --to FOLDER`")
+    if tar.is_dir():
+        with pytest.raises(FolderError, match="Is a directory"):
+            export(recipe, tmp_path)
+        tar.rmdir()
     if "sha256 is not" not in why:  # only a whole reading finds that, and an export reads nothing
         export(recipe, tmp_path)
         assert loaded(recipe, tmp_path)[0] == "sha256:1"
@@ -260,6 +270,21 @@ def test_what_is_not_this_image_alone_is_not_loaded(recipe: Recipe, tmp_path: Pa
     image_id, said, got = loaded(recipe, _tar(content)(tmp_path))
     assert (image_id, got) == (None, [])
     assert re.search(rf"\.tar is damaged: .*{re.escape(why)}.*; remove it, and export it again", said)
+
+
+def test_what_the_engine_says_of_a_file_is_handed_on_with_the_remedy(recipe: Recipe, tmp_path: Path) -> None:
+    export(recipe, tmp_path)
+    client, said = Client(recipe), list[str]()
+
+    def load(file: Any) -> None:
+        raise ImageLoadError("write: no space left on device")
+
+    client.load = load  # type: ignore[method-assign]
+    assert folder.load(client, recipe, tmp_path, said.append) is None  # type: ignore[arg-type]
+    assert re.search(
+        r"\.tar could not be loaded \(write: no space left on device\); if the engine's disk is not full, remove it",
+        said[-1],
+    )
 
 
 def test_an_archive_of_a_newer_engine_is_one_too() -> None:
@@ -337,6 +362,18 @@ def test_half_an_image_is_never_left(
 
     with pytest.raises(kind, match=said):
         export(recipe, tmp_path, Client(recipe, chunks))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_description_that_the_disk_cannot_hold_leaves_no_image_that_nobody_knows(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder.store, "write_bytes", full)
+    with pytest.raises(FolderError, match="make room there"):
+        export(recipe, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
