@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ _KILL_AGAIN_SECONDS = 30.0
 # A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
 # machine agree within milliseconds, unless one is set meanwhile.
 _CLOCK_SECONDS = 2.0
+
+# The longest that the kernel takes, nearly: 63 years.
+_MOST_ALARM_SECONDS = 2 * 10**9
 
 # The exit codes of a cell whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
@@ -154,7 +158,8 @@ class Attempt:
             self._count_at = cell_cache.free_bytes(cache) - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
             cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
-            running = site.engine.start(prepared, words, self.slot, site.run.run_id, site.data, cache)
+            slot = replace(self.slot, seconds=self._most_seconds())
+            running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
             # The limits are the cell's: an engine that froze meanwhile takes none of its time.
             self._heard = time.monotonic()
             self._stood_still = self._heard - self._began
@@ -259,6 +264,11 @@ class Attempt:
             self.stopped = True
             if self._running is not None:
                 _try(self._running.stop)
+
+    def _most_seconds(self) -> int:
+        """After so long the cell ends by itself: the watchdog comes first, also if the engine stood still for a while."""
+        limits = self._site.limits
+        return min(_MOST_ALARM_SECONDS, math.ceil(2 * (limits.whole + limits.compiling)) + 600)
 
     def _hang(self, now: float) -> tuple[str, str] | None:
         limits = self._site.limits

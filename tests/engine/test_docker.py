@@ -210,6 +210,15 @@ def test_a_cell_killed_by_a_signal_is_told_as_a_shell_tells_it(start: Start) -> 
     assert (ended.code, ended.out_of_memory) == (128 + signal.SIGSEGV, False)
 
 
+def test_a_cell_ends_by_itself_though_nobody_ends_it(start: Start) -> None:
+    """Its runner was killed, and the node gets no other one that would remove what is left."""
+    running = start("import time; print('here', flush=True); time.sleep(60)", slot=Slot("cpu", (), (), None, seconds=3))
+    begin = time.monotonic()
+    assert output(running) == b"here\n"
+    assert running.wait().code == 128 + signal.SIGALRM
+    assert time.monotonic() - begin < 30
+
+
 def test_an_image_that_is_gone_is_an_error_for_the_user(
     engine: DockerEngine, catalog: dict[str, Image], tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def container_options(
         arguments += ["--data", "/data"]
     options: dict[str, Any] = {
         "image": prepared.digest,
-        "entrypoint": list(prepared.command),
+        "entrypoint": [*_alarm(slot.seconds), *prepared.command],
         "command": arguments,
         "user": user,
         "read_only": True,
@@ -84,6 +84,17 @@ def container_options(
         if groups:
             options["group_add"] = list(groups)
     return options
+
+
+def _alarm(seconds: int | None) -> tuple[str, ...]:
+    """What makes the kernel end a program after so long: a container outlives a runner that is killed, and its node may get no other.
+
+    A process keeps its alarm when it becomes another program. Every image has Python.
+    """
+    if seconds is None:
+        return ()
+    return ("python", "-S", "-c", "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])",
+            str(seconds))  # fmt: skip
 
 
 def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -128,6 +129,16 @@ def test_a_cpu_cell_asks_for_no_gpu_and_without_a_limit_gets_none(prepared: Prep
     assert not {"device_requests", "cpuset_cpus", "mem_limit", "memswap_limit"} & set(options)
     assert options["command"] == ["run"]
     assert [mount["Target"] for mount in options["mounts"]] == ["/cache"]
+
+
+def test_a_cell_that_nobody_watches_any_more_ends_by_itself(prepared: Prepared, tmp_path: Path) -> None:
+    slot = Slot("cpu", (), (), None, seconds=1)
+    options = container.container_options(prepared, ["run"], slot, None, tmp_path, "1:1")
+    entrypoint = options["entrypoint"]
+    assert tuple(entrypoint[-len(prepared.command) :]) == prepared.command
+    alarm = [sys.executable, *entrypoint[1 : -len(prepared.command)]]
+    assert subprocess.run([*alarm, "sleep", "60"], timeout=30, check=False).returncode == -signal.SIGALRM
+    assert subprocess.run([*alarm, "sh", "-c", "exit 7"], timeout=30, check=False).returncode == 7
 
 
 def test_the_cache_is_writable_for_whoever_the_cell_runs_as(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_a_cell_that_stands_still_is_ended_and_its_stack_kept(
     assert "stack" in row["hint"]
 
 
+def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site: Callable[..., Site]) -> None:
+    here = site(REPLAY, Limits(1000, 60, compiling=500))
+    watched(Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None), here.engine.prepare(None, print))  # type: ignore[arg-type]
+    assert here.engine.slot == replace(SLOT, seconds=3600)  # type: ignore[attr-defined]
+    longest = Attempt(site(REPLAY, Limits(1e9, 60)), Job(CELL, 1), SLOT, (), lambda event: None)
+    assert longest._most_seconds() < 2**31
+
+
 def test_a_cell_that_fills_the_disk_is_ended_by_name_and_what_it_kept_is_removed(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
