@@ -95,6 +95,9 @@ class Fleet:
 
     def open(self, node: Node) -> Member:
         """Start a node's agent, also of one that was here before."""
+        if (before := self.members.get(node.name)) is not None and before.link is not None:
+            # It has ended, or did not in the time that it was given. Nobody else would cut the way to it.
+            before.link.end(0.0)
         member = self.members[node.name] = Member(node)
         link = opened(node, self._note)
         if isinstance(link, NodesError):

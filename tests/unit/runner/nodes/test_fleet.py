@@ -20,6 +20,7 @@ from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member
 from runner.nodes.plan import prospect_of
 from runner.nodes.transports.base import Node, Nodes
+from runner.nodes.transports.started import Started
 from runner.nodes.wire.frames import encode
 from runner.nodes.wire.messages import PROTOCOL, Hello
 from runner.nodes.wire.versions import difference, versions
@@ -259,6 +260,22 @@ def test_a_node_that_does_not_answer_in_time_is_said(monkeypatch: pytest.MonkeyP
             fleet.look(0.3)
     finally:
         fleet.close()
+
+
+def test_at_the_end_no_agent_is_left_that_was_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to a node that said nothing in time is still there when the node is called a second time."""
+    monkeypatch.setattr(fleets, "_BYE_SECONDS", 0.2)
+    fleet = Fleet(Nowhere(), Options())
+    # Two that do not hear that their input ends.
+    processes = []
+    for _ in range(2):
+        member = fleet.open(Node("n1", ("sleep", "300")))
+        assert member.link is not None
+        assert isinstance(member.link._pipe, Started)
+        processes.append(member.link._pipe.process)
+        fleet.refuse(member, "it did not answer in time")
+    fleet.close()
+    assert [process.poll() for process in processes] == [-9, -9]
 
 
 def test_a_refused_gpu_is_part_of_what_a_node_is() -> None:
