@@ -6,10 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.nodes import driver
+from runner.nodes.plan import FleetProspect, prospect_of
+from runner.nodes.wire import messages
+from runner.nodes.wire.frames import Frame, encode
+from runner.nodes.wire.repeats import packed
+from runner.results.store import RunStore
+from runner.run.dispatch import blocks
+from runner.run.options import Options
+from tests.fixtures.nodes import ATTEMPT, ended
+from tests.fixtures.plans import make_cell
+from tests.unit.runner.nodes import driven as stand_ins
 
 
 def driven(repeats: int, nodes: int, *words: str) -> dict[str, float]:
@@ -30,6 +44,43 @@ def test_a_repeat_costs_the_driver_as_much_among_many_as_among_few() -> None:
 
 def test_repeats_that_are_judged_and_stored_end_well() -> None:
     assert driven(20, 2, "store")["run_seconds"] > 0
+
+
+class Fetching(stand_ins.StandIn):
+    """An agent for which a registry takes a while."""
+
+    fetching: set[str]
+    most: list[int]
+
+    def replies(self, message: messages.FromDriver) -> Iterator[Frame]:
+        if isinstance(message, messages.Prepare):
+            self.fetching.add(self.node.name)
+            self.most.append(len(self.fetching))
+            threading.Timer(0.05, self.fetched, [message.image]).start()
+        else:
+            yield from super().replies(message)
+
+    def fetched(self, image: str) -> None:
+        self.fetching.discard(self.node.name)
+        self.say(encode(messages.Prepared(image=image, digest="sha256:0", why=None).frame()))
+
+
+def test_so_many_nodes_fetch_images_at_once_as_a_registry_can_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "judged", lambda *_: ("ok", None))
+    monkeypatch.setattr(driver, "planned_code", lambda _: {})
+    monkeypatch.setattr(stand_ins, "StandIn", Fetching)
+    Fetching.fetching, Fetching.most = set(), []
+    options = Options(out=tmp_path, seed=1)
+    usual = make_cell(image="torch-2.13.0-cpu", device_model=stand_ins.CPU, preset=options.preset, batch=64)
+    cells = [stand_ins.cell_of(usual, at) for at in range(2)]
+    fleet = stand_ins.fleet_of(80, cells, packed(ATTEMPT, ended(tmp_path)), options)
+    prospect: FleetProspect = prospect_of(fleet, options)
+    main = driver.Driver(prospect, RunStore(tmp_path / "run"), blocks(cells, 40, 1), stand_ins.Quiet())
+    assert not main.run_all()
+    assert len(main.outcomes) == 80
+    assert max(Fetching.most) == 32
 
 
 @pytest.mark.slow
