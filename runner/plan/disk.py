@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 
 from runner.catalog.images import Image
 from runner.engines.base import Engine
+from runner.plan.breadth import tiers
+from runner.plan.plan import Cell, Plan, Skip
 
 
-class DiskSpace:
-    """Leaves out what the engine cannot run, then what the disk cannot hold beside the images before it."""
+def fitting(plan: Plan, images: Mapping[str, Image], engine: Engine) -> Plan:
+    """The plan without the images that the disk cannot hold. Those that are measured first have the first claim on the disk.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        folder = engine.images_folder()
-        self._free_bytes = shutil.disk_usage(folder).free if folder and folder.exists() else None
-        self._reasons: dict[str, str | None] = {}
-        self._held: set[str] = set()  # the parts of the images that fit
-
-    def unfit(self, image: Image) -> str | None:
-        """Why the image cannot be run; None when it can."""
-        if image.name not in self._reasons:
-            engine = self._engine
-            self._reasons[image.name] = engine.unfit(image) or engine.unobtainable(image) or self._too_large(image)
-        return self._reasons[image.name]
-
-    def _too_large(self, image: Image) -> str | None:
-        parts = self._engine.disk_parts(image)
-        needed = sum(size for part, size in parts.items() if part not in self._held)
-        if self._free_bytes is None or not needed:
-            return None
-        if needed > self._free_bytes:
-            return (
-                f"the disk cannot hold it: it takes about {needed / 1e9:.1f} GB, and {self._free_bytes / 1e9:.1f} GB are left beside "
-                "the images before it; free some, or choose with --images"
+    In the catalog's order the images of one framework would fill a small disk before the next framework has one.
+    """
+    folder = engine.images_folder()
+    if not folder or not folder.exists():
+        return plan
+    free_bytes = shutil.disk_usage(folder).free
+    held: set[str] = set()  # the parts of the images that fit
+    reasons: dict[str, str] = {}
+    for name in dict.fromkeys(cell.image for tier in tiers(plan.cells, images) for cell in tier):
+        parts = engine.disk_parts(images[name])
+        needed = sum(size for part, size in parts.items() if part not in held)
+        # An image that is there takes no room, also on a disk that is full.
+        if needed and needed > free_bytes:
+            reasons[name] = (
+                f"the disk cannot hold it: it takes about {needed / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are left beside "
+                "the images that come first; free some, or choose with --images"
             )
-        self._free_bytes -= needed
-        self._held.update(parts)
-        return None
+            continue
+        free_bytes -= needed
+        held.update(parts)
+    fits = tuple(cell for cell in plan.cells if cell.image not in reasons)
+    left_out = [_skip(cell, reasons[cell.image]) for cell in plan.cells if cell.image in reasons]
+    return Plan(fits, (*plan.skips, *left_out))
+
+
+def _skip(cell: Cell, reason: str) -> Skip:
+    return Skip(
+        image=cell.image,
+        framework=cell.framework,
+        workload=cell.workload,
+        precision=cell.precision,
+        mode=cell.mode,
+        device_kind=cell.device_kind,
+        device_model=cell.device_model,
+        devices=cell.devices,
+        device_uuid=cell.device_uuid,
+        reason=reason,
+    )

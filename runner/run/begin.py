@@ -20,7 +20,7 @@ from runner.engines import choose
 from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
-from runner.plan.disk import DiskSpace
+from runner.plan.disk import fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
@@ -141,7 +141,12 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
         machine = detect.detect(options.gpus, options.share)
     machine = replace(machine, notes=(*machine.notes, *engine.notes(bool(machine.gpus))))
     _check(options, machine)
-    return _prospect(options, machine, engine, why, earlier, DiskSpace(engine).unfit)
+
+    def unfit(image: Image) -> str | None:
+        return engine.unfit(image) or engine.unobtainable(image)
+
+    prospect = _prospect(options, machine, engine, why, earlier, unfit)
+    return replace(prospect, plan=fitting(prospect.plan, prospect.images, engine))
 
 
 def _prospect(

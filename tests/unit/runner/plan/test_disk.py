@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import Image, load_catalog
+from runner.catalog.workloads import load_workloads
 from runner.engines.base import Settings
 from runner.engines.docker import engine as docker_engine
 from runner.engines.docker.engine import DockerEngine
@@ -16,7 +18,11 @@ from runner.images import build
 from runner.images.docker_client import Listing
 from runner.images.recipe import Recipe, recipe
 from runner.images.transfer import folder as transfer
-from runner.plan.disk import DiskSpace
+from runner.machine.devices import Machine
+from runner.plan.disk import fitting
+from runner.plan.plan import Plan, plan
+from runner.plan.request import Request
+from tests.fixtures.plans import NO_GPU, make_cell, with_gpu
 
 
 class Usage(NamedTuple):
@@ -40,26 +46,56 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerEngine:
     return DockerEngine()
 
 
+def on_a_disk(engine: DockerEngine, free: int, monkeypatch: pytest.MonkeyPatch, machine: Machine = NO_GPU) -> Plan:
+    """The plan of a machine whose disk has so many bytes."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(10**13, 10**13 - free, free))
+    images = load_catalog()
+    return fitting(planned(machine), images, engine)
+
+
+def planned(machine: Machine) -> Plan:
+    return plan(
+        Request(), list(load_catalog().values()), load_workloads(), load_frameworks(), machine, lambda image: None
+    )
+
+
 def test_what_fits_together_is_made_and_the_rest_says_what_it_would_take(
-    engine: DockerEngine, catalog: list[Image]
+    engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = DiskSpace(engine)
-    told: dict[str, str | None] = {image.name: disk.unfit(image) for image in catalog}
-    fits = [image for image in catalog if told[image.name] is None]
-    assert fits
-    parts = {name: size for image in fits for name, size in engine.parts(image).items()}
-    assert sum(parts.values()) * 4.5 <= 10**10
-    large = next(image for image in catalog if image.name == "torch-2.9.1-cu128")
-    assert f"the disk cannot hold it: it takes about {large.download_bytes * 4.5 / 1e9:.1f} GB" in str(told[large.name])
-    assert told == {image.name: disk.unfit(image) for image in catalog}, "asked again, it says the same"
+    machine, images = with_gpu(driver="595.10"), load_catalog()
+    whole = planned(machine)
+    held = on_a_disk(engine, 10**11, monkeypatch, machine)
+    fits = {cell.image for cell in held.cells}
+    parts = {name: size for image in fits for name, size in engine.parts(images[image]).items()}
+    assert 0 < sum(parts.values()) * 4.5 <= 10**11
+    skipped = {skip.image: skip for skip in held.skips if skip.reason.startswith("the disk cannot hold it")}
+    assert fits.isdisjoint(skipped)
+    assert fits | set(skipped) == {cell.image for cell in whole.cells}
+    assert len(held.cells) + len(held.skips) == len(whole.cells) + len(whole.skips)
+    large = images["torch-2.7.1-cu126"]
+    taken = sum(size for part, size in engine.parts(large).items() if part not in parts)
+    assert f"it takes about {taken * 4.5 / 1e9:.1f} GB, and " in skipped[large.name].reason
 
 
-def test_an_image_that_is_there_takes_no_room(
-    engine: DockerEngine, catalog: list[Image], monkeypatch: pytest.MonkeyPatch
+def test_a_small_disk_holds_the_newest_image_of_the_framework_that_most_people_use(
+    engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    machine, images = with_gpu(driver="595.10"), load_catalog()
+    needed = round(sum(engine.parts(images["torch-2.15.0-cu132"]).values()) * 4.5)
+    held = on_a_disk(engine, needed + 1, monkeypatch, machine)
+    assert "torch-2.15.0-cu132" in {cell.image for cell in held.cells}
+    # Of each framework that most people use one image comes before a second one of any.
+    three = ["torch-2.15.0-cu132", "tensorflow-2.21.0-cu128", "jax-0.12.0.1-cu132"]
+    parts = {name: size for image in three for name, size in engine.parts(images[image]).items()}
+    held = on_a_disk(engine, round(sum(parts.values()) * 4.5) + 3, monkeypatch, machine)
+    assert set(three) <= {cell.image for cell in held.cells}
+
+
+def test_an_image_that_is_there_takes_no_room(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DockerEngine, "parts", lambda self, image: {})
-    disk: Any = DiskSpace(engine)
-    assert [disk.unfit(image) for image in catalog] == [None] * len(catalog)
+    whole = planned(NO_GPU)
+    assert whole.cells
+    assert on_a_disk(engine, 0, monkeypatch) == whole
 
 
 SITE = "site:1"
@@ -80,9 +116,11 @@ def test_an_exported_image_takes_its_own_size_and_no_more(
     image, loads = catalog[0], DockerEngine(Settings(SITE, images_from=tmp_path))
     exported(tmp_path, image, 9_999_999_999)
     assert sum(loads.parts(image).values()) == 9_999_999_999
-    assert DiskSpace(loads).unfit(image) is None
+    whole = Plan((make_cell(image=image.name, framework=image.frameworks[0]),), ())
+    assert fitting(whole, {image.name: image}, loads) == whole
     exported(tmp_path, image, 10_000_000_001)
-    assert "the disk cannot hold it: it takes about 10.0 GB" in str(DiskSpace(loads).unfit(image))
+    (skip,) = fitting(whole, {image.name: image}, loads).skips
+    assert "the disk cannot hold it: it takes about 10.0 GB" in skip.reason
 
 
 def test_nodes_plan_only_what_they_can_get(
@@ -95,8 +133,8 @@ def test_nodes_plan_only_what_they_can_get(
     exported(tmp_path, image, 1000)
 
     def reasons(may_build: bool) -> list[bool]:
-        disk = DiskSpace(DockerEngine(Settings(SITE, images_from=tmp_path, may_build=may_build)))
-        each = [disk.unfit(image) or "" for image in (image, other, pinned)]
+        node = DockerEngine(Settings(SITE, images_from=tmp_path, may_build=may_build))
+        each = [node.unobtainable(image) or "" for image in (image, other, pinned)]
         return [why.startswith("it is not here, and nodes build no images unless --build is given") for why in each]
 
     assert reasons(may_build=False) == [False, True, False]
@@ -120,9 +158,9 @@ def test_layers_that_images_share_are_counted_once(
     assert both < 0.7 * (jax.download_bytes + tensorflow.download_bytes)
     for free, fits in ((round(both * 4.5) + 2, True), (round(both * 4.5) - 2, False)):
         monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Usage(10**12, 10**12 - free, free))
-        disk = DiskSpace(engine)
-        assert disk.unfit(jax) is None
-        assert (disk.unfit(tensorflow) is None) is fits
+        cells = tuple(make_cell(image=image.name, framework=image.frameworks[0]) for image in (jax, tensorflow))
+        held = fitting(Plan(cells, ()), {image.name: image for image in (jax, tensorflow)}, engine)
+        assert [cell.image for cell in held.cells] == [jax.name, tensorflow.name][: 1 + fits]
     # What is here is not fetched.
     here = [{"Id": f"sha256:{number}", "RepoTags": [name]} for number, name in enumerate(shared)]
     monkeypatch.setattr(DockerEngine, "_listed", lambda self: Listing(here))
