@@ -28,8 +28,8 @@ def fitting(plan: Plan, images: Mapping[str, Image], engine: Engine) -> Plan:
         # An image that is there takes no room, also on a disk that is full.
         if needed and needed > free_bytes:
             reasons[name] = (
-                f"the disk cannot hold it: it takes about {needed / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are left beside "
-                "the images that come first; free some, or choose with --images"
+                f"the disk cannot hold it beside the images that come first: it takes about {needed / 1e9:.1f} GB; free some, or choose "
+                "with --images"
             )
             continue
         free_bytes -= needed

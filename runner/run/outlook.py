@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -22,6 +23,9 @@ from runner.text import length, plural
 
 # What follows in a reason is the name of an image that runs instead.
 _TWIN = "; its CPU twin "
+
+# How large an image is, in a reason.
+_SIZE = re.compile(r"(\d+\.\d) GB")
 
 # Of the things that one reason holds for, so many are named.
 _NAMED = 3
@@ -195,13 +199,13 @@ def _print_held(prospect: Prospect, held: Forecast) -> None:
 
 
 def reasons(skips: Iterable[Skip]) -> list[str]:
-    """A line for each reason, with how many combinations it holds for. Reasons that differ in the workload, the image or the CPU twin
-    only are one."""
+    """A line for each reason, with how many combinations it holds for. Reasons that differ in the workload, the image, its size or the
+    CPU twin only are one."""
     alike: dict[str, list[Skip]] = {}
     for skip in skips:
         reason, twin, _ = skip.reason.partition(_TWIN)
         kind = reason.replace(skip.workload, "{workload}").replace(skip.image, "{image}") + twin
-        alike.setdefault(kind, []).append(skip)
+        alike.setdefault(_SIZE.sub("{size}", kind), []).append(skip)
     lines = []
     for same in sorted(alike.values(), key=len, reverse=True):
         words, twin, _ = same[0].reason.partition(_TWIN)
@@ -210,10 +214,16 @@ def reasons(skips: Iterable[Skip]) -> list[str]:
             words += f" (the same for {_listed(list(others))})"
         else:
             images = dict.fromkeys(skip.image for skip in same)
-            words = words.replace(same[0].image, "IMAGE") if len(images) > 1 else words
+            words = _of_all(words.replace(same[0].image, "IMAGE"), same) if len(images) > 1 else words
             words += f" ({_listed(list(images))}{'; their CPU twins stand in' if twin else ''})"
         lines.append(f"skipped {len(same)}: {words}")
     return lines
+
+
+def _of_all(words: str, same: Iterable[Skip]) -> str:
+    """The words with the sizes that all of these reasons say, from the smallest to the largest."""
+    sizes = sorted({float(size) for skip in same for size in _SIZE.findall(skip.reason)})
+    return _SIZE.sub(f"{sizes[0]:g} to {sizes[-1]:g} GB", words) if len(sizes) > 1 else words
 
 
 def _listed(names: Sequence[str]) -> str:
