@@ -1,7 +1,7 @@
 """Whether a machine was perhaps busy with other work: the cells that are too noisy, and those that got few CPUs.
 
-A low share of the CPUs alone shows nothing: a small network leaves most of them idle.
-Beside another framework at the same work it asks. No run records what others took.
+A low share of the CPUs alone shows nothing: a small network leaves most of them idle. Less than one CPU does, and so does
+another framework that got more at the same work (reports/data/cpus.py). No run records what others took.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ def question(cells: Iterable[MeasuredCell]) -> str:
             f"{plural(len(noisy), 'cell')} {'is' if len(noisy) == 1 else 'are'} too noisy to be ranked ({_named(noisy)}){of_cpus}"
         )
     if low := _low(_starved(cells)):
-        ranked = f"{plural(len(low), 'ranked cell')} got less than half of {'its' if len(low) == 1 else 'their'} CPUs"
-        who = _named(_starved(cells))
-        parts.append(f"{ranked} ({who}), one {_share(low)}, while others of the same workload got more")
+        got = f"{plural(len(low), 'cell')} got less than half of {'its' if len(low) == 1 else 'their'} CPUs"
+        parts.append(f"{got} ({_named(_starved(cells))}), one {_share(low)}")
     return f"Busy machine? {'; '.join(parts)}." if parts else ""
 
 
@@ -48,7 +47,7 @@ def in_short(cells: Iterable[MeasuredCell]) -> str:
 
 
 def _starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
-    return [cell for cell in cells if cell.cpu_share is not None and not cell.unranked]
+    return [cell for cell in cells if cell.cpu_share is not None and not cell.too_noisy]
 
 
 def _low(cells: Iterable[MeasuredCell]) -> list[tuple[float, int]]:

@@ -322,9 +322,7 @@ def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> li
         )
     few = [f"{called[cell.anchor]} ({percent(cell.cpu_share)})" for cell in cells if cell.cpu_share is not None]
     if few:
-        caveats.append(
-            f"Less than half of the CPUs: {listing(few)}, while others got more: on a quiet machine its step may be shorter."
-        )
+        caveats.append(f"Less than half of the CPUs: {listing(few)}: on a quiet machine its step may be shorter.")
     return caveats
 
 

@@ -1,4 +1,4 @@
-"""How many of its CPUs a cell got, and whether it got few where the same work of another framework got more."""
+"""How many of its CPUs a cell got, and whether other work may have taken them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from reports.data.telemetry import CPUS_BUSY
 from runner.results.cells import Key
 
 FEW = 0.5  # of the CPUs that a cell was given
+# CPUs. A loop of steps on a CPU never waits, so a cell keeps one CPU busy, however small its network is. The rest is for what is recorded.
+LEAST = 0.8
 
 
 def starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
-    """The cells, each with the share of its CPUs if it is few, and another framework got half or more of its own at the same work.
+    """The cells, each with the share of its CPUs if it is few, and work took them that is not the cell's own, or may have.
 
-    That work can use the CPUs: the framework may not, or something else took them.
+    It did where the cell got less than one CPU. It may have where another framework got half or more of its own at the same work: that
+    work can use the CPUs.
     """
     cells = list(cells)
+    busy = {cell.anchor: cpus_busy(cell) for cell in cells}
     shares = {
-        cell.anchor: busy / threads
+        cell.anchor: kept / threads
         for cell in cells
-        if (busy := cpus_busy(cell)) is not None and (threads := given(cell))
+        if (kept := busy[cell.anchor]) is not None and (threads := given(cell))
     }
     most: dict[tuple[Key, int | None], float] = {}
     for cell in _on_cpus(cells):
@@ -32,7 +36,8 @@ def starved(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
     few = {
         cell.anchor: share
         for cell in _on_cpus(cells)
-        if (share := shares.get(cell.anchor, 1.0)) < FEW <= most[cell.key, given(cell)]
+        if (share := shares.get(cell.anchor, 1.0)) < FEW
+        and (most[cell.key, given(cell)] >= FEW or (busy[cell.anchor] or 0.0) < LEAST)
     }
     return [replace(cell, cpu_share=few[cell.anchor]) if cell.anchor in few else cell for cell in cells]
 

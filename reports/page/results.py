@@ -211,7 +211,7 @@ def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
         parts.append(f"{text.number(ratio.value)} × the fastest ({text.between_ratios(ratio)})")
     parts.append(text.plural(len(cell.measured), "repeat"))
     parts += ["unsteady: its level changed midway"] if cell.shifts else []
-    parts += [] if cell.cpu_share is None else [f"it got {text.percent(cell.cpu_share)} of its CPUs, and others more"]
+    parts += [] if cell.cpu_share is None else [f"it got {text.percent(cell.cpu_share)} of its CPUs"]
     parts += cell.caveats
     return "; ".join(parts)
 

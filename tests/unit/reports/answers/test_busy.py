@@ -51,7 +51,7 @@ def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_w
     data = with_(tmp_path / "run", 0.02, 2)
     cells = [cell for cell in data.cells if not cell.unranked]
     key = cells[0].key
-    got = {cell.anchor: 0.6 + at for at, cell in enumerate(cell for cell in cells if cell.key == key)}
+    got = {cell.anchor: 0.9 + at for at, cell in enumerate(cell for cell in cells if cell.key == key)}
     for module in (busy, cpus):
         monkeypatch.setattr(module, "given", lambda cell: 2)
         monkeypatch.setattr(module, "cpus_busy", lambda cell: got.get(cell.anchor))
@@ -59,11 +59,25 @@ def test_a_ranked_cell_that_got_few_of_its_cpus_asks_where_another_at_the_same_w
     low = next(cell for cell in cells if cell.anchor in got)
     who = f"{low.label}, {low.key.workload}"
     cells = cpus.starved(cells)
-    assert f"1 ranked cell got less than half of its CPUs ({who}), one 0.60 of 2" in busy.question(cells)
-    assert busy.in_short(cells) == "busy machine? 0.60 of 2 CPUs"
-    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: 0.6)
+    assert f"1 cell got less than half of its CPUs ({who}), one 0.90 of 2" in busy.question(cells)
+    assert busy.in_short(cells) == "busy machine? 0.90 of 2 CPUs"
+    monkeypatch.setattr(cpus, "cpus_busy", lambda cell: 0.9)
     cells = cpus.starved([replace(cell, cpu_share=None) for cell in cells])
     assert busy.question(cells) == "", "work that no framework spreads over the CPUs"
+
+
+def test_cells_that_got_less_than_one_cpu_ask_though_none_got_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = with_(tmp_path / "run", 0.02, 2)
+    for module in (busy, cpus):
+        monkeypatch.setattr(module, "given", lambda cell: 2)
+        monkeypatch.setattr(module, "cpus_busy", lambda cell: 0.3)
+    cells = cpus.starved(data.cells)
+    ended = [cell for cell in cells if cell.status == "ok"]
+    assert len(ended) > 1
+    assert f"{len(ended)} cells got less than half of their CPUs (" in busy.question(cells)
+    assert busy.in_short(cells) == "busy machine? 0.30 of 2 CPUs"
 
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").glob("*.jsonl"))
