@@ -51,7 +51,7 @@ def sections(tables: Tables) -> Iterator[Section]:
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
     if question := busy.question(tables.cells):
-        yield Section(below=(question,))
+        yield Section(below=(visible(question),))
     for workload in tables.workloads:
         if workload.task == "operators":
             count = sum(len(group.cells) for group in workload.groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -99,7 +99,8 @@ def verify(
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]
-    _check(options, bool(run), each_gpu, time)
+    measuring = {"--image": image, "--engine": engine, "--workloads": workloads, "--python": options.python}
+    _check({**measuring, "--nodes": options.nodes, "--time": time}, bool(run), each_gpu)
     options = _measured(options, image, engine, tuple(map(full_name, split_words(workloads))) or ROSETTA)
     all_references = shelf(references)
     chosen = [all_references.find(name) for name in reference] if reference else all_references.all()
@@ -132,14 +133,14 @@ def _measure(options: Options, each_gpu: bool, further: verification.Further, ti
     return verification.measure_here(options, sys.argv, write_report, each_gpu, further, _limited(time))
 
 
-def _check(options: Options, stored: bool, each_gpu: bool, time: str | None) -> None:
-    """Raises UserError for options that do not go together."""
-    if stored and (options.nodes is not None or time is not None):
-        which = "--nodes" if options.nodes is not None else "--time"
-        raise UserError(f"{which} says what to measure, and --run measures nothing: leave one of the two out")
-    if not each_gpu and (options.nodes is not None or time is not None):
-        which = "--nodes" if options.nodes is not None else "--time"
-        raise UserError(f"{which} is for comparing GPUs with one another: add --each-gpu")
+def _check(measuring: Mapping[str, object], stored: bool, each_gpu: bool) -> None:
+    """Raises UserError for options that do not go together. `measuring`: those that say what to measure, None where not given."""
+    given = [option for option, value in measuring.items() if value is not None]
+    if stored and given:
+        raise UserError(f"{given[0]} says what to measure, and --run measures nothing: leave one of the two out")
+    fleets = [option for option in given if option in ("--nodes", "--time")]
+    if fleets and not each_gpu:
+        raise UserError(f"{fleets[0]} is for comparing GPUs with one another: add --each-gpu")
 
 
 def _limited(time: str | None) -> verification.Limit | None:

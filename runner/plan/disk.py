@@ -10,6 +10,9 @@ from runner.engines.base import Engine
 from runner.plan.breadth import tiers
 from runner.plan.plan import Cell, Plan, Skip
 
+# How the reason begins of an image that is left out for want of disk.
+TOO_LARGE = "the disk cannot hold it"
+
 
 def fitting(plan: Plan, images: Mapping[str, Image], engine: Engine) -> Plan:
     """The plan without the images that the disk cannot hold. Those that are measured first have the first claim on the disk.
@@ -28,7 +31,7 @@ def fitting(plan: Plan, images: Mapping[str, Image], engine: Engine) -> Plan:
         # An image that is there takes no room, also on a disk that is full.
         if needed and needed > free_bytes:
             reasons[name] = (
-                f"the disk cannot hold it beside the images that come first: it takes about {needed / 1e9:.1f} GB; free some, or choose "
+                f"{TOO_LARGE} beside the images that come first: it takes about {needed / 1e9:.1f} GB; free some, or choose "
                 "with --images"
             )
             continue

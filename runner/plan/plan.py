@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from bench import rules
 from runner.catalog.cuda import PTX_DRIVER, precision_reason
@@ -21,6 +21,7 @@ from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
 from runner.plan.request import Request
+from runner.text import visible
 
 
 class PlanError(UserError):
@@ -319,6 +320,10 @@ def _image_reason(image: Image, machine: Machine, twins: Collection[str], named:
 
 
 def _gpu_reason(image: Image, gpu: Gpu) -> str | None:
+    try:
+        Version(gpu.driver)
+    except InvalidVersion:
+        return f"the NVIDIA driver says {visible(gpu.driver, 80)!r} as its version, which is none"
     if image.min_driver and Version(gpu.driver) < Version(image.min_driver):
         return f"the NVIDIA driver is {gpu.driver}, and the image's CUDA {image.cuda} needs {image.min_driver} or newer"
     capability = Version(gpu.compute_capability)

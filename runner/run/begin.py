@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import platform
 import secrets
@@ -20,7 +23,8 @@ from runner.engines import choose
 from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
-from runner.plan.disk import fitting
+from runner.paths import data_folder
+from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
 from runner.plan.plan import plan as make_plan
@@ -29,6 +33,7 @@ from runner.run import budget, dispatch
 from runner.run.budget import Agenda
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError, stored_options
+from runner.text import visible
 from runner.version import runner_version
 
 # How often each cell is run where the options do not say it, and by the number of cells where these are few.
@@ -242,6 +247,7 @@ def start(
         }
         | prospect.facts()
     )
+    remember(run.run_id, options)
     return prospect, run
 
 
@@ -292,20 +298,19 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     options = stored_options(run.folder / "run.json", manifest.get("options"))
     if options.data and not options.data.is_dir():
         raise UsageError(f"--resume {name}: its data sets were in {options.data}, which is gone; put them back there")
-    # Looking ahead starts it. The folder may come from elsewhere, and so may the name of the program in it.
-    if options.python and given.model_dump(mode="json")["python"] != str(options.python):
-        raise UsageError(
-            f"--resume {name}: its cells run in {options.python}, as its run.json says; where you know that program, "
-            f"say --engine host --python {shlex.quote(str(options.python))} as well"
-        )
+    _trust(name, options, given, run.run_id)
     if options.nodes is not None:
         # The nodes may have to be waited for, and the other runner may hold them.
         with lease.alone(run.folder):
             pass
     # Whether to wait for another runner belongs to the call.
     prospect = look(options.model_copy(update={"wait": given.wait}), None)
-    planned = {cell["id"] for cell in manifest["plan"]}
-    if planned != {cell.id for cell in prospect.plan.cells}:
+    planned = {cell["id"]: str(cell.get("image")) for cell in manifest["plan"]}
+    today = {cell.id for cell in prospect.plan.cells}
+    too_large = {skip.image: skip.reason for skip in prospect.plan.skips if skip.reason.startswith(TOO_LARGE)}
+    if (lost := [image for cell, image in planned.items() if cell not in today]) and set(lost) <= too_large.keys():
+        raise UsageError(f"--resume {name}: {lost[0]}: {too_large[lost[0]].partition('; ')[0]}; free some")
+    if planned.keys() != today:
         raise UsageError(
             f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
         )
@@ -325,6 +330,48 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     prospect.durations.ended = manifest.get("took") or []
     print(f"resuming {run.run_id} with its original options", file=sys.stderr)
     return prospect, run
+
+
+def remember(run_id: str, options: Options) -> None:
+    """Keep that a run was begun here, if its options choose code from outside of this checkout: `resume` trusts it then."""
+    if code := _code_from_elsewhere(options):
+        store.write_bytes(_mark(run_id), _marked(run_id, code).encode())
+
+
+def _trust(name: str, options: Options, given: Options, run_id: str) -> None:
+    """Raises UsageError where a run's own file names code that nobody here has named: looking ahead would start it.
+
+    The folder of a run may come from elsewhere. A run that was begun here is known by its id and these options.
+    """
+    code = _code_from_elsewhere(options)
+    said = given.model_dump(mode="json")
+    unsaid = {option: value for option, value in code.items() if said[option] != value}
+    with contextlib.suppress(OSError):
+        if unsaid and _mark(run_id).read_text() == _marked(run_id, code):
+            return
+    if unsaid:
+        words = " ".join(f"--{option.replace('_', '-')} {shlex.quote(value)}" for option, value in unsaid.items())
+        engine = "--engine host " if "python" in unsaid else ""
+        raise UsageError(
+            f"--resume {name}: its run.json names what is started ({visible(words, 400)}); where you know that it may be, "
+            f"say {visible(engine + words, 400)} as well"
+        )
+
+
+def _code_from_elsewhere(options: Options) -> dict[str, str]:
+    """The options that choose programs or images from outside of this checkout: name -> value. A file of hosts names programs."""
+    values = options.model_dump(mode="json")
+    names = ["python", "base_image", "images_from", *(["nodes"] if (options.nodes or "").startswith("ssh:") else [])]
+    return {name: str(values[name]) for name in names if values[name]}
+
+
+def _mark(run_id: str) -> Path:
+    """Where it stands what a run that was begun here may start."""
+    return data_folder() / "begun" / run_id
+
+
+def _marked(run_id: str, code: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps([run_id, code], sort_keys=True).encode()).hexdigest()
 
 
 def _runs_like(name: str, out: Path) -> str:

@@ -19,7 +19,7 @@ from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
 from runner.terminal import folded, print_table
-from runner.text import length, plural
+from runner.text import length, plural, visible
 
 # What follows in a reason is the name of an image that runs instead.
 _TWIN = "; its CPU twin "
@@ -75,7 +75,7 @@ def print_plan(
 
 
 def _print(line: str) -> None:
-    print(folded(typed(line)))
+    print(folded(typed(visible(line, len(line)))))
 
 
 def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> dict[str, Any]:

@@ -71,9 +71,8 @@ class VenvEngine(Engine):
         return 0 if ready else image.download_bytes
 
     def images_folder(self) -> Path | None:
-        """Where environments lie; None before there is one."""
-        folder = cache_folder()
-        return folder if folder.is_dir() else None
+        """Where environments lie; before there is one, the folder in which theirs will be made."""
+        return next(folder for folder in (cache_folder(), *cache_folder().parents) if folder.is_dir())
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the environment unless it is there. Raises EngineError."""

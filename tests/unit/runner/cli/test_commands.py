@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +21,8 @@ from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import VenvEngine
 from runner.machine import lease
+from runner.plan.disk import TOO_LARGE
+from runner.plan.plan import Combination, Plan, Skip
 from runner.run import begin
 from runner.run.options import Options, UsageError
 from tests.fixtures.commands import runner
@@ -161,6 +165,33 @@ def test_resume_starts_no_program_that_only_the_run_s_own_file_names(tmp_path: P
     assert ran.exists()
 
 
+def test_a_run_whose_images_the_disk_cannot_hold_any_more_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results" / "run", repeats=1)
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["options"] = json.loads(Options(out=run.parent).model_dump_json())
+    (run / "run.json").write_text(json.dumps(manifest))
+    reason = f"{TOO_LARGE} beside the images that come first: it takes about 3.0 GB; free some, or choose with --images"
+    names = Combination.__dataclass_fields__
+    skips = [
+        Skip(**{key: value for key, value in cell.items() if key in names}, reason=reason) for cell in manifest["plan"]
+    ]
+
+    def look(*_: object) -> Any:
+        return SimpleNamespace(plan=Plan((), tuple(skips)))
+
+    image = manifest["plan"][0]["image"]
+    with pytest.raises(UsageError, match=f"{image}: the disk cannot hold it .* it takes about 3.0 GB; free some$"):
+        begin.resume("run", Options(out=run.parent), look)
+
+
+def test_what_says_what_to_measure_is_refused_beside_stored_runs(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "results" / "run", repeats=1)
+    for words in (["--workloads", "mlp-mnist"], ["--image", "torch-2.13.0-cpu"], ["--python", sys.executable]):
+        ended = runner("verify", "--run", str(run), *words)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith(f"runner: {words[0]} says what to measure, and --run measures nothing")
+
+
 def test_nodes_are_not_waited_for_where_another_runner_is_on_the_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "results" / "run", repeats=1)
     manifest = json.loads((run / "run.json").read_text())
@@ -240,3 +271,37 @@ def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) 
     assert done.stdout == told.stdout
     assert done.stderr.endswith("1 removed, 0 kept\n")
     assert not old.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("nodes", "ssh:hosts.txt"), ("base_image", "stranger/base:1"), ("images_from", "/stranger/images")],
+)
+def test_resume_starts_nothing_that_only_the_run_s_own_file_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    run = make_run(tmp_path / "results" / "run", repeats=1)
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["options"] = json.loads(Options(out=run.parent).model_dump_json()) | {option: value}
+    (run / "run.json").write_text(json.dumps(manifest))
+
+    def look(*_: object) -> begin.Prospect:
+        raise AssertionError("it looks ahead")
+
+    flag = f"--{option.replace('_', '-')} {value}"
+    with pytest.raises(
+        UsageError, match=f"names what is started .{flag}.; where you know that it may be, say {flag} as"
+    ):
+        begin.resume("run", Options(out=run.parent), look)
+    with pytest.raises(AssertionError, match="it looks ahead"):
+        begin.resume("run", Options.model_validate({"out": run.parent, option: value}), look)
+    # A run that was begun here is known, with what it was begun with and nothing else.
+    options = Options.model_validate({"out": run.parent, option: value})
+    begin.remember("run", options)
+    with pytest.raises(AssertionError, match="it looks ahead"):
+        begin.resume("run", Options(out=run.parent), look)
+    manifest["options"][option] = f"{value}x"
+    (run / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match="names what is started"):
+        begin.resume("run", Options(out=run.parent), look)

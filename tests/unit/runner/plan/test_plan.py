@@ -310,6 +310,12 @@ def test_a_mode_is_left_out_of_an_image_whose_framework_is_older_than_it(folder:
     assert {cell.mode for cell in planned([new], declared=declared, **asked).cells} == {"default", "compile"}
 
 
+def test_a_driver_whose_version_is_none_is_a_reason_and_no_traceback(folder: Path) -> None:
+    assert reasons(planned([gpu_image(folder)], with_gpu(driver="abc"))) == {
+        "the NVIDIA driver says 'abc' as its version, which is none"
+    }
+
+
 def test_an_untested_image_runs_only_where_its_name_is_spelled_out(folder: Path) -> None:
     images = [image(folder, untested="no machine had it")]
     for asked in ((), ("torch-*",)):
