@@ -38,43 +38,27 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 _NUMBERS = (_I16, _I32, _I64)
 _DEEPEST = 8
 
-# What nearly every file has, as pyarrow writes it: the bytes of it are matched, and only a few numbers are read. All else is read field by
-# field, which takes ten times as long. A number; so many of them in a list; and what a chunk of a column says of its pages' encodings.
-_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-_ENCODINGS = rb"(?:\x15N|\x25NN|\x35NNN|\x45NNNN)"
-_COUNTS = rb"(?:\x06|\x16N|\x26NN|\x36NNN)"
-_OF_PAGES = rb"(?:\x1cE|\x2cEE|\x3cEEE)".replace(b"E", rb"\x15N\x15N\x15N\x00")
+
+def _pattern(parts: bytes) -> re.Pattern[bytes]:
+    """A pattern of bytes in which N is a number, and E a struct of three: what a chunk says of how some of its pages are encoded."""
+    return re.compile(parts.replace(b"E", rb"\x15N\x15N\x15N\x00").replace(b"N", rb"[\x80-\xff]{0,9}[\x00-\x7f]"))
+
+
+# What nearly every file has, as pyarrow writes it: its bytes are matched, and only the numbers that are needed are read. All else is read
+# field by field, which takes more than twice as long.
 # How the footer begins: its version, and then its schema.
-_BEGIN = re.compile(rb"\x15N\x19".replace(b"N", _NUMBER))
-# A chunk up to the length of its column's name, and behind the name.
-_CHUNK = re.compile((rb"\x26N\x1c\x15N\x19" + _ENCODINGS + rb"\x19\x18([\x00-\x7f])").replace(b"N", _NUMBER))
-_BEHIND_NAME = re.compile(
-    (
-        rb"\x15N\x16(N)\x16N\x16(N)\x26(N)(?:\x26(N)\x29|\x49)"
-        + _OF_PAGES
-        + rb"(?:\x3c(?:\x16N\x19|\x29)"
-        + _COUNTS
-        + rb"\x19"
-        + _COUNTS
-        + rb"\x00)?\x00\x00"
-    ).replace(b"N", _NUMBER)
+_BEGIN = _pattern(rb"\x15N\x19")
+# A chunk up to the length of its column's name, and behind the name: its sizes and places, its encodings, and how often it has nulls.
+_CHUNK = _pattern(rb"\x26N\x1c\x15N\x19(?:\x15N|\x25NN|\x35NNN|\x45NNNN)\x19\x18([\x00-\x7f])")
+_COUNTS = rb"(?:\x06|\x16N|\x26NN|\x36NNN)"
+_BEHIND_NAME = _pattern(
+    rb"\x15N\x16(N)\x16N\x16(N)\x26(N)(?:\x26(N)\x29|\x49)(?:\x1cE|\x2cEE|\x3cEEE)"
+    rb"(?:\x3c(?:\x16N\x19|\x29)" + _COUNTS + rb"\x19" + _COUNTS + rb"\x00)?\x00\x00"
 )
 # The header of a page: of data without statistics, or of a dictionary.
 _PAGES = (
-    (
-        _DATA,
-        re.compile(
-            rb"\x15\x00\x15(N)\x15(N)(?:\x15N\x1c|\x2c)\x15(N)\x15(N)\x15N\x15N(?:\x1c\x00)?\x00\x00".replace(
-                b"N", _NUMBER
-            )
-        ),
-    ),
-    (
-        _DICTIONARY,
-        re.compile(
-            rb"\x15\x04\x15(N)\x15(N)(?:\x15N\x3c|\x4c)\x15(N)\x15(N)[\x11\x12]?\x00\x00".replace(b"N", _NUMBER)
-        ),
-    ),
+    (_DATA, _pattern(rb"\x15\x00\x15(N)\x15(N)(?:\x15N\x1c|\x2c)\x15(N)\x15(N)\x15N\x15N(?:\x1c\x00)?\x00\x00")),
+    (_DICTIONARY, _pattern(rb"\x15\x04\x15(N)\x15(N)(?:\x15N\x3c|\x4c)\x15(N)\x15(N)[\x11\x12]?\x00\x00")),
 )
 
 # The schemas that were met, as they lie in footers, with what is read of each of their columns: (its name, whether it is nested, its type).
@@ -258,7 +242,7 @@ def _header(data: bytes, at: int, name: str) -> tuple[Mapping[int, Any], int]:
     """The header of the page that begins at a place, and where it ends: behind it, if it is cut off."""
     for kind, pattern in _PAGES:
         if found := pattern.match(data, at):
-            size, packed, count, encoding = (_matched(data, found.start(place)) for place in (1, 2, 3, 4))
+            size, packed, count, encoding = _numbers(data, found)
             place, of_encoding = _OF_TYPE[kind]
             return {1: kind, 2: size, 3: packed, place: {1: count, of_encoding: encoding}}, found.end()
     with contextlib.suppress(IndexError, ValueError):
@@ -272,16 +256,23 @@ def _chunk(data: bytes, at: int) -> tuple[dict[int, Any], int] | None:
     found = name and _BEHIND_NAME.match(data, name.end() + data[name.end() - 1])
     if not found:
         return None
-    places = zip((_VALUES, _PACKED_BYTES, _DATA_AT, _DICTIONARY_AT), map(found.start, (1, 2, 3, 4)), strict=True)
-    return {_DESCRIBED: {place: _matched(data, start) for place, start in places if start >= 0}}, found.end()
+    values, packed, data_at, dictionary_at = _numbers(data, found)
+    described = {_VALUES: values, _PACKED_BYTES: packed, _DATA_AT: data_at}
+    if dictionary_at is not None:
+        described[_DICTIONARY_AT] = dictionary_at
+    return {_DESCRIBED: described}, found.end()
 
 
-def _matched(data: bytes, at: int) -> int:
-    """The number that begins at a place where one was matched."""
-    value = data[at]
-    if value & 0x80:
-        value = _varint(data, at)[0]
-    return value >> 1 ^ -(value & 1)
+def _numbers(data: bytes, found: re.Match[bytes]) -> list[int | None]:
+    """The numbers that the groups of a match hold; None of a group that is not in it."""
+    numbers: list[int | None] = []
+    for begin, end in found.regs[1:]:
+        if begin < 0:
+            numbers.append(None)
+            continue
+        value = data[begin] if end - begin == 1 else _varint(data, begin)[0]
+        numbers.append(value >> 1 ^ -(value & 1))
+    return numbers
 
 
 def _struct(data: bytes, at: int, depth: int, passed: int = 0) -> tuple[dict[int, Any], int]:
