@@ -152,14 +152,14 @@ def _winner(compared: Sequence[Group], where: str, workloads: int) -> tuple[str,
         return "No framework wins everywhere", confidence, f"{where}; {listing(won[:3])}"
     top = max(wins, key=lambda framework: wins[framework])
     own = [group for group in clear if group.ranked[0].cell.framework == top]
-    of = (f", {most} of {workloads} workloads", f", {most} of {workloads}") if workloads > 1 else ()
+    of = f", {most} of {workloads}" if workloads > 1 else ""
     if any(_once(group) for group in own):
         return (
-            _short(f"{framework_name(top)} looks fastest", *of),
+            _short(f"{framework_name(top)} looks fastest", of),
             _unsure(own),
             f"{where}; {_repeats(own)}: another run may differ",
         )
-    return _short(f"{framework_name(top)} is fastest", *of), "confirmed", f"{where}; {_behind(own[0])}"
+    return _short(f"{framework_name(top)} is fastest", of), "confirmed", f"{where}; {_behind(own[0])}"
 
 
 def _repeats(groups: Sequence[Group]) -> str:
@@ -180,9 +180,8 @@ def _is_won(group: Group) -> bool:
     return looks_fastest(group) if _once(group) else all(rivals(group))
 
 
-def _short(words: str, *more: str) -> str:
-    """The words with the first addition with which they are few enough."""
-    return next((words + each for each in more if len((words + each).split()) <= MOST_WORDS), words)
+def _short(words: str, more: str) -> str:
+    return words + more if len((words + more).split()) <= MOST_WORDS else words
 
 
 def _behind(group: Group) -> str:

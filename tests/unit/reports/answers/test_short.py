@@ -103,7 +103,7 @@ def figures(found: Sequence[MeasuredCell]) -> list[Entry]:
 
 
 @pytest.mark.parametrize(
-    ("repeats", "words"), [(3, "PyTorch is fastest, 1 of 2 workloads"), (1, "PyTorch looks fastest, 1 of 2 workloads")]
+    ("repeats", "words"), [(3, "PyTorch is fastest, 1 of 2"), (1, "PyTorch looks fastest, 1 of 2")]
 )
 def test_a_workload_without_a_comparison_is_counted(repeats: int, words: str) -> None:
     found = cells([1.0, 1.4], ["torch", "jax"], repeats)
@@ -145,9 +145,7 @@ def test_a_cell_that_got_few_of_its_cpus_settles_nothing(
     other = at_another_workload(cells([1.0, 3.0], ["torch", "jax"]))
     beside = answered([*found, *other])[0]
     assert beside.words == (
-        "PyTorch is fastest, 2 of 2 workloads"
-        if words != "Not settled: busy machine"
-        else "PyTorch is fastest, 1 of 2 workloads"
+        "PyTorch is fastest, 2 of 2" if words != "Not settled: busy machine" else "PyTorch is fastest, 1 of 2"
     )
     assert ("not settled at w: busy machine" in beside.detail) == (words == "Not settled: busy machine")
 
