@@ -367,5 +367,5 @@ def _advice(row: Contrast) -> str:
     before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
     if row.beside is not None or not before or before & after:
         count = repeats_to_tell(row.judged, row.margin) if row.judged else None
-        return f"--repeats {count} would tell, if they scatter as these" if count else _NO_REPEATS
+        return f"--repeats {count} would tell" if count else _NO_REPEATS
     return "more runs narrow it" if len(before | after) > 2 else "two runs may differ by as much: measure both in one"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,19 +116,29 @@ CELL = (
 )
 
 
+# A reason has parts. A short one is written in each row.
+_BETWEEN_PARTS = "; "
+_SHORT = 30
+
+
 def shared_reasons(rows: Iterable[Contrast]) -> dict[str, int]:
-    """The reasons that several verdicts have, with numbers: said once below a table, they do not drown what differs."""
-    counts = Counter(row.reason for row in rows if row.reason)
-    return {reason: at for at, reason in enumerate((words for words, count in counts.items() if count > 1), start=1)}
+    """The parts of reasons that several verdicts have, with numbers: said once below a table, they do not drown what differs."""
+    having: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        for part in filter(None, row.reason.split(_BETWEEN_PARTS)):
+            having.setdefault(part, []).append(at)
+    long = (part for part, places in having.items() if len(places) > 1 and len(part) > _SHORT)
+    return {part: number_ for number_, part in enumerate(long, start=1)}
 
 
 def verdict(notes: Mapping[str, int]) -> Column:
-    """The verdict of a contrast with its reason, or with the number that the reason has among the notes."""
+    """The verdict of a contrast with its reason: of the parts that are among the notes the numbers only."""
 
     def words(row: Contrast) -> str:
-        if row.reason in notes:
-            return f"{row.words} [{notes[row.reason]}]"
-        return row.words + (f": {row.reason}" if row.reason else "")
+        parts = list(filter(None, row.reason.split(_BETWEEN_PARTS)))
+        numbers = "".join(f" [{notes[part]}]" for part in parts if part in notes)
+        own = _BETWEEN_PARTS.join(part for part in parts if part not in notes)
+        return row.words + numbers + (f": {own}" if own else "")
 
     return Column("verdict", words)
 

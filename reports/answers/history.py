@@ -210,8 +210,13 @@ def _level(side: Side) -> float:
 def _line(row: Contrast) -> str:
     """A row in one line."""
     cell, runs = row.cell, len(row.before.cells) + len(row.after.cells)
-    names = (cell.name, cell.key.workload, cell.key.device, cell.key.precision)
-    words = f"since {visible(cell.run_id, 80)} {row.change}; {row.changed}" if row.verdict == "real" else row.words
+    names = [cell.name, cell.key.workload, cell.key.device, cell.key.precision]
+    since, words = f"since {visible(cell.run_id, 80)}", row.words
+    if row.verdict == "real":
+        words = f"{since} {row.change}; {row.changed}"
+    else:
+        # A cell has a row for each of its states: without the run they look alike.
+        names.append(since)
     reason = f": {row.reason}" if row.reason else ""
     counted = "" if row.ratio is not None and row.ratio.low is None else f" ({plural(runs, 'run')})"
     return f"{', '.join(visible(name, 80) for name in names)}: {words}{reason}{counted}"

@@ -27,20 +27,25 @@ def report_path(folder: Path) -> Path:
 
 
 class Reporter:
-    """Writes the report on a run and prints its answer. What was read for the report serves the answer: a large run takes seconds."""
+    """Writes the report on a run and prints its answer. What was read for the report serves the answer, and the next report: a large run
+    takes seconds."""
 
     def __init__(self) -> None:
+        # Help and a plan need no store.
+        from runner.results.store import Kept
+
+        self._kept = Kept()
         self._read: Tables | None = None
 
     def write(self, folder: Path) -> Path:
         """Write the report on a run into its folder."""
         # The page's libraries take longer to load than most commands take.
-        from reports.data.tables import load
+        from reports.data.tables import FRAMES, load
         from reports.page.render import write
         from runner.verify.health import health_of
 
         self._read = None
-        self._read = load([folder])
+        self._read = load([folder], FRAMES, self._kept)
         write(self._read, report_path(folder), health_of([folder]))
         return report_path(folder)
 

@@ -63,7 +63,7 @@ class StoredRepeat:
     def log_median(self) -> float | None:
         """Of the steady windows' seconds per step; None where there is no such window, or none took time."""
         steady = statistics.clean(self.steady_step_seconds)
-        middle = float(np.median(steady)) if len(steady) else 0.0
+        middle = statistics.median(steady) if len(steady) else 0.0
         return math.log(middle) if middle > 0 else None
 
 
@@ -202,7 +202,7 @@ def stored_cells(
 def middle(rows: Iterable[Row], name: str) -> float | None:
     """The median of a column over the rows that have it."""
     values = statistics.clean([row[name] for row in rows if row.get(name) is not None])
-    return float(np.median(values)) if len(values) else None
+    return statistics.median(values) if len(values) else None
 
 
 def not_yet_run(cells: Iterable[StoredCell]) -> tuple[str, ...]:

@@ -73,6 +73,13 @@ def clean(values: Sequence[float] | Array) -> Array:
     return array[np.isfinite(array)]
 
 
+def median(values: Array) -> float:
+    """The median of values of which none is lacking: numpy's, which takes ten times as long for some dozens."""
+    ordered = np.sort(values)
+    middle = len(ordered) // 2
+    return float(ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
 def median_draws(values: Array, rng: np.random.Generator, draws: int = DRAWS) -> Array:
     """Medians of `draws` bootstrap resamples of `values`.
 
@@ -112,8 +119,8 @@ def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = L
     if not groups:
         return None
     pooled = np.concatenate(groups)
-    value = float(np.median(pooled))
-    if len(groups) == 1 or value <= 0 or any(np.median(group) <= 0 for group in groups):
+    value = median(pooled)
+    if len(groups) == 1 or value <= 0 or any(median(group) <= 0 for group in groups):
         return _window_estimate(pooled, value, level)
     error, freedom, inside = _cluster_error(groups), len(groups) - 1, _window_error(groups)
     factor = math.exp(_reach(error, freedom, inside, level))
@@ -265,10 +272,10 @@ def ratio_estimate(
     difference of the sides within blocks (runner.results.blocks), which both were measured in.
     """
     groups = _groups(numerator), _groups(denominator)
-    if not all(groups) or any(np.median(group) <= 0 for side in groups for group in side):
+    if not all(groups) or any(median(group) <= 0 for side in groups for group in side):
         return None
     above, below = (np.concatenate(side) for side in groups)
-    value = float(np.median(above) / np.median(below))
+    value = median(above) / median(below)
     windows, repeats = min(len(above), len(below)), min(len(side) for side in groups)
     single = [side[0] for side in groups if len(side) == 1]
     if any(len(values) < fewest_windows(level) for values in single):
@@ -314,7 +321,7 @@ def _single_interval(above: Array, below: Array, level: float) -> tuple[float, f
     rng = np.random.default_rng(SEED)
     logs, counts = np.zeros(DRAWS), []
     for side, sign in ((above, 1), (below, -1)):
-        inflation, middle = _inflation(side), math.log(np.median(side))
+        inflation, middle = _inflation(side), math.log(median(side))
         logs += sign * (middle + math.sqrt(inflation) * (np.log(median_draws(side, rng)) - middle))
         counts.append(len(side) / inflation)
     low, high = np.quantile(logs, _percentiles(2 * min(counts) - 1, level))
@@ -349,7 +356,7 @@ def log_ratio(numerator: Sequence[Array], denominator: Sequence[Array]) -> LogRa
 
     The repeats of both sides scatter alike, so one variance comes from all of them.
     """
-    sides = [np.log([np.median(repeat) for repeat in side]) for side in (numerator, denominator)]
+    sides = [np.log([median(repeat) for repeat in side]) for side in (numerator, denominator)]
     scatter = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides)
     freedom = sum(len(side) - 1 for side in sides)
     variance = scatter / freedom

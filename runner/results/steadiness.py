@@ -5,6 +5,7 @@ No unit is assumed but that timings are positive.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from runner.results.statistics import Array, Estimate, clean
+from runner.results.statistics import Array, Estimate, clean, median
 
 # A level lasts at least this long: two or three windows alone are a warm-up cut too early, or outliers.
 SHORTEST_SEGMENT = 5
@@ -71,10 +72,10 @@ def level_shift(values: Sequence[float] | Array) -> Shift | None:
     steps = np.diff(logs)
     # A shift does not inflate the noise between neighbours. Correlation makes it too small: the second search has the noise
     # around the levels of the first.
-    noise = max(_width(steps - np.median(steps)) / math.sqrt(2), LEAST_NOISE)
+    noise = max(_width(steps - median(steps)) / math.sqrt(2), LEAST_NOISE)
     for _ in range(2):
-        inside = _stretch(np.clip((logs - np.median(logs)) / noise, -CLIP, CLIP))
-        levels = float(np.median(logs[inside])), float(np.median(logs[~inside]))
+        inside = _stretch(np.clip((logs - median(logs)) / noise, -CLIP, CLIP))
+        levels = median(logs[inside]), median(logs[~inside])
         residuals = logs - np.where(inside, *levels)
         noise = max(_width(residuals), LEAST_NOISE)
     correlation = _correlation(np.clip(residuals / noise, -CLIP_OF_CORRELATION, CLIP_OF_CORRELATION))
@@ -84,7 +85,7 @@ def level_shift(values: Sequence[float] | Array) -> Shift | None:
     if score < SHIFT_SCORE or abs(levels[0] - levels[1]) < math.log(1 + SMALLEST_SHIFT):
         return None
     begin, end = int(np.argmax(inside)), n - int(np.argmax(inside[::-1]))
-    within, beside = float(np.median(series[inside])), float(np.median(series[~inside]))
+    within, beside = median(series[inside]), median(series[~inside])
     if begin == 0:
         return Shift(end, within, beside, score)
     return Shift(begin, beside, within, score, end if end < n else None)
@@ -101,24 +102,30 @@ def slowdown(shifts: Sequence[Shift | None]) -> float:
 
 def _width(deviations: Array) -> float:
     """The standard deviation of normal values with the median absolute deviation of these."""
-    return 1.4826 * float(np.median(np.abs(deviations)))
+    return 1.4826 * median(np.abs(deviations))
 
 
 def _stretch(scaled: Array) -> npt.NDArray[np.bool_]:
     """Which values lie in the stretch whose mean differs most from that of the others, in standard errors."""
     n = len(scaled)
+    begin, end, length = _stretches(n)
+    sums = np.concatenate([[0.0], np.cumsum(scaled)])
+    scores = np.abs(sums[end] - sums[begin] - length / n * sums[-1]) / np.sqrt(length * (n - length) / n)
+    best = int(np.argmax(scores))
+    at = np.arange(n)
+    return np.asarray((at >= begin[best]) & (at < end[best]))
+
+
+@functools.lru_cache(maxsize=8)  # most repeats of a run have about the same number of windows
+def _stretches(n: int) -> tuple[npt.NDArray[np.int64], ...]:
+    """Where each stretch that is looked at begins and ends among so many windows, and its length."""
     places = np.unique(np.linspace(0, n, min(n, MOST_PLACES) + 1).round().astype(np.int64))
     begin, end = (grid.ravel() for grid in np.meshgrid(places, places, indexing="ij"))
     length = end - begin
     # What lies before, in and after the stretch is a level too, or empty.
     fits = (length >= SHORTEST_SEGMENT) & (length <= n - SHORTEST_SEGMENT)
     fits &= ((begin == 0) | (begin >= SHORTEST_SEGMENT)) & ((end == n) | (end <= n - SHORTEST_SEGMENT))
-    begin, end, length = begin[fits], end[fits], length[fits]
-    sums = np.concatenate([[0.0], np.cumsum(scaled)])
-    scores = np.abs(sums[end] - sums[begin] - length / n * sums[-1]) / np.sqrt(length * (n - length) / n)
-    best = int(np.argmax(scores))
-    at = np.arange(n)
-    return np.asarray((at >= begin[best]) & (at < end[best]))
+    return begin[fits], end[fits], length[fits]
 
 
 def _correlation(residuals: Array) -> float:

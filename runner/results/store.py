@@ -240,8 +240,49 @@ def to_bytes(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def read(folders: Iterable[Path], table: str) -> pa.Table:
-    """One table of some runs with the columns of TABLES; no rows where there are none.
+class Kept:
+    """What was read of some runs before: only files that are new or others are read again. A run's report is written many times.
+
+    Of each table its files are kept as one table: so many small ones would take ten times the memory.
+    """
+
+    def __init__(self) -> None:
+        # (folder, table) -> path -> (what the file was, its first row, its rows); and the rows of all of them.
+        self._files: dict[tuple[Path, str], dict[Path, tuple[tuple[int, ...], int, int]]] = {}
+        self._rows: dict[tuple[Path, str], pa.Table | None] = {}
+
+    def parts(self, folder: Path, table: str, paths: Iterable[Path]) -> dict[Path, pa.Table]:
+        """These files of a table of a run. Raises as read_file does."""
+        import pyarrow as pa
+
+        before, rows = self._files.get((folder, table), {}), self._rows.get((folder, table))
+        empty: dict[bytes, pa.Table] = {}
+        parts, states = {}, {}
+        for path in paths:
+            # First: a file that becomes another one meanwhile is read again the next time.
+            states[path] = _state(path)
+            state, begin, count = before.get(path, ((), 0, 0))
+            if rows is not None and state == states[path]:
+                parts[path] = rows.slice(begin, count)
+            else:
+                parts[path] = read_file(path, table, empty)
+        files, begin = {}, 0
+        for path, part in parts.items():
+            files[path] = states[path], begin, len(part)
+            begin += len(part)
+        self._files[folder, table] = files
+        self._rows[folder, table] = pa.concat_tables(parts.values()).combine_chunks() if parts else None
+        return parts
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What tells a file from one that takes its place."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Table:
+    """One table of some runs with the columns of TABLES; no rows where there are none. `kept` is what was read before.
 
     Raises StoreError where a file is no such table, holds what no run writes, or speaks for another run.
     """
@@ -250,7 +291,7 @@ def read(folders: Iterable[Path], table: str) -> pa.Table:
     schema = arrow_schema(table)
     whole = [pa.Table.from_batches([], schema=schema)]
     for folder in folders:
-        parts, packs = _settled(folder, functools.partial(_parts, folder, table))
+        parts, packs = _settled(folder, functools.partial(_parts, folder, table, kept))
         whole.append(pa.concat_tables([whole[0], *parts.values()]))
         # A run may have thousands of files: they are searched one by one only where there is a fault.
         run_id = _run_id(folder) if parts else ""
@@ -272,14 +313,16 @@ def _settled(folder: Path, look: Callable[[], Found]) -> Found:
     raise StoreError(f"{folder}: {gone.filename} was there and is gone; read the run again when nothing works on it")
 
 
-def _parts(folder: Path, table: str) -> tuple[dict[Path, pa.Table], Packs]:
+def _parts(folder: Path, table: str, kept: Kept | None) -> tuple[dict[Path, pa.Table], Packs]:
     """A table of one run, file by file, and what its packs hold."""
     empty: dict[bytes, pa.Table] = {}
     # In this order: what is packed meanwhile is found in its pack.
     singles, packs = singles_of(folder / table), packs_of(folder)
     # A pack has a file of each table, be it one without rows: a reader must not go on without one that is lost.
-    paths = [packs.path(table, pack) for pack in packs.names]
-    return {path: read_file(path, table, empty) for path in [*paths, *packs.others(singles)]}, packs
+    paths = [*(packs.path(table, pack) for pack in packs.names), *packs.others(singles)]
+    if kept is not None:
+        return kept.parts(folder, table, paths), packs
+    return {path: read_file(path, table, empty) for path in paths}, packs
 
 
 def files_of_cells(folder: Path) -> list[Path]:

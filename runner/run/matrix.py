@@ -37,7 +37,7 @@ _SILENCE_SECONDS = 1800.0
 # The driver compiled TensorFlow 2.15 for a Hopper in half an hour (tensorflow#62320).
 _COMPILING_SECONDS = 2400.0
 
-# The report is written again not more often than this, and takes at most a twentieth of the time.
+# The report is written again not more often than this, and writing it takes at most a twentieth of the time, also beside GPU cells.
 _RENEW_SECONDS = 20.0
 _RENEW_RATIO = 20.0
 
@@ -100,7 +100,9 @@ class Renewal:
     remember: Callable[[], None]
     _shown: int = 0
     _again_at: float = 0.0
+    # What writes it beside GPU cells, and since when.
     _process: subprocess.Popen[bytes] | None = None
+    _began: float = 0.0
 
     def __enter__(self) -> Callable[[bool], None]:
         return self.renew
@@ -112,19 +114,35 @@ class Renewal:
 
     def renew(self, busy: bool) -> None:
         """Write the report if it is time. `busy`: a GPU cell runs; it is never called beside a CPU cell."""
+        if self._is_writing():
+            return
         began, ended = time.monotonic(), len(self.cells.outcomes)
-        writing = self._process is not None and self._process.poll() is None
-        if writing or ended == self._shown or began < self._again_at:
+        if ended == self._shown or began < self._again_at:
             return
         # A fault of the page must not end the measurement. The end writes it again, and tells.
         with contextlib.suppress(Exception):
             self.remember()
             if busy:
-                self._process = self.write_beside(self.folder)
+                self._process, self._began = self.write_beside(self.folder), began
             else:
                 self.write_report(self.folder)
+        self._shown = ended
+        self._space_since(began)
+
+    def _is_writing(self) -> bool:
+        """Whether the process beside GPU cells still writes. Once it has ended, its time counts as that of any other report."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        self._process = None
+        self._space_since(self._began)
+        return False
+
+    def _space_since(self, began: float) -> None:
+        """The next report comes no sooner than the one that began then allows."""
         now = time.monotonic()
-        self._shown, self._again_at = ended, now + max(_RENEW_SECONDS, _RENEW_RATIO * (now - began))
+        self._again_at = max(self._again_at, now + max(_RENEW_SECONDS, _RENEW_RATIO * (now - began)))
 
 
 @contextlib.contextmanager

@@ -54,6 +54,22 @@ def test_the_table_of_a_whole_matrix_fits_the_paper(browser: Browser, large_page
         assert browser.run("return document.documentElement.scrollWidth") <= 718
 
 
+def test_the_heads_on_paper_are_words_which_the_browser_repeats_on_each_sheet_and_no_buttons(
+    browser: Browser, page: Path
+) -> None:
+    browser.open_whole(page)
+    with on_paper(browser):
+        heads = browser.run(
+            "return [...document.querySelectorAll('.sheet:not([hidden]) thead th')].map((one) => "
+            "[getComputedStyle(one, '::before').content, getComputedStyle(one.querySelector('.sort')).display])"
+        )
+    names, displays = zip(*heads, strict=True)
+    assert names[0] == '"Framework"'
+    assert names[1].startswith('"CNN on CIFAR-10')
+    assert "▲" in names[1]
+    assert set(displays) == {"none"}
+
+
 def test_paper_has_no_samples_but_their_list(browser: Browser, page: Path) -> None:
     browser.open_drawn(page)
     seen = "[...document.querySelectorAll('.samples, pre.columns')].filter((one) => one.offsetParent).map((one) => one.tagName)"

@@ -114,6 +114,19 @@ def test_the_first_screen_of_a_whole_matrix_fits_a_laptops_window_and_answers(
     assert browser.run("return document.documentElement.scrollWidth") <= 1440
 
 
+def test_a_small_laptops_window_holds_every_column_of_a_whole_matrix_and_all_of_its_caption(
+    browser: Browser, large_page: Path
+) -> None:
+    browser.open_whole(large_page, 1024)
+    places = browser.run(
+        f"const box = document.querySelector('{SHEET} .scroll').getBoundingClientRect();"
+        f"const edges = [...document.querySelectorAll('{SHEET} thead th, {SHEET} caption span')];"
+        "return [box.right, ...edges.map((one) => one.getBoundingClientRect().right)]"
+    )
+    assert len(places) == 1 + 5 + 1
+    assert max(places) <= places[0]
+
+
 @pytest.mark.parametrize(
     ("width", "theme"),
     [

@@ -31,3 +31,19 @@ def test_two_files_of_a_workload_stand_side_by_side_as_chosen(browser: Browser, 
     browser.wait("document.querySelectorAll('#workload-cnn-cifar10 .stone[open] .code').length >= 2")
     assert {one[0] for one in browser.run(shown)} == {"JAX", "PyTorch"}
     assert browser.complaints() == []
+
+
+def test_a_name_with_several_values_has_them_all_beside_it(browser: Browser, page: Path) -> None:
+    browser.open_drawn(page)
+    edges = browser.run(
+        """return [...document.querySelectorAll('#measurements dl')].map((list) => {
+          const edge = (tag, name) => [...list.querySelectorAll(tag)].map((one) => one.getBoundingClientRect()[name]);
+          return [edge('dt', 'right'), edge('dd', 'left'), edge('dd', 'right')];
+        })"""
+    )
+    assert len(edges) == 6
+    assert any(len(values) > len(names) for names, values, _ in edges)
+    for names, begins, ends in edges:
+        assert len(set(begins)) == 1
+        assert max(names) <= begins[0]
+        assert min(ends) - begins[0] > 300

@@ -9,6 +9,7 @@ pyarrow's own view of a column in the footer is not used: where the column contr
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ _MOST_TEXTS = 100
 # Where a footer has its rows, its groups of rows and its texts; a group its columns and its rows; and a column what describes its pages.
 _ROWS, _GROUPS, _TEXTS = 3, 4, 5
 _COLUMNS, _ROWS_OF_GROUP = 1, 3
+# How deep the chunks lie.
+_CHUNKS = 2
 _DESCRIBED, _VALUES, _PACKED_BYTES, _DATA_AT, _DICTIONARY_AT = 3, 5, 7, 9, 11
 
 # The types of pages, as Parquet numbers them.
@@ -34,6 +37,35 @@ _DELTA_BYTE_ARRAY = 7
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _NUMBERS = (_I16, _I32, _I64)
 _DEEPEST = 8
+
+
+def _pattern(parts: bytes) -> re.Pattern[bytes]:
+    """A pattern of bytes in which N is a number, and E a struct of three: what a chunk says of how some of its pages are encoded."""
+    return re.compile(parts.replace(b"E", rb"\x15N\x15N\x15N\x00").replace(b"N", rb"[\x80-\xff]{0,9}[\x00-\x7f]"))
+
+
+# What nearly every file has, as pyarrow writes it: its bytes are matched, and only the numbers that are needed are read. All else is read
+# field by field, which takes more than twice as long.
+# How the footer begins: its version, and then its schema.
+_BEGIN = _pattern(rb"\x15N\x19")
+# A chunk up to the length of its column's name, and behind the name: its sizes and places, its encodings, and how often it has nulls.
+_CHUNK = _pattern(rb"\x26N\x1c\x15N\x19(?:\x15N|\x25NN|\x35NNN|\x45NNNN)\x19\x18([\x00-\x7f])")
+_COUNTS = rb"(?:\x06|\x16N|\x26NN|\x36NNN)"
+_BEHIND_NAME = _pattern(
+    rb"\x15N\x16(N)\x16N\x16(N)\x26(N)(?:\x26(N)\x29|\x49)(?:\x1cE|\x2cEE|\x3cEEE)"
+    rb"(?:\x3c(?:\x16N\x19|\x29)" + _COUNTS + rb"\x19" + _COUNTS + rb"\x00)?\x00\x00"
+)
+# The header of a page: of data without statistics, or of a dictionary.
+_PAGES = (
+    (_DATA, _pattern(rb"\x15\x00\x15(N)\x15(N)(?:\x15N\x1c|\x2c)\x15(N)\x15(N)\x15N\x15N(?:\x1c\x00)?\x00\x00")),
+    (_DICTIONARY, _pattern(rb"\x15\x04\x15(N)\x15(N)(?:\x15N\x3c|\x4c)\x15(N)\x15(N)[\x11\x12]?\x00\x00")),
+)
+
+# The schemas that were met, as they lie in footers, with what is read of each of their columns: (its name, whether it is nested, its type).
+# All files of a table have the same one. So many are kept.
+_Leaves = list[tuple[str, bool, str]]
+_SCHEMAS: dict[bytes, _Leaves] = {}
+_MOST_SCHEMAS = 16
 
 
 class LieError(ValueError):
@@ -55,18 +87,18 @@ class Column:
 
 def columns(data: bytes, file: Any, names: Collection[str]) -> list[Column]:
     """These columns of an open `pyarrow.parquet.ParquetFile`, whose bytes are `data`. Raises LieError."""
-    schema, footer = file.schema, _footer(data)
+    footer, leaves = _footer(data)
+    if not leaves:
+        leaves += map(_leaf, map(file.schema.column, range(len(file.schema))))
     groups = _structs_of(footer, _GROUPS)
     rows = [_whole(group, _ROWS_OF_GROUP) for group in groups]
     if min([_whole(footer, _ROWS), *rows]) < 0 or sum(rows) != _whole(footer, _ROWS):
         raise LieError(f"its footer says {_whole(footer, _ROWS)} rows, and its groups of rows have {sum(rows)}")
     chunks = [_structs_of(group, _COLUMNS) for group in groups]
-    if any(len(of_group) != len(schema) for of_group in chunks):
+    if any(len(of_group) != len(leaves) for of_group in chunks):
         raise LieError("a group of its rows has other columns than its schema")
     described = []
-    for at in range(len(schema)):
-        column = schema.column(at)
-        name, nested = column.path.partition(".")[0], bool(column.max_repetition_level or column.path != column.name)
+    for at, (name, nested, physical_type) in enumerate(leaves):
         if name not in names:
             continue
         values = unpacked = 0
@@ -79,16 +111,47 @@ def columns(data: bytes, file: Any, names: Collection[str]) -> list[Column]:
                 raise LieError(f"{name} has {in_chunk} values in {count} rows")
             values += in_chunk
             unpacked += _unpacked_bytes(data, chunk, name)
-        described.append(Column(name, nested, column.physical_type, values, unpacked))
+        described.append(Column(name, nested, physical_type, values, unpacked))
     return described
 
 
-def _footer(data: bytes) -> Mapping[int, Any]:
+def _leaf(column: Any) -> tuple[str, bool, str]:
+    nested = bool(column.max_repetition_level or column.path != column.name)
+    return column.path.partition(".")[0], nested, column.physical_type
+
+
+def _footer(data: bytes) -> tuple[Mapping[int, Any], _Leaves]:
+    """The footer, and what is known of its columns: an empty list, which the caller fills, where this is nothing yet."""
     begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     with contextlib.suppress(IndexError, ValueError):
         if begin >= 0:
-            return _struct(data, begin, 0)[0]
+            schema = _schema(data, begin)
+            if schema is None:
+                return _struct(data, begin, 0)[0], []
+            end, leaves = schema
+            return _struct(data, end, 0, passed=2)[0], leaves
     raise LieError("its footer cannot be read")
+
+
+def _schema(data: bytes, begin: int) -> tuple[int, _Leaves] | None:
+    """Where the schema ends in a footer that begins with its version and its schema, and its columns; None of another footer.
+
+    Raises IndexError or ValueError.
+    """
+    found = _BEGIN.match(data, begin)
+    if found is None:
+        return None
+    at = found.end()
+    for schema, leaves in _SCHEMAS.items():
+        if data.startswith(schema, at):
+            return at + len(schema), leaves
+    end, leaves = _end(data, at, _LIST, 0), []
+    if end > len(data):
+        raise IndexError(end)
+    while len(_SCHEMAS) >= _MOST_SCHEMAS:
+        del _SCHEMAS[next(iter(_SCHEMAS))]
+    _SCHEMAS[data[at:end]] = leaves
+    return end, leaves
 
 
 def _whole(struct: Mapping[int, Any], place: int) -> int:
@@ -177,21 +240,51 @@ def _unpacked_bytes(data: bytes, chunk: Mapping[int, Any], name: str) -> int:
 
 def _header(data: bytes, at: int, name: str) -> tuple[Mapping[int, Any], int]:
     """The header of the page that begins at a place, and where it ends: behind it, if it is cut off."""
+    for kind, pattern in _PAGES:
+        if found := pattern.match(data, at):
+            size, packed, count, encoding = _numbers(data, found)
+            place, of_encoding = _OF_TYPE[kind]
+            return {1: kind, 2: size, 3: packed, place: {1: count, of_encoding: encoding}}, found.end()
     with contextlib.suppress(IndexError, ValueError):
         return _struct(data, at, 0)
     raise LieError(f"a page of {name} has no header that can be read")
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def _chunk(data: bytes, at: int) -> tuple[dict[int, Any], int] | None:
+    """What is read of a chunk of a column, and where it ends; None of one that is written otherwise than nearly all."""
+    name = _CHUNK.match(data, at)
+    found = name and _BEHIND_NAME.match(data, name.end() + data[name.end() - 1])
+    if not found:
+        return None
+    values, packed, data_at, dictionary_at = _numbers(data, found)
+    described = {_VALUES: values, _PACKED_BYTES: packed, _DATA_AT: data_at}
+    if dictionary_at is not None:
+        described[_DICTIONARY_AT] = dictionary_at
+    return {_DESCRIBED: described}, found.end()
+
+
+def _numbers(data: bytes, found: re.Match[bytes]) -> list[int | None]:
+    """The numbers that the groups of a match hold; None of a group that is not in it."""
+    numbers: list[int | None] = []
+    for begin, end in found.regs[1:]:
+        if begin < 0:
+            numbers.append(None)
+            continue
+        value = data[begin] if end - begin == 1 else _varint(data, begin)[0]
+        numbers.append(value >> 1 ^ -(value & 1))
+    return numbers
+
+
+def _struct(data: bytes, at: int, depth: int, passed: int = 0) -> tuple[dict[int, Any], int]:
     """A struct of Thrift's compact protocol: (the number of a field -> its value, where the struct ends). Raises IndexError or ValueError.
 
     A value is a number, a struct or a list of structs; None of anything else, which is passed over. A file has a hundred headers: the small
-    numbers, which are nearly all, are read in place.
+    numbers, which are nearly all, are read in place. `passed`: its fields up to this number lie before the place.
     """
     if depth > _DEEPEST:
         raise ValueError("structs lie too deep in each other")
-    fields: dict[int, Any] = {}
-    number = 0
+    fields: dict[int, Any] = dict.fromkeys(range(1, passed + 1))
+    number = passed
     while byte := data[at]:
         at += 1
         if step := byte >> 4:
@@ -223,7 +316,8 @@ def _structs(data: bytes, at: int, depth: int) -> tuple[list[dict[int, Any]], in
     structs = []
     # Each has a byte at least, so no count goes on for long.
     for _ in range(count):
-        struct, at = _struct(data, at, depth)
+        # In the footer a group of rows, and in that its chunks of columns.
+        struct, at = (depth == _CHUNKS and _chunk(data, at)) or _struct(data, at, depth)
         structs.append(struct)
     return structs, at
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,19 @@ def test_a_reason_that_rows_share_is_said_once(tmp_path: Path, how: str) -> None
     assert len(shared) > 1
     assert told.count("one repeat does not show") == len(set(shared))
     assert told.replace("\\", "").count("cannot tell [1]") == shared.count(shared[0])
+
+
+def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(tmp_path: Path) -> None:
+    synthetic.make_run(tmp_path / "run", repeats=3)
+    found = compare.comparison(tables.load([tmp_path / "run"]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
+    wide = "the interval leaves room for 5\u00a0% or more"
+    reasons = [f"{wide}; --repeats {count} would tell" for count in (5, 7, 7)]
+    reasons.append(f"not real after 4 questions: p = 0.03; {wide}; --repeats 9 would tell")
+    rows = [replace(found.rows[0], verdict="cannot tell", reason=reason) for reason in reasons]
+    shown = compare.table(replace(found, rows=tuple(rows)))
+    assert shown.notes == (f"[1] {wide}",)
+    column = shown.heads.index("verdict")
+    assert [row[column] for row in shown.rows] == [
+        *(f"cannot tell [1]: --repeats {count} would tell" for count in (5, 7, 7)),
+        "cannot tell [1]: not real after 4 questions: p = 0.03; --repeats 9 would tell",
+    ]

@@ -130,6 +130,15 @@ def test_where_nothing_moved_each_cell_has_a_line(tmp_path: Path) -> None:
     assert lines[-1].startswith("5 comparisons over 6 runs: ")
 
 
+def test_the_lines_of_a_cells_states_name_the_run_that_each_is_of(tmp_path: Path) -> None:
+    for day in range(6):
+        night(tmp_path, day, "550.54" if day < 3 else "570.10", repeats=2)
+    lines = [line for line in ask(tmp_path).stdout.splitlines() if line.startswith("PyTorch 2.13.0, cnn-cifar10")]
+    assert len(lines) > 1
+    assert len({line.partition(": ")[0] for line in lines}) == len(lines)
+    assert ", since 20261123: " in lines[0]
+
+
 def test_a_run_whose_run_json_is_damaged_is_named_and_the_history_goes_on(tmp_path: Path) -> None:
     for draw, name in enumerate(("monday", "tuesday")):
         synthetic.make_run(tmp_path / name, repeats=2, windows=12, draw=draw)

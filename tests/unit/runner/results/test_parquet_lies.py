@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -237,3 +238,40 @@ def test_a_page_whose_header_is_damaged_is_refused_or_read_as_it_is(samples: Pat
     samples.write_bytes(data)
     with contextlib.suppress(store.StoreError):
         store.read([samples.parents[1]], "samples")
+
+
+@pytest.mark.parametrize("table", ["cells", "samples", "telemetry"])
+def test_what_is_matched_is_read_as_what_is_read_field_by_field(
+    tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=40)
+    data = min((run / table).glob("*.r1.parquet")).read_bytes()
+    random = np.random.default_rng(20)
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+
+        def read_in(damaged: bytes) -> object:
+            try:
+                return pages.columns(damaged, file, file.schema_arrow.names)
+            except pages.LieError as lie:
+                return str(lie)
+
+        matched = [read_in(data)]
+        assert isinstance(matched[0], list)
+        damaged = [bytes(_with_another_byte(data, random)) for _ in range(400)]
+        matched += map(read_in, damaged)
+        monkeypatch.setattr(pages, "_PAGES", ())
+        monkeypatch.setattr(pages, "_chunk", lambda data, at: None)
+        monkeypatch.setattr(pages, "_schema", lambda data, begin: None)
+        assert matched == [read_in(one) for one in [data, *damaged]]
+    assert len({str(one) for one in matched}) > 10
+
+
+def _with_another_byte(data: bytes, random: np.random.Generator) -> bytearray:
+    """A file with one or two other bytes: in its footer, or anywhere."""
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    damaged = bytearray(data)
+    for begin in random.choice((0, footer), random.integers(1, 3)):
+        damaged[random.integers(begin, len(data) - 8)] = random.choice(
+            (0x00, 0x15, 0x16, 0x26, 0x80, random.integers(256))
+        )
+    return damaged

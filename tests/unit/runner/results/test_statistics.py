@@ -37,6 +37,13 @@ def test_a_median_interval_covers_the_truth_in_93_to_97_of_100_samples(shape: st
     assert 0.93 <= held / TRIALS <= 0.97
 
 
+def test_the_median_is_numpys() -> None:
+    random = np.random.default_rng(3)
+    for count in [*range(1, 60), 1001]:
+        values = np.exp(random.normal(0, 2, count)).round(3)
+        assert statistics.median(values) == np.median(values)
+
+
 @pytest.mark.parametrize("repeats", [2, 3, 5, 10])
 def test_an_interval_over_repeats_covers_the_truth_when_repeats_differ_more_than_windows(repeats: int) -> None:
     random = np.random.default_rng(repeats)

@@ -19,6 +19,7 @@ from runner.paths import PROJECT
 from runner.results import store
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.run import record
+from tests.fixtures import synthetic
 
 
 def tables(status: str = "ok", windows: int = 3) -> dict[str, list[dict[str, Any]]]:
@@ -271,3 +272,37 @@ def test_a_device_a_pipe_or_a_link_is_written_to_and_not_replaced(tmp_path: Path
     link.symlink_to(file)
     store.write_bytes(link, b"new")
     assert (link.is_symlink(), file.read_bytes()) == (True, b"new")
+
+
+def test_what_was_read_before_is_not_read_again_unless_it_became_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = synthetic.make_run(tmp_path / "run", repeats=2)
+    later = sorted((run / "cells").glob("*.r2.parquet"))[1]
+    later.rename(tmp_path / "later.parquet")
+    kept, read = store.Kept(), store.read_file
+    opened: list[Path] = []
+    monkeypatch.setattr(store, "read_file", lambda path, *rest: opened.append(path) or read(path, *rest))
+
+    def again() -> tuple[bool, int]:
+        """Whether what is kept gives what the files hold, and how many were opened for it."""
+        opened.clear()
+        rows = store.read([run], "cells", kept)
+        count = len(opened)
+        return rows.equals(store.read([run], "cells")), count
+
+    assert again() == (True, 12)
+    assert again() == (True, 0)
+    (tmp_path / "later.parquet").rename(later)
+    assert again() == (True, 1)
+    first = min((run / "cells").glob("*.r1.parquet"))
+    rows = store.read_columns(first, store.arrow_schema("cells").names)
+    status = rows.schema.get_field_index("status")
+    changed = rows.set_column(status, rows.schema.field(status), pa.array(["timed-out"]))
+    store.write_bytes(first, store.to_bytes(changed))
+    assert again() == (True, 1)
+    first.unlink()
+    assert again() == (True, 0)
+    first.write_bytes(b"no table")
+    with pytest.raises(store.StoreError, match="cannot be read as a cells table"):
+        store.read([run], "cells", kept)
