@@ -52,7 +52,7 @@ def no_share_reason(options):
     if options.device != "cuda":
         return "kernels are a GPU's, and this cell ran on a CPU"
     if options.devices > 1:
-        return "it is told of one device, and this cell has %d" % options.devices
+        return "it is measured on one device only, and this cell has %d" % options.devices
     if rules.adapter_module(options.framework, "profile") is None:
         return "%s has no profiler here" % options.framework
     return None
