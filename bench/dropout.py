@@ -66,7 +66,7 @@ def movements(name, seed):
         masks = workload.draw_masks(random, len(x))
         gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding, masks=masks)[2]
         optimizer.update(p, gradients, rounding)
-        moved.append(_movements(parameters, p))
+        moved.append(parity.movement(parameters, p))
     return sketched(moved)
 
 
@@ -172,15 +172,9 @@ def check(name, training, precision, devices=1):
     moved = []
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
-        moved.append(_movements(parameters, training.read()))
+        moved.append(parity.movement(parameters, training.read()))
     checked = _of_the_first_step(workload, precision, parameters, moved[0], known["first step",])
     return checked + results(parts(sketched(moved), workload.optimizer().momentum), known)
-
-
-def _movements(parameters, after):
-    """tensor -> float64 movement, from what was loaded and what was read."""
-    moved = [(tensor, np.asarray(after[tensor], dtype=np.float64) - before) for tensor, before in parameters.items()]
-    return collections.OrderedDict(moved)
 
 
 def _of_the_first_step(workload, precision, parameters, moved, expected):
@@ -189,9 +183,7 @@ def _of_the_first_step(workload, precision, parameters, moved, expected):
     bound = FIRST_STEP_IN_HALF if mixed.half(precision) else FIRST_STEP
     checked = [_result("landing", bias + ", first step", parity.relative_error(moved[bias], expected), bound)]
     resting = [tensor for tensor in moved if tensor not in (weights, bias)]
-    stirred = {
-        tensor: parity.relative_error(parameters[tensor] + moved[tensor], parameters[tensor]) for tensor in resting
-    }
+    stirred = {tensor: parity.relative_norm(moved[tensor], parameters[tensor]) for tensor in resting}
     most = max(resting, key=stirred.get)
     checked.append(_result("landing", most + ", at rest", stirred[most], AT_REST))
     if not mixed.half(precision):

@@ -76,9 +76,12 @@ def sketches(name, values, buckets):
     if size <= buckets:
         return flat
     random = np.random.RandomState(zlib.crc32(name.encode("ascii")))
-    bucket = random.randint(0, buckets, size)
-    sign = random.randint(0, 2, size) * 2.0 - 1.0
-    return [np.bincount(bucket, weights=one * sign, minlength=buckets) for one in flat]
+    place, sign = random.randint(0, buckets, size), random.randint(0, 2, size)
+    # Twice as many sums, those of the positive sign last: arrays of the tensor's size take longer to get than to fill.
+    sign *= buckets
+    place += sign
+    sums = [np.bincount(place, weights=one, minlength=2 * buckets) for one in flat]
+    return [both[buckets:] - both[:buckets] for both in sums]
 
 
 def quantities(workload, rounding, variant="", parts=1):
@@ -135,8 +138,13 @@ def undealt(workload, devices, array):
 
 def relative_error(a, b):
     """||a - b|| / ||b||; inf where a is not finite."""
-    difference = np.linalg.norm(np.asarray(a, dtype=np.float64).ravel() - b.ravel())
-    return float(difference / np.linalg.norm(b)) if np.isfinite(difference) else float("inf")
+    return relative_norm(np.asarray(a, dtype=np.float64).ravel() - b.ravel(), b)
+
+
+def relative_norm(difference, b):
+    """||difference|| / ||b||; inf where the difference is not finite."""
+    size = np.linalg.norm(difference)
+    return float(size / np.linalg.norm(b)) if np.isfinite(size) else float("inf")
 
 
 def make_reference(name, variant="", devices=1):
@@ -240,8 +248,13 @@ def movements(name, training, devices=1):
     take_steps(workload, training, devices, batches, workload.PARITY_RATES)
     training.share_statistics()
     after = training.read()
-    moved = [(tensor, np.asarray(after[tensor], dtype=np.float64) - before) for tensor, before in parameters.items()]
-    return after, collections.OrderedDict(moved)
+    return after, movement(parameters, after)
+
+
+def movement(parameters, after):
+    """tensor -> float64 movement, from what was loaded and what was read."""
+    moved = [(name, np.subtract(after[name], before, dtype=np.float64)) for name, before in parameters.items()]
+    return collections.OrderedDict(moved)
 
 
 def take_steps(workload, training, devices, batches, rates):

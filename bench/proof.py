@@ -46,7 +46,7 @@ def _flat(tensors):
 def _moved(tensor, before, after):
     after = np.asarray(after, dtype=np.float32)
     # What is not finite has not moved: training diverged.
-    stayed = float(np.mean(after == before)) if np.isfinite(after).all() else float("inf")
+    stayed = np.count_nonzero(after == before) / float(before.size) if np.isfinite(after).all() else float("inf")
     bound = 1.0 - 0.5 / before.size
     return parity.Result("moved", tensor, stayed, bound, stayed <= bound)
 
