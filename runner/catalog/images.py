@@ -72,6 +72,10 @@ class Image(BaseModel):
     no_code_for: tuple[ComputeCapability, ...] = Field((), examples=['["10.0"]'])
     # those that some kernels hold only PTX for -> the CUDA release of that PTX: the driver compiles it at the first start
     ptx_only: dict[ComputeCapability, Version] = Field(default_factory=dict, examples=['{ "9.0" = "12.5" }'])
+    # a mode of its frameworks that the image lacks parts of -> which parts
+    no_modes: dict[str, str] = Field(default_factory=dict, examples=['{ xla = "its base image has no libdevice" }'])
+    # a precision that its frameworks do not compute on a CPU as it is specified -> what they do instead
+    not_on_cpu: dict[str, str] = Field(default_factory=dict, examples=['{ amp-fp16 = "it sums products in float16" }'])
     base: str = Field(pattern=r"^[a-z0-9][\w./:-]*$", examples=['"python:3.11-slim-bookworm"'])
     # of images/bases.toml. None: not resolved yet. The base is then fixed only as far as its tag is.
     base_digest: str | None = None

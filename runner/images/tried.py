@@ -114,6 +114,7 @@ def offered(
         if workload.computes is None and workload.module in framework.modules
         for precision in workload.precisions
         if precision != _NOT_ON_A_CPU
+        and precision not in image.not_on_cpu
         and rules.MIXED.get(precision, precision) in image.precisions
         and rules.mixed_precision_reason(framework.name, framework.amp, workload.name, precision, "cpu", 1) is None
     ]
@@ -243,6 +244,8 @@ def _row(
         for (name, at), check in checks.items()
         if check.outcome != "ok"
     ]
+    left_out = [at for at in image.not_on_cpu if any(at == checked for _, checked in checks)]
+    bad += [f"{at} is skipped on a CPU: {cell_text(image.not_on_cpu[at])}" for at in left_out]
     missing: dict[str, list[str]] = {}
     for name, at in offered:
         if (name, at) not in checks:

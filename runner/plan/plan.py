@@ -141,7 +141,7 @@ def plan(
             or (_gpu_reason(image, target.gpu) if target.gpu else None)
             or _adapter_reason(framework, workload)
             or rules.mode_reason(framework.name, mode, framework.modes)
-            or _version_reason(framework, mode, image)
+            or _image_mode_reason(framework, mode, image)
             or _precision_reason(precision, workload, image, target.gpu)
             or rules.tf32_reason(framework.name, framework.no_tf32, precision)
             or rules.mixed_precision_reason(
@@ -347,7 +347,9 @@ def _adapter_reason(framework: Framework, workload: Workload) -> str | None:
     return None if workload.module in framework.modules else f"its framework has no adapter for {workload.name} yet"
 
 
-def _version_reason(framework: Framework, mode: str, image: Image) -> str | None:
+def _image_mode_reason(framework: Framework, mode: str, image: Image) -> str | None:
+    if mode in image.no_modes:
+        return f"{image.name} cannot run mode {mode!r}: {image.no_modes[mode]}"
     since = framework.modes_since.get(mode)
     if since is None or Version(image.framework_version) >= Version(since):
         return None
@@ -359,6 +361,8 @@ def _precision_reason(precision: str, workload: Workload, image: Image, gpu: Gpu
         return f"{workload.name} is not specified at {precision}"
     if gpu is None and (reason := precision_reason(precision, "", None)):
         return reason
+    if gpu is None and precision in image.not_on_cpu:
+        return f"{image.name} does not compute {precision} on a CPU: {image.not_on_cpu[precision]}"
     # Mixed precision takes what its half type takes.
     if rules.MIXED.get(precision, precision) not in image.precisions:
         return f"the image does not offer {precision}"

@@ -43,6 +43,15 @@ def precisions_of(framework: str, version: str, accelerator: str, catalog: Itera
     return (*as_new[:1], *images[-1:])[0].precisions if images else ("fp32",)
 
 
+def not_on_cpu_of(framework: str, version: str, catalog: Iterable[Image]) -> dict[str, str]:
+    """What the catalog says that this release of a framework does not compute on a CPU, from an image of the same release."""
+    release = version.split(".")[:2]
+    for image in catalog:
+        if framework in image.frameworks and image.framework_version.split(".")[:2] == release and image.not_on_cpu:
+            return image.not_on_cpu
+    return {}
+
+
 def _accelerator(entry: Mapping[str, Any], gpus: bool) -> Literal["cpu", "cuda"]:
     """What a listed framework is planned for: a build with CUDA for GPUs where there are some, any other for the CPU."""
     kinds = entry.get("device_kinds")
@@ -88,6 +97,7 @@ class HostEngine(Engine):
                 accelerator=accelerator,
                 base="host",
                 precisions=precisions_of(framework, version, accelerator, catalog),
+                not_on_cpu=not_on_cpu_of(framework, version, catalog),
                 locked=date.today(),
                 download_gb=0.0,
                 installed_sha256=digest,

@@ -138,7 +138,7 @@ def failing(run: Any) -> list[Span]:
     ("kernels", "options", "reason"),
     [
         (failing, {"device": "cpu"}, "kernels are a GPU's, and this cell ran on a CPU"),
-        (failing, {"devices": 2}, "it is told of one device, and this cell has 2"),
+        (failing, {"devices": 2}, "it is measured on one device only, and this cell has 2"),
         (failing, {"framework": "chainer"}, "chainer has no profiler here"),
         (failing, {}, "torch's profiler failed: CUPTI_ERROR_NOT_INITIALIZED"),
         (lambda run: [], {}, "torch's profiler saw no kernel"),

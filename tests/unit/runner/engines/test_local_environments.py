@@ -23,9 +23,9 @@ from runner.engines.process.host import HostEngine
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN
 from runner.engines.process.venv import VenvEngine
-from runner.plan.plan import plan
+from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
-from tests.fixtures.plans import with_gpu
+from tests.fixtures.plans import NO_GPU, with_gpu
 from tests.unit.runner.engines.test_local_engines import image
 
 
@@ -355,6 +355,26 @@ def test_mixed_precision_and_half_types_are_planned_for_the_interpreter_on_a_gpu
     of = {name: {cell.precision for cell in found.cells if cell.workload == name} for name in ("cnn-cifar10", "ops")}
     assert of["cnn-cifar10"] == {"fp32", "tf32", "amp-fp16", "amp-bf16"}
     assert of["ops"] == {"fp32", "tf32", "fp64", "fp16", "bf16", "fp8"}
+
+
+def test_what_a_release_does_not_compute_on_a_cpu_is_left_out_of_the_interpreter_that_has_it(
+    listed: Iterator[list[dict[str, Any]]],
+) -> None:
+    installed_here = next(listed)
+    request = Request(precisions=("fp32", "amp-fp16"), workloads=("cnn-cifar10",))
+
+    def planned_of(version: str) -> Plan:
+        installed_here[:] = [{"framework": "tensorflow", "version": version, "device_kinds": ["cpu"]}]
+        images = list(HostEngine().images(gpus=False).values())
+        return plan(request, images, load_workloads(), load_frameworks(), NO_GPU, lambda _: None)
+
+    old, new = planned_of("2.10.0"), planned_of("2.21.0")
+    assert {cell.precision for cell in old.cells} == {"fp32"}
+    assert [skip.reason for skip in old.skips] == [
+        "host-tensorflow-2.10.0 does not compute amp-fp16 on a CPU: "
+        + load_catalog()["tensorflow-2.10.1-cu112"].not_on_cpu["amp-fp16"]
+    ]
+    assert {cell.precision for cell in new.cells} == {"fp32", "amp-fp16"}
 
 
 def test_an_interpreter_without_frameworks_or_that_is_none_is_told_in_a_sentence(

@@ -205,6 +205,22 @@ def test_a_check_of_adapters_that_were_edited_since_is_marked(image: Image, dige
     assert "gru-imdb fp32: wrong **of older code**: loss" in row(image)
 
 
+def test_what_an_image_does_not_compute_on_a_cpu_is_not_checked_there_and_a_check_of_it_has_the_cause(
+    catalog: dict[str, Image], image: Image
+) -> None:
+    lacking = image.model_copy(update={"not_on_cpu": {"amp-fp16": "it adds up products in float16"}})
+    frameworks, workloads = load_frameworks(), load_workloads().values()
+    both, one = (tried.offered(each, frameworks, workloads) for each in (image, lacking))
+    assert {check for check in both if check[2] == "amp-fp16"} == set(both) - set(one) != set()
+    assert "skipped on a CPU" not in row(lacking)
+    wrong = AdapterCheck(
+        framework="torch", workload="gru-imdb", precision="amp-fp16", outcome="wrong", date=DAY, reason="loss: 2 > 1"
+    )
+    tried.write_record(lacking, record(lacking, checks=(wrong,)))
+    said = "gru-imdb amp-fp16: wrong: loss: 2 \\> 1; amp-fp16 is skipped on a CPU: it adds up products in float16"
+    assert said in row(lacking)
+
+
 def test_what_a_check_is_of_changes_with_its_framework_and_its_workload_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -316,6 +316,22 @@ def test_a_driver_whose_version_is_none_is_a_reason_and_no_traceback(folder: Pat
     }
 
 
+def test_a_mode_that_an_image_lacks_parts_of_is_left_out_with_the_reason(folder: Path) -> None:
+    lacking = image(folder, no_modes={"compile": "its base image has no compiler"})
+    asked: dict[str, Any] = {"precisions": ("fp32",), "workloads": ("gru-imdb",), "modes": ("default", "compile")}
+    found = planned([lacking], **asked)
+    assert [cell.mode for cell in found.cells] == ["default"]
+    assert reasons(found) == {f"{lacking.name} cannot run mode 'compile': its base image has no compiler"}
+
+
+def test_an_image_says_of_its_own_frameworks_modes_only_that_it_lacks_parts() -> None:
+    declared = load_frameworks()
+    lacking = [each for each in load_catalog().values() if each.no_modes]
+    assert [each.name for each in lacking] == ["tensorflow-2.10.1-cu112"]
+    for each in lacking:
+        assert set(each.no_modes) <= {mode for name in each.frameworks for mode in declared[name].modes}
+
+
 def test_an_untested_image_runs_only_where_its_name_is_spelled_out(folder: Path) -> None:
     images = [image(folder, untested="no machine had it")]
     for asked in ((), ("torch-*",)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import Image
 from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine
@@ -73,6 +75,21 @@ def test_mixed_precision_is_planned_where_framework_image_and_device_have_its_ha
 def test_a_precision_that_the_image_does_not_offer_is_left_out(folder: Path) -> None:
     found = planned([gpu_image(folder, precisions=("fp32",))], with_gpu(), precisions=("fp32", "tf32"))
     assert reasons(found) == {"the image does not offer tf32"}
+
+
+def test_what_an_image_does_not_compute_on_a_cpu_as_it_is_specified_is_left_out_there_only(folder: Path) -> None:
+    declared = {"torch": load_frameworks()["torch"]}
+    fields: dict[str, Any] = {
+        "precisions": ("fp32", "fp16"),
+        "not_on_cpu": {"amp-fp16": "it adds up products in float16"},
+    }
+    asked: dict[str, Any] = {"declared": declared, "precisions": ("fp32", "amp-fp16"), "workloads": ("cnn-cifar10",)}
+    lacking = image(folder, **fields)
+    found = planned([lacking], **asked)
+    assert {cell.precision for cell in found.cells} == {"fp32"}
+    assert reasons(found) == {f"{lacking.name} does not compute amp-fp16 on a CPU: it adds up products in float16"}
+    on_gpu = planned([gpu_image(folder, **fields)], with_gpu(), **asked)
+    assert {cell.precision for cell in on_gpu.cells} == {"fp32", "amp-fp16"}
 
 
 def test_fp8_is_left_out_before_ada_and_where_the_image_has_none(folder: Path) -> None:
