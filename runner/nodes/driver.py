@@ -329,6 +329,7 @@ class Driver:
         if not may_return:
             return
         say(f"node {name} is back; what it ran meanwhile does not count")
+        site.why += "; it came back"
         self._tracker.watch(name, time.monotonic())
         if site.images or not site.begun:
             site.state = "prepare" if site.begun else "wait"

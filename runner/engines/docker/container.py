@@ -53,7 +53,7 @@ def container_options(
         arguments += ["--data", "/data"]
     options: dict[str, Any] = {
         "image": prepared.digest,
-        "entrypoint": [*_alarm(slot.seconds), *prepared.command],
+        "entrypoint": [*_alarm(slot.seconds, prepared.command[0]), *prepared.command],
         "command": arguments,
         "user": user,
         "read_only": True,
@@ -86,15 +86,15 @@ def container_options(
     return options
 
 
-def _alarm(seconds: int | None) -> tuple[str, ...]:
-    """What makes the kernel end a program after so long: a container outlives a runner that is killed, and its node may get no other.
+def _alarm(seconds: int | None, program: str) -> tuple[str, ...]:
+    """What makes the kernel end a cell after so long: a container outlives a runner that is killed, and its node may get no other.
 
-    A process keeps its alarm when it becomes another program. Every image has Python.
+    A process keeps its alarm when it becomes another program. Python sets it, where the cell's own program is Python.
     """
-    if seconds is None:
+    if seconds is None or program != "python":
         return ()
-    return ("python", "-S", "-c", "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])",
-            str(seconds))  # fmt: skip
+    code = "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+    return (program, "-S", "-c", code, str(seconds))
 
 
 def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:

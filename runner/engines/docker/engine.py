@@ -133,9 +133,11 @@ class DockerEngine(Engine):
 
     def unobtainable(self, image: Image) -> str | None:
         """Why nodes do not get the image: no place has it, and nobody asked them to build."""
+        if self._settings.may_build:
+            return None
         recipe = self._recipe(image)
         has = build.built(self._listed(), recipe) or self._exported(recipe) or registry.is_pinned(recipe)
-        return None if has or self._settings.may_build else f"it {build.NOT_BUILT}"
+        return None if has else f"it {build.NOT_BUILT}"
 
     def cost(self, image: Image) -> int:
         """Bytes of wheels to fetch; 0 when the image is built and up to date."""
@@ -154,6 +156,8 @@ class DockerEngine(Engine):
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:
         """The same parts on the disk: an exported image is not compressed."""
+        if self._settings.images_from is None:
+            return super().disk_parts(image)
         recipe = self._recipe(image)
         exported = None if build.built(self._listed(), recipe) else self._exported(recipe)
         return {recipe.tag: exported.bytes} if exported else super().disk_parts(image)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,11 +79,15 @@ class Login:
         return self.start(*usual, *words, variables=variables)
 
 
-@pytest.fixture
-def login(cluster: Cluster, tmp_path: Path) -> Iterator[Login]:
+def start_dead_nodes(cluster: Cluster) -> None:
     for name in NODES:
         if cluster.daemons[name].poll() is not None:
             cluster.start_node(name)
+
+
+@contextlib.contextmanager
+def at_login(cluster: Cluster, tmp_path: Path) -> Iterator[Login]:
+    start_dead_nodes(cluster)
     wait_for(lambda: set(cluster.states().values()) == {"idle"}, 90)
     there = Login(cluster, tmp_path)
     yield there
@@ -88,8 +95,75 @@ def login(cluster: Cluster, tmp_path: Path) -> Iterator[Login]:
         if runner.poll() is None:
             runner.kill()
         runner.communicate()
+    # A job is over when each of its nodes has said so.
+    start_dead_nodes(cluster)
     wait_for(lambda: cluster.jobs() == [])
     wait_for(lambda: not marked(tmp_path, b"agent"))
+
+
+@pytest.fixture
+def login(cluster: Cluster, tmp_path: Path) -> Iterator[Login]:
+    with at_login(cluster, tmp_path) as login:
+        yield login
+
+
+@pytest.fixture
+def patient(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Login]:
+    """A cluster that gives up no node in the time of a test, as Slurm's own limit of five minutes does."""
+    with (
+        slurm_cluster(tmp_path_factory.mktemp("slurm"), dead_seconds=300) as cluster,
+        at_login(cluster, tmp_path) as login,
+    ):
+        yield login
+
+
+def read_until(runner: subprocess.Popen[str], word: str) -> str:
+    """What it says on standard error, up to a line with this word."""
+    assert runner.stderr is not None
+    said = ""
+    for line in runner.stderr:
+        said += line
+        if word in line:
+            return said
+    raise AssertionError(f"it never said {word!r}: {said}")
+
+
+@pytest.mark.timeout(600)
+def test_one_node_dies_one_stands_still_and_one_is_late_and_each_cell_has_one_row(
+    patient: Login, tmp_path: Path
+) -> None:
+    variables = patient.variables(seconds=0.3 if ALL else 0.5, beat=0.5)
+    cluster = patient.cluster
+    # Slurm does not know yet that it has ended, and hands it out.
+    cluster.kill_node("n2")
+    runner = patient.matrix("--repeats", str(REPEATS), "--nodes", "slurm:rack", variables=variables)
+    wait_for(lambda: begun(tmp_path) >= 4)
+    assert "n2" not in {row["node"] for row in rows(tmp_path)}
+    cluster.start_node("n2")
+    said = read_until(runner, "node n2 has come")
+    cluster.kill_node("n1")
+    said += read_until(runner, "node n1 is lost: ")
+    cluster.signal_node("n0", signal.SIGSTOP)
+    said += read_until(runner, "node n0 is lost: nothing was heard of it")
+    cluster.signal_node("n0", signal.SIGCONT)
+    said += read_until(runner, "node n0 is back; what it ran meanwhile does not count")
+    said += read_until(runner, f"{6 * REPEATS} repeats of 6 cells ok, 0 failed")
+    code, err = ended(runner)
+    said += err
+    assert code == 0, said
+    assert_each_cell_once(tmp_path, REPEATS)
+    assert {row["node"] for row in rows(tmp_path)} >= {"n0", "n2"}
+    late = list((folder_of(tmp_path) / "late").glob("*"))
+    assert len(late) == said.count("came too late; it is kept")
+    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".frame") for path in late)
+    lost = {name: entry["lost"] for name, entry in nodes_of(tmp_path).items() if entry["lost"]}
+    assert lost.keys() == {"n0", "n1"}
+    assert lost["n0"].endswith("; it came back")
+    wait_for(lambda: not marked(tmp_path, b""))
+    # What the dead node's agent had finished and could not hand over waits for it.
+    left = [path for path in (tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
+    assert {path.suffix for path in left} <= {".frame"}
+    assert list(folder_of(tmp_path).rglob("*.part")) == []
 
 
 def test_a_partition_is_submitted_measured_and_released_and_a_node_that_dies_costs_no_cell(
@@ -188,23 +262,41 @@ def test_every_gpu_of_a_partition_is_verified_in_one_run(login: Login, tmp_path:
     assert_nothing_left(tmp_path)
 
 
-def test_an_array_verifies_each_node_by_a_task_of_its_own(login: Login, tmp_path: Path) -> None:
-    """The script of docs/examples; `runner` only notes where it is called, and with what."""
-    script = tmp_path / "verify.sbatch"
+def test_an_array_verifies_each_node_by_a_task_of_its_own_and_their_runs_are_one_fleet(
+    login: Login, tmp_path: Path, nvml_library: Path
+) -> None:
+    """The script of docs/examples, with the toy runner in place of `runner`. Three nodes are too few to judge: the exit code is 2."""
+    script, fleet = tmp_path / "verify.sbatch", tmp_path / "fleet-1"
     text = (PROJECT / "docs" / "examples" / "slurm-verify.sbatch").read_text()
     script.write_text(text.replace("--array=1-16", "--array=1-3"))
     program = tmp_path / "bin" / "runner"
     program.parent.mkdir()
-    # As long as all three take to begin.
-    program.write_text(f'#!/bin/sh\necho "$SLURMD_NODENAME $*" >> {tmp_path}/called\nexec sleep 5\n')
+    # Each machine has a name of its own, and is busy until all three tasks have begun.
+    program.write_text(
+        f'#!/bin/sh\necho "$SLURMD_NODENAME $*" >> {tmp_path}/called\nexport DLBENCH_NODE="$SLURMD_NODENAME"\ncd {PROJECT}\n'
+        f'{sys.executable} -m tests.unit.toy_runner "$@" --image toy-a --workloads gru-imdb\ncode=$?\nsleep 5\nexit $code\n'
+    )
     program.chmod(0o755)
-    variables = login.variables(FLEET="/shared/fleet-1")
+    own = {"LD_LIBRARY_PATH": str(nvml_library), "DLBENCH_REFERENCES": str(tmp_path / "references")}
+    variables = login.variables(toy="cuda", FLEET=str(fleet), **own)
     variables["PATH"] = f"{program.parent}:{variables['PATH']}"
+    for name in stand_in.CUDA_VARIABLES:
+        variables.pop(name, None)
     words = ["sbatch", "--wait", f"--output={tmp_path}/output-%a", str(script)]
-    ended = subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr
+    submitted = subprocess.run(
+        words, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    output = "".join(path.read_text() for path in sorted(tmp_path.glob("output-*")))
+    assert submitted.returncode == 2, submitted.stderr + output
     called = sorted((tmp_path / "called").read_text().splitlines())
-    assert called == [f"{name} verify --each-gpu --out /shared/fleet-1/{name}" for name in NODES]
+    assert called == [f"{name} verify --each-gpu --out {fleet}/{name}" for name in NODES]
+    judged = login.start("verify", "--each-gpu", "--run", str(fleet), "--format", "json", variables=variables)
+    out, err = judged.communicate(timeout=60)
+    assert judged.returncode == 2, err
+    of_nodes, of_gpus = json.loads(out)["fleets"]
+    assert (of_nodes["of"], of_nodes["fleet"]["devices"]) == ("node", len(NODES))
+    assert (of_gpus["of"], of_gpus["fleet"]["devices"]) == ("GPU", len(NODES) * GPUS)
+    assert Counter(spot["node"] for spot in of_gpus["spots"].values()) == dict.fromkeys(NODES, GPUS)
 
 
 def test_a_signal_before_the_end_of_a_job_ends_the_run_which_can_go_on(login: Login, tmp_path: Path) -> None:
