@@ -13,7 +13,7 @@ from reports.answers import busy, findings
 from reports.answers import left as of_runs
 from reports.answers.drained import drained
 from reports.answers.findings import Finding
-from reports.answers.left import Left
+from reports.answers.left import Left, lacks
 from reports.data.model import MOST_TIED, MeasuredCell, Ranked, Tables
 from reports.text import device_name, number, plural
 from runner.text import visible
@@ -119,8 +119,10 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         yield f"{word}: {_REMEDIES[word]}"
     for hint in dict.fromkeys(str(cell.row["hint"]) for cell in finding.group.others if cell.row.get("hint")):
         yield visible(f"fix: {hint}", 400)
-    if any(cell.unfit for cell in finding.group.others):
+    if unfit := [cell for cell in finding.group.others if cell.unfit]:
         remedy = "or measure for longer with --preset standard" if key.preset == "quick" else "then measure again"
+        # A new run would lose what these repeats have measured.
+        remedy = "the repeats that are left may rank it" if any(map(lacks, unfit)) else remedy
         yield f"not ranked: end what else runs on the machine, {remedy}"
 
 

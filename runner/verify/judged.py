@@ -101,6 +101,8 @@ def _answer(
         answer = "Not judged: too few GPUs of one model" if few else "Undecided: the GPUs differ too much"
         return answer, "not judged", next(_sentence(finding) for finding in fleets if finding.fleet.why_not)
     why = next((finding.reason for finding in findings if finding.kind == "no-reference"), "")
+    if not why and references and findings:
+        return "Not judged: see why", "not judged", findings[0].reason
     return "Not judged: no reference", "not judged", why if references else ""
 
 

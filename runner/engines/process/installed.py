@@ -72,7 +72,8 @@ def _ask(python: str, arguments: Sequence[str], kind: type) -> Any:
         raise EngineError(f"{python} did not say what it has: {error}") from error
     if not isinstance(answer, kind):
         last = ended.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise EngineError(f"{python} did not say what it has (exit {ended.returncode}): {last[0][:300]}")
+        lacks = "; install NumPy there, which every cell needs" if "No module named 'numpy'" in last[0] else ""
+        raise EngineError(f"{python} did not say what it has (exit {ended.returncode}): {last[0][:300]}{lacks}")
     return answer
 
 

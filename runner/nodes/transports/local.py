@@ -34,7 +34,8 @@ class Local(Nodes):
                 f"local-{at + 1}",
                 (sys.executable, *base.AGENT),
                 _part(cores, at, count) if alone else None,
-                ",".join(uuids[at]) or "none",
+                # Where there is no GPU to share out, an agent says itself why.
+                ",".join(uuids[at]) or ("none" if boards or machine.refused else ""),
                 count,
             )
             for at in range(count)

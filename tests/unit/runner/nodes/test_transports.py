@@ -50,7 +50,7 @@ def test_local_nodes_share_the_cores_and_the_gpus_without_an_overlap() -> None:
 def test_more_local_nodes_than_cores_say_that_their_times_mean_little() -> None:
     nodes = Local(6, Machine(PAIRS, (), "none"))
     assert nodes.notes == ("6 nodes share 4 cores: their times mean little",)
-    assert {(node.cpus, node.gpus) for node in nodes.there()} == {(None, "none")}
+    assert {(node.cpus, node.gpus) for node in nodes.there()} == {(None, "")}
 
 
 @pytest.mark.parametrize(
