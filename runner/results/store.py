@@ -255,7 +255,26 @@ def read(folders: Iterable[Path], table: str) -> pa.Table:
         for path, part in parts.items():
             if other := strange(path, part, packs):
                 raise StoreError(f"{path} holds rows of {other}, which are not its own; remove or restore it")
+        if table == "samples" and len(_empty_windows(whole[-1])):
+            _refuse_empty_windows(folder, parts)
     return pa.concat_tables(whole)
+
+
+def _empty_windows(samples: pa.Table) -> pa.Table:
+    """The windows without steps or time."""
+    import pyarrow.compute as pc
+
+    return samples.filter(pc.or_(pc.equal(samples["seconds"], 0.0), pc.equal(samples["steps"], 0)))
+
+
+def _refuse_empty_windows(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
+    """Raise StoreError where a repeat that ended well has a window without steps or time. That of one that failed may be why it did."""
+    ended = RunStore(folder).finished()
+    for path, part in parts.items():
+        for row in _empty_windows(part).to_pylist():
+            if ended.get((row["cell_id"], row["repeat"])) == "ok":
+                has = f"window {row['index']} has steps {row['steps']} and seconds {row['seconds']:g}"
+                raise StoreError(f"{path}: {has}, and neither is 0 where a cell ended well; remove or restore it")
 
 
 def _settled(folder: Path, look: Callable[[], Found]) -> Found:

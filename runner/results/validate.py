@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bench.protocol import STAGES
 from runner.errors import first_problem
-from runner.text import plural
+from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,16 @@ _NEVER_NULL = {
     "profile": "all",
     "metrics": ("name", "split", "step", "train_seconds"),
 }
+
+# Table -> its columns of numbers that are never negative: each is one of the protocol, which says so.
+_NOT_NEGATIVE = {
+    "samples": ("index", "begin_seconds", "seconds", "steps", "items"),
+    "operations": ("mop", "bytes", "buffers", "index", "begin_seconds", "seconds", "runs"),
+    "profile": ("calls", "seconds", "steps", "step_seconds"),
+    "metrics": ("step", "train_seconds"),
+}
+# (table, column) -> what it may be.
+_ONE_OF = {("samples", "stage"): STAGES}
 
 # Table -> what a row is, and the columns that no two rows of one repeat share.
 _ONCE = {
@@ -158,9 +169,24 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
             most = pc.max(pc.abs(column)).as_py()
             if most is not None and most > _MOST:
                 return f"{name} is {most:g}, and nothing above {_MOST:g} was measured"
+        if name in _NOT_NEGATIVE.get(table, ()) and (wrong := _negative(column, kind)):
+            return f"{name} is {wrong}"
+        if allowed := _ONE_OF.get((table, name)):
+            for value in set(column.unique().to_pylist()) - set(allowed):
+                return f"{name} is {in_a_line(repr(value), 60)}, and it is one of {', '.join(allowed)}"
     if (event := _ONCE.get(table)) and (twice := _doubled(rows, event)):
         return f"it holds {plural(twice, 'row')} twice: each {event[0]} of a repeat has an index of its own"
     return ""
+
+
+def _negative(column: pa.ChunkedArray, kind: str) -> str:
+    """The number in a column that is none or below 0, in words; empty where there is none."""
+    import pyarrow.compute as pc
+
+    if kind == "double" and pc.any(pc.is_nan(column)).as_py():
+        return "no number"
+    least = pc.min(column).as_py()
+    return f"{least:g}, and nothing below 0 is measured" if least is not None and least < 0 else ""
 
 
 def _doubled(rows: pa.Table, event: Sequence[str]) -> int:

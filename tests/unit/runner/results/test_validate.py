@@ -49,6 +49,15 @@ def changed(folder: Path, table: str, column: str, value: Any) -> tuple[Path, by
         ("samples", "items", None, "items is missing"),
         ("samples", "seconds", math.inf, "seconds is inf"),
         ("samples", "seconds", 1e308, r"seconds is 1e\+308"),
+        ("samples", "seconds", math.nan, "seconds is no number"),
+        ("samples", "seconds", -1.0, "seconds is -1, and nothing below 0 is measured"),
+        ("samples", "seconds", 0.0, "window 0 has steps 1 and seconds 0, and neither is 0 where a cell ended well"),
+        ("samples", "steps", 0, "window 0 has steps 0 and seconds .*, and neither is 0"),
+        ("samples", "steps", -3, "steps is -3"),
+        ("samples", "items", -1, "items is -1"),
+        ("samples", "begin_seconds", -0.5, "begin_seconds is -0.5"),
+        ("samples", "stage", "steadily", "stage is 'steadily', and it is one of first, warm-up, steady"),
+        ("metrics", "train_seconds", math.nan, "train_seconds is no number"),
         ("metrics", "step", None, "step is missing"),
         ("telemetry", "power_watts", -math.inf, "power_watts is inf"),
     ],
@@ -80,6 +89,12 @@ def test_a_loss_that_diverged_is_a_result_and_no_fault(made: Path) -> None:
         assert max(load([made]).cells[0].repeats[0].curves[0].values) == 1e30
     finally:
         path.write_bytes(kept)
+
+
+def test_a_window_without_steps_is_read_where_it_is_why_the_cell_failed(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"status": "failed", "error_kind": "implausible"})
+    changed(folder, "samples", "steps", 0)
+    assert next(cell for cell in load([folder]).cells if cell.cell_id == ENTRY["id"]).status == "failed"
 
 
 def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(made: Path) -> None:
