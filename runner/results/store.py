@@ -40,6 +40,9 @@ _LONGEST_ERROR = 20_000
 # The stem of the files of many repeats together.
 _PACK = re.compile(r".+\.p[1-9][0-9]*")
 
+# The tables of which every release wrote a file for each repeat, be it one without rows. The others came later.
+ALWAYS = ("samples", "metrics", "parity")
+
 # A runner may put files together while they are read: so often they are looked for again.
 _MOST_LOOKS = 5
 
@@ -284,14 +287,23 @@ def _settled(folder: Path, look: Callable[[], Found]) -> Found:
             return look()
         except FileNotFoundError as error:
             gone = error
-    raise StoreError(f"{folder}: {gone.filename} was there and is gone; read the run again when nothing works on it")
+    name = Path(gone.filename).name
+    raise StoreError(
+        f"{folder}: {gone.filename} was there and is gone; restore it, or read the run again when nothing works on it, "
+        f"or remove {name} from cells and --resume measures again what it held"
+    )
 
 
 def _parts(folder: Path, table: str) -> tuple[dict[Path, pa.Table], Packs]:
     """A table of one run, file by file, and what its packs hold."""
     empty: dict[bytes, pa.Table] = {}
-    # In this order: what is packed meanwhile is found in its pack.
-    singles, packs = singles_of(folder / table), packs_of(folder)
+    # In this order: a repeat has files of the other tables before it has one of `cells`, and what is packed meanwhile is found in its pack.
+    ended, singles = singles_of(folder / "cells"), singles_of(folder / table)
+    packs = packs_of(folder)
+    if table in ALWAYS:
+        lost = {path.name for path in packs.others(ended) if path.stem != "skipped"} - {path.name for path in singles}
+        for name in sorted(lost):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / table / name))
     # A pack has a file of each table, be it one without rows: a reader must not go on without one that is lost.
     paths = [packs.path(table, pack) for pack in packs.names]
     return {path: read_file(path, table, empty) for path in [*paths, *packs.others(singles)]}, packs
