@@ -253,7 +253,11 @@ def read(folders: Iterable[Path], table: str) -> pa.Table:
         whole.append(pa.concat_tables([whole[0], *parts.values()]))
         # A run may have thousands of files: they are searched one by one only where there is a fault.
         run_id = _run_id(folder) if parts else ""
-        if _others(whole[-1], run_id) or validate.of_table(whole[-1], table, TABLES[table]):
+        if (
+            _others(whole[-1], run_id)
+            or _other_schemas(whole[-1], table)
+            or validate.of_table(whole[-1], table, TABLES[table])
+        ):
             _refuse(parts, table, run_id)
         for path, part in parts.items():
             if other := strange(path, part, packs):
@@ -392,12 +396,21 @@ def _others(rows: pa.Table, run_id: str) -> set[str]:
     return set(rows["run_id"].unique().to_pylist()) - {run_id, None}
 
 
+def _other_schemas(rows: pa.Table, table: str) -> set[int]:
+    """The schemas of rows that this release does not know. Their columns may mean something else."""
+    return set(rows["schema_version"].unique().to_pylist()) - {SCHEMA_VERSION, None} if table == "cells" else set()
+
+
 def _refuse(parts: Mapping[Path, pa.Table], table: str, run_id: str) -> None:
     """Raise StoreError for the first file of a run that holds what none of its own holds."""
     for path, part in parts.items():
         # A file from elsewhere would add to what another run measured.
         for other in _others(part, run_id):
             raise StoreError(f"{path} speaks for the run {other!r} and lies in {run_id!r}; remove or restore it")
+        for version in _other_schemas(part, table):
+            raise StoreError(
+                f"{path}: schema_version is {version}, not {SCHEMA_VERSION}; read it with the release that wrote it"
+            )
         if fault := validate.of_table(part, table, TABLES[table]):
             raise StoreError(f"{path}: {fault}; remove or restore it")
 

@@ -22,17 +22,20 @@ _NEVER_NULL = {
     "operations": "all",
     "profile": "all",
     "metrics": ("name", "split", "step", "train_seconds"),
+    # Every release wrote them, also of what was left out.
+    "cells": ("image", "framework", "workload", "status"),
 }
 
-# Table -> its columns of numbers that are never negative: each is one of the protocol, which says so.
+# Table -> its columns of numbers that are never negative: the protocol says so of events, and the plan of a cell.
 _NOT_NEGATIVE = {
     "samples": ("index", "begin_seconds", "seconds", "steps", "items"),
     "operations": ("mop", "bytes", "buffers", "index", "begin_seconds", "seconds", "runs"),
     "profile": ("calls", "seconds", "steps", "step_seconds"),
     "metrics": ("step", "train_seconds"),
+    "cells": ("batch",),
 }
 # (table, column) -> what it may be.
-_ONE_OF = {("samples", "stage"): STAGES}
+_ONE_OF = {("samples", "stage"): STAGES, ("cells", "status"): ("ok", "failed", "skipped")}
 
 # Table -> what a row is, and the columns that no two rows of one repeat share.
 _ONCE = {
@@ -49,6 +52,8 @@ _MOST = 1e18
 _UNBOUNDED = {("metrics", "value"), ("parity", "error"), ("parity", "bound")}
 
 
+# On a CPU they are processes, one for each of its logical CPUs at most.
+_MOST_DEVICES = 100_000
 # No run takes thirty years.
 _MOST_SECONDS = 1e9
 
@@ -174,9 +179,20 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
         if allowed := _ONE_OF.get((table, name)):
             for value in set(column.unique().to_pylist()) - set(allowed):
                 return f"{name} is {in_a_line(repr(value), 60)}, and it is one of {', '.join(allowed)}"
+    if table == "cells" and (number := _no_devices(rows)) is not None:
+        return f"devices is {number}, and a cell has 1 to {_MOST_DEVICES}"
     if (event := _ONCE.get(table)) and (twice := _doubled(rows, event)):
         return f"it holds {plural(twice, 'row')} twice: each {event[0]} of a repeat has an index of its own"
     return ""
+
+
+def _no_devices(cells: pa.Table) -> int | None:
+    """The number of devices of a cell that no machine has. Of what was left out it may be what was asked for."""
+    import pyarrow.compute as pc
+
+    counts = cells.filter(pc.not_equal(cells["status"], "skipped"))["devices"]
+    ends = pc.min_max(counts).as_py()
+    return next((end for end in ends.values() if end is not None and not 1 <= end <= _MOST_DEVICES), None)
 
 
 def _negative(column: pa.ChunkedArray, kind: str) -> str:

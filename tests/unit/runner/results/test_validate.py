@@ -45,6 +45,14 @@ def changed(folder: Path, table: str, column: str, value: Any) -> tuple[Path, by
     ("table", "column", "value", "said"),
     [
         ("cells", "repeat", None, "repeat is missing in 1 of 1 rows"),
+        ("cells", "image", None, "image is missing in 1 of 1 rows"),
+        ("cells", "framework", None, "framework is missing"),
+        ("cells", "workload", None, "workload is missing"),
+        ("cells", "status", None, "status is missing"),
+        ("cells", "status", "fine", "status is 'fine', and it is one of ok, failed, skipped"),
+        ("cells", "batch", -64, "batch is -64, and nothing below 0"),
+        ("cells", "devices", 0, "devices is 0, and a cell has 1 to 100000"),
+        ("cells", "devices", 2**31 - 1, "devices is 2147483647, and a cell has"),
         ("samples", "index", None, "index is missing"),
         ("samples", "items", None, "items is missing"),
         ("samples", "seconds", math.inf, "seconds is inf"),
@@ -68,6 +76,17 @@ def test_a_file_with_what_no_run_writes_is_named_with_its_column(
     path, kept = changed(made, table, column, value)
     try:
         with pytest.raises(StoreError, match=f"{path.name}: {said}.*; remove or restore it"):
+            load([made])
+    finally:
+        path.write_bytes(kept)
+
+
+def test_a_row_of_another_schema_is_read_by_the_release_that_wrote_it(made: Path) -> None:
+    path, kept = changed(made, "cells", "schema_version", 2)
+    try:
+        with pytest.raises(
+            StoreError, match=f"{path}: schema_version is 2, not 1; read it with the release that wrote it"
+        ):
             load([made])
     finally:
         path.write_bytes(kept)
