@@ -18,6 +18,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from runner.results.parquet import bounded
 from runner.results.parquet.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.parquet.schema import TABLES as TABLES
 from runner.results.parquet.schema import arrow_schema as arrow_schema
-from runner.text import in_a_line
+from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,9 @@ _PACK = re.compile(r".+\.p[1-9][0-9]*")
 
 # The tables of which every release wrote a file for each repeat, be it one without rows. The others came later.
 ALWAYS = ("samples", "metrics", "parity")
+
+# What tells one row of `parity` from another of its repeat.
+CHECK = ("phase", "quantity", "tensor", "variant", "error", "bound", "passed")
 
 # A runner may put files together while they are read: so often they are looked for again.
 _MOST_LOOKS = 5
@@ -264,6 +268,8 @@ def read(folders: Iterable[Path], table: str) -> pa.Table:
                 raise StoreError(f"{path} holds rows of {other}, which are not its own; remove or restore it")
         if table == "samples" and len(_empty_windows(whole[-1])):
             _refuse_empty_windows(folder, parts)
+        if table == "parity" and validate.doubled(whole[-1], CHECK):
+            _refuse_doubled_checks(folder, parts)
     return pa.concat_tables(whole)
 
 
@@ -282,6 +288,24 @@ def _refuse_empty_windows(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
             if ended.get((row["cell_id"], row["repeat"])) == "ok":
                 has = f"window {row['index']} has steps {row['steps']} and seconds {row['seconds']:g}"
                 raise StoreError(f"{path}: {has}, and neither is 0 where a cell ended well; remove or restore it")
+
+
+def _refuse_doubled_checks(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
+    """Raise StoreError where a repeat that ended well has a check twice: the runner fails a cell that prints one twice.
+
+    Of an older release, which kept no phases, a quantity may be there once for each phase.
+    """
+    ended = RunStore(folder).finished()
+    for path, part in parts.items():
+        counts = Counter(
+            tuple(row.values())
+            for row in part.to_pylist()
+            if row["phase"] is not None and ended.get((row["cell_id"], row["repeat"])) == "ok"
+        )
+        if twice := counts.total() - len(counts):
+            raise StoreError(
+                f"{path}: it holds {plural(twice, 'row')} twice: each quantity is checked once; remove or restore it"
+            )
 
 
 def _settled(folder: Path, look: Callable[[], Found]) -> Found:

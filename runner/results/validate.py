@@ -181,7 +181,7 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
                 return f"{name} is {in_a_line(repr(value), 60)}, and it is one of {', '.join(allowed)}"
     if table == "cells" and (number := _no_devices(rows)) is not None:
         return f"devices is {number}, and a cell has 1 to {_MOST_DEVICES}"
-    if (event := _ONCE.get(table)) and (twice := _doubled(rows, event)):
+    if (event := _ONCE.get(table)) and (twice := doubled(rows, event[1:])):
         return f"it holds {plural(twice, 'row')} twice: each {event[0]} of a repeat has an index of its own"
     return ""
 
@@ -205,21 +205,25 @@ def _negative(column: pa.ChunkedArray, kind: str) -> str:
     return f"{least:g}, and nothing below 0 is measured" if least is not None and least < 0 else ""
 
 
-def _doubled(rows: pa.Table, event: Sequence[str]) -> int:
-    """How many rows of one run are there once more: a window that counts twice would make an interval narrower than what was measured.
+def doubled(rows: pa.Table, columns: Sequence[str]) -> int:
+    """How many rows of one run are there once more, by these columns of their repeat.
+
+    A window that counts twice would make an interval narrower than what was measured.
 
     Each row gets a number, which follows from its key alone. Arrow's own grouping would load its data sets, which no command needs.
     """
     import numpy as np
 
     number, most = np.zeros(len(rows), np.int64), 1
-    for name in ("cell_id", "repeat", *event[1:]) if len(rows) else ():
+    for name in ("cell_id", "repeat", *columns) if len(rows) else ():
         parts = rows[name].dictionary_encode().unify_dictionaries().chunks
-        count = len(parts[0].dictionary)
+        # One more: what is null has a place too.
+        null = len(parts[0].dictionary)
+        count = null + 1
         if most * count >= 2**63:
             distinct, number = np.unique(number, return_inverse=True)
             most = len(distinct)
         # Not by to_numpy: it loads pandas.
-        places = np.concatenate([np.from_dlpack(part.indices) for part in parts if len(part)])
+        places = np.concatenate([np.from_dlpack(part.indices.fill_null(null)) for part in parts if len(part)])
         number, most = number * count + places, most * count
     return len(rows) - len(np.unique(number))

@@ -20,7 +20,7 @@ from bench.protocol import ProtocolError, check
 from reports.data.tables import load
 from reports.page.render import moment, render
 from runner.cli.main import app
-from runner.results import validate
+from runner.results import store, validate
 from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
@@ -222,15 +222,30 @@ def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, output: str)
     assert isinstance(ended.exception, SystemExit)
 
 
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_a_check_counts_once_in_a_repeat_that_ended_well(tmp_path: Path, status: str) -> None:
+    """A cell that prints one twice fails, and is kept as it is."""
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"status": status})
+    path, _ = changed(folder, "parity", "phase", "parity")
+    rows = pq.read_table(path)
+    assert store.read([folder], "parity").num_rows > len(rows)
+    pq.write_table(pa.concat_tables([rows, rows.slice(0, 2)]), path)
+    if status == "failed":
+        assert store.read([folder], "parity").num_rows > len(rows) + 2
+        return
+    with pytest.raises(StoreError, match=f"{path}: it holds 2 rows twice: each quantity is checked once; remove"):
+        store.read([folder], "parity")
+
+
 def test_rows_that_are_there_twice_are_counted_however_large_their_key_and_wherever_files_meet() -> None:
     random = np.random.default_rng(1)
-    event = ("window", "operation", "direction", "size", "index")
-    columns = ("cell_id", "repeat", *event[1:])
+    event = ("operation", "direction", "size", "index")
+    columns = ("cell_id", "repeat", *event)
     for count in (0, 1, 50):
         rows = pa.table({name: pa.array(random.integers(0, 2, count), pa.int32()) for name in columns})
         cut = int(random.integers(0, count + 1))
-        doubled = validate._doubled(pa.concat_tables([rows.slice(0, cut), rows.slice(cut)]), event)
+        doubled = validate.doubled(pa.concat_tables([rows.slice(0, cut), rows.slice(cut)]), event)
         assert doubled == count - len({tuple(row.values()) for row in rows.to_pylist()})
     # Six columns of 60 000 values: more keys than a whole number of 64 bits has.
     rows = pa.table({name: pa.array(random.permutation(60_000), pa.int32()) for name in columns})
-    assert validate._doubled(pa.concat_tables([rows, rows.slice(7, 3)]), event) == 3
+    assert validate.doubled(pa.concat_tables([rows, rows.slice(7, 3)]), event) == 3
