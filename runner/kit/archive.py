@@ -22,6 +22,7 @@ from runner.engines.slots import LOG_TAIL_BYTES
 from runner.errors import UserError, first_problem
 from runner.kit.pack import FILES, MANIFEST, VERSION
 from runner.machine.devices import Cpu, Gpu, Process, Refused
+from runner.results import store
 from runner.results.store import TABLES
 
 # Of the whole archive when it is unpacked, of one file of it, and of the number of its files.
@@ -118,6 +119,19 @@ class Packages(_Frozen):
     installed: Annotated[tuple[Text, ...], Field(max_length=20_000)]
 
 
+_Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True)
+class _Cpu(Cpu):
+    memory_bytes: _Bytes
+
+
+@dataclass(frozen=True)
+class _Gpu(Gpu):
+    memory_bytes: _Bytes | None
+
+
 class KitFacts(_Frozen):
     """facts.json: the machine, the interpreter, and what was to be done."""
 
@@ -131,9 +145,9 @@ class KitFacts(_Frozen):
     ]
     python: Annotated[str, Field(max_length=4096)]
     frameworks: Annotated[tuple[InstalledFramework, ...], Field(min_length=1, max_length=200)]
-    gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)]
+    gpus: Annotated[tuple[_Gpu, ...], Field(max_length=64)]
     refused: Annotated[tuple[Refused, ...], Field(max_length=64)]
-    cpu: Cpu
+    cpu: _Cpu
     kernel: Text
     planned: Annotated[tuple[PlannedStep, ...], Field(min_length=1, max_length=MOST_FILES)]
     left_out: Annotated[tuple[LeftOutStep, ...], Field(max_length=MOST_FILES)]
@@ -205,11 +219,9 @@ class _Bounded(io.RawIOBase):
 def read(path: Path) -> Archive:
     """The archive of a kit, without the steps that cannot be read. Raises ArchiveError where nothing of it can be."""
     try:
-        content = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
+        content = store.read_bytes(path, MOST_BYTES)
     except OSError as error:
         raise ArchiveError(f"{path} cannot be read ({error.strerror}); name the archive of a kit") from None
-    if content is None:
-        raise ArchiveError(f"{path} has more than {MOST_BYTES} bytes, so it is not the archive of a kit")
     try:
         files = _files(content)
         facts = _facts(files)

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from runner.results.parquet import bounded
 from runner.results.parquet.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from runner.results.parquet.schema import TABLES as TABLES
 from runner.results.parquet.schema import arrow_schema as arrow_schema
-from runner.text import in_a_line
+from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,12 @@ _LONGEST_ERROR = 20_000
 
 # The stem of the files of many repeats together.
 _PACK = re.compile(r".+\.p[1-9][0-9]*")
+
+# The tables of which every release wrote a file for each repeat, be it one without rows. The others came later.
+ALWAYS = ("samples", "metrics", "parity")
+
+# What tells one row of `parity` from another of its repeat.
+CHECK = ("phase", "quantity", "tensor", "variant", "error", "bound", "passed")
 
 # A runner may put files together while they are read: so often they are looked for again.
 _MOST_LOOKS = 5
@@ -295,12 +302,55 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Ta
         whole.append(pa.concat_tables([whole[0], *parts.values()]))
         # A run may have thousands of files: they are searched one by one only where there is a fault.
         run_id = _run_id(folder) if parts else ""
-        if _others(whole[-1], run_id) or validate.of_table(whole[-1], table, TABLES[table]):
+        if (
+            _others(whole[-1], run_id)
+            or _other_schemas(whole[-1], table)
+            or validate.of_table(whole[-1], table, TABLES[table])
+        ):
             _refuse(parts, table, run_id)
         for path, part in parts.items():
             if other := strange(path, part, packs):
                 raise StoreError(f"{path} holds rows of {other}, which are not its own; remove or restore it")
+        if table == "samples" and len(_empty_windows(whole[-1])):
+            _refuse_empty_windows(folder, parts)
+        if table == "parity" and validate.doubled(whole[-1], CHECK):
+            _refuse_doubled_checks(folder, parts)
     return pa.concat_tables(whole)
+
+
+def _empty_windows(samples: pa.Table) -> pa.Table:
+    """The windows without steps or time."""
+    import pyarrow.compute as pc
+
+    return samples.filter(pc.or_(pc.equal(samples["seconds"], 0.0), pc.equal(samples["steps"], 0)))
+
+
+def _refuse_empty_windows(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
+    """Raise StoreError where a repeat that ended well has a window without steps or time. That of one that failed may be why it did."""
+    ended = RunStore(folder).finished()
+    for path, part in parts.items():
+        for row in _empty_windows(part).to_pylist():
+            if ended.get((row["cell_id"], row["repeat"])) == "ok":
+                has = f"window {row['index']} has steps {row['steps']} and seconds {row['seconds']:g}"
+                raise StoreError(f"{path}: {has}, and neither is 0 where a cell ended well; remove or restore it")
+
+
+def _refuse_doubled_checks(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
+    """Raise StoreError where a repeat that ended well has a check twice: the runner fails a cell that prints one twice.
+
+    Of an older release, which kept no phases, a quantity may be there once for each phase.
+    """
+    ended = RunStore(folder).finished()
+    for path, part in parts.items():
+        counts = Counter(
+            tuple(row.values())
+            for row in part.to_pylist()
+            if row["phase"] is not None and ended.get((row["cell_id"], row["repeat"])) == "ok"
+        )
+        if twice := counts.total() - len(counts):
+            raise StoreError(
+                f"{path}: it holds {plural(twice, 'row')} twice: each quantity is checked once; remove or restore it"
+            )
 
 
 def _settled(folder: Path, look: Callable[[], Found]) -> Found:
@@ -310,14 +360,23 @@ def _settled(folder: Path, look: Callable[[], Found]) -> Found:
             return look()
         except FileNotFoundError as error:
             gone = error
-    raise StoreError(f"{folder}: {gone.filename} was there and is gone; read the run again when nothing works on it")
+    name = Path(gone.filename).name
+    raise StoreError(
+        f"{folder}: {gone.filename} was there and is gone; restore it, or read the run again when nothing works on it, "
+        f"or remove {name} from cells and --resume measures again what it held"
+    )
 
 
 def _parts(folder: Path, table: str, kept: Kept | None) -> tuple[dict[Path, pa.Table], Packs]:
     """A table of one run, file by file, and what its packs hold."""
     empty: dict[bytes, pa.Table] = {}
-    # In this order: what is packed meanwhile is found in its pack.
-    singles, packs = singles_of(folder / table), packs_of(folder)
+    # In this order: a repeat has files of the other tables before it has one of `cells`, and what is packed meanwhile is found in its pack.
+    ended, singles = singles_of(folder / "cells"), singles_of(folder / table)
+    packs = packs_of(folder)
+    if table in ALWAYS:
+        lost = {path.name for path in packs.others(ended) if path.stem != "skipped"} - {path.name for path in singles}
+        for name in sorted(lost):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / table / name))
     # A pack has a file of each table, be it one without rows: a reader must not go on without one that is lost.
     paths = [*(packs.path(table, pack) for pack in packs.names), *packs.others(singles)]
     if kept is not None:
@@ -408,12 +467,21 @@ def _others(rows: pa.Table, run_id: str) -> set[str]:
     return set(rows["run_id"].unique().to_pylist()) - {run_id, None}
 
 
+def _other_schemas(rows: pa.Table, table: str) -> set[int]:
+    """The schemas of rows that this release does not know. Their columns may mean something else."""
+    return set(rows["schema_version"].unique().to_pylist()) - {SCHEMA_VERSION, None} if table == "cells" else set()
+
+
 def _refuse(parts: Mapping[Path, pa.Table], table: str, run_id: str) -> None:
     """Raise StoreError for the first file of a run that holds what none of its own holds."""
     for path, part in parts.items():
         # A file from elsewhere would add to what another run measured.
         for other in _others(part, run_id):
             raise StoreError(f"{path} speaks for the run {other!r} and lies in {run_id!r}; remove or restore it")
+        for version in _other_schemas(part, table):
+            raise StoreError(
+                f"{path}: schema_version is {version}, not {SCHEMA_VERSION}; read it with the release that wrote it"
+            )
         if fault := validate.of_table(part, table, TABLES[table]):
             raise StoreError(f"{path}: {fault}; remove or restore it")
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bench.protocol import STAGES
 from runner.errors import first_problem
-from runner.text import plural
+from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,20 @@ _NEVER_NULL = {
     "operations": "all",
     "profile": "all",
     "metrics": ("name", "split", "step", "train_seconds"),
+    # Every release wrote them, also of what was left out.
+    "cells": ("image", "framework", "workload", "status"),
 }
+
+# Table -> its columns of numbers that are never negative: the protocol says so of events, and the plan of a cell.
+_NOT_NEGATIVE = {
+    "samples": ("index", "begin_seconds", "seconds", "steps", "items"),
+    "operations": ("mop", "bytes", "buffers", "index", "begin_seconds", "seconds", "runs"),
+    "profile": ("calls", "seconds", "steps", "step_seconds"),
+    "metrics": ("step", "train_seconds"),
+    "cells": ("batch",),
+}
+# (table, column) -> what it may be.
+_ONE_OF = {("samples", "stage"): STAGES, ("cells", "status"): ("ok", "failed", "skipped")}
 
 # Table -> what a row is, and the columns that no two rows of one repeat share.
 _ONCE = {
@@ -38,6 +52,8 @@ _MOST = 1e18
 _UNBOUNDED = {("metrics", "value"), ("parity", "error"), ("parity", "bound")}
 
 
+# On a CPU they are processes, one for each of its logical CPUs at most.
+_MOST_DEVICES = 100_000
 # No run takes thirty years.
 _MOST_SECONDS = 1e9
 
@@ -158,26 +174,56 @@ def of_table(rows: pa.Table, table: str, columns: Sequence[tuple[str, str]]) -> 
             most = pc.max(pc.abs(column)).as_py()
             if most is not None and most > _MOST:
                 return f"{name} is {most:g}, and nothing above {_MOST:g} was measured"
-    if (event := _ONCE.get(table)) and (twice := _doubled(rows, event)):
+        if name in _NOT_NEGATIVE.get(table, ()) and (wrong := _negative(column, kind)):
+            return f"{name} is {wrong}"
+        if allowed := _ONE_OF.get((table, name)):
+            for value in set(column.unique().to_pylist()) - set(allowed):
+                return f"{name} is {in_a_line(repr(value), 60)}, and it is one of {', '.join(allowed)}"
+    if table == "cells" and (number := _no_devices(rows)) is not None:
+        return f"devices is {number}, and a cell has 1 to {_MOST_DEVICES}"
+    if (event := _ONCE.get(table)) and (twice := doubled(rows, event[1:])):
         return f"it holds {plural(twice, 'row')} twice: each {event[0]} of a repeat has an index of its own"
     return ""
 
 
-def _doubled(rows: pa.Table, event: Sequence[str]) -> int:
-    """How many rows of one run are there once more: a window that counts twice would make an interval narrower than what was measured.
+def _no_devices(cells: pa.Table) -> int | None:
+    """The number of devices of a cell that no machine has. Of what was left out it may be what was asked for."""
+    import pyarrow.compute as pc
+
+    counts = cells.filter(pc.not_equal(cells["status"], "skipped"))["devices"]
+    ends = pc.min_max(counts).as_py()
+    return next((end for end in ends.values() if end is not None and not 1 <= end <= _MOST_DEVICES), None)
+
+
+def _negative(column: pa.ChunkedArray, kind: str) -> str:
+    """The number in a column that is none or below 0, in words; empty where there is none."""
+    import pyarrow.compute as pc
+
+    if kind == "double" and pc.any(pc.is_nan(column)).as_py():
+        return "no number"
+    least = pc.min(column).as_py()
+    return f"{least:g}, and nothing below 0 is measured" if least is not None and least < 0 else ""
+
+
+def doubled(rows: pa.Table, columns: Sequence[str]) -> int:
+    """How many rows of one run are there once more, by these columns of their repeat.
+
+    A window that counts twice would make an interval narrower than what was measured.
 
     Each row gets a number, which follows from its key alone. Arrow's own grouping would load its data sets, which no command needs.
     """
     import numpy as np
 
     number, most = np.zeros(len(rows), np.int64), 1
-    for name in ("cell_id", "repeat", *event[1:]) if len(rows) else ():
+    for name in ("cell_id", "repeat", *columns) if len(rows) else ():
         parts = rows[name].dictionary_encode().unify_dictionaries().chunks
-        count = len(parts[0].dictionary)
+        # One more: what is null has a place too.
+        null = len(parts[0].dictionary)
+        count = null + 1
         if most * count >= 2**63:
             distinct, number = np.unique(number, return_inverse=True)
             most = len(distinct)
         # Not by to_numpy: it loads pandas.
-        places = np.concatenate([np.from_dlpack(part.indices) for part in parts if len(part)])
+        places = np.concatenate([np.from_dlpack(part.indices.fill_null(null)) for part in parts if len(part)])
         number, most = number * count + places, most * count
     return len(rows) - len(np.unique(number))

@@ -82,6 +82,8 @@ class Recorder:
         self._phases: list[str] = []
         # Those of the samples so far.
         self._indexes: set[int] = set()
+        # And the windows of single operations.
+        self._operations: set[tuple[Any, ...]] = set()
         # The names of the metrics so far.
         self._metrics: set[str] = set()
         # When the windows came; empty of a cell that another machine measured.
@@ -148,6 +150,11 @@ class Recorder:
             if event["index"] in self._indexes:
                 raise ProtocolError(f"a second sample with index {event['index']}", line)
             self._indexes.add(event["index"])
+        if event["event"] == "operation":
+            window = tuple(event[name] for name in ("operation", "direction", "size", "index"))
+            if window in self._operations:
+                raise ProtocolError(f"a second operation of that size with index {event['index']}", line)
+            self._operations.add(window)
 
     def _keep(self, event: dict[str, Any]) -> None:
         """Put an event into the rows and columns that it belongs to."""

@@ -98,7 +98,8 @@ class Packer:
         tables, nothing = {}, store.Packs(folder, (), {})
         for table in TABLES:
             path = folder / table / f"{name}.parquet"
-            rows = store.read_file(path, table, {}) if table == "cells" or path.is_file() else _no_rows(table)
+            must = table == "cells" or table in store.ALWAYS
+            rows = store.read_file(path, table, {}) if must or path.is_file() else _no_rows(table)
             if store.strange(path, rows, nothing):
                 raise store.StoreError(f"{path} holds rows of another repeat")
             tables[table] = rows

@@ -241,7 +241,7 @@ def test_one_repeat_of_one_cell_is_enough_to_name_no_winner(tmp_path: Path) -> N
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     jax = synthetic.cell("jax-0.10.2-cpu", "cnn-cifar10")["id"]
     for number in (2, 3):
-        for path in folder.glob(f"samples/{jax}.r{number}.parquet"):
+        for path in folder.glob(f"*/{jax}.r{number}.parquet"):
             path.unlink()
     cnn, _ = findings.findings(load(folder))
     assert cnn.headline == "Not settled between PyTorch 2.13.0 and JAX 0.10.2: 1 to 3 repeats"

@@ -113,6 +113,14 @@ def test_a_whole_archive_is_read_and_its_cell_is_ok(tmp_path: Path) -> None:
     assert outcome.status == "ok", outcome.reason
 
 
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_no_archive_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(ArchiveError, match=f"{path} cannot be read .it is no file.; name the archive of a kit"):
+            read(path)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -170,6 +178,10 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
     ("changed", "words"),
     [
         (files(facts=FACTS | {"kernel": 5}), "facts.json: kernel: input should be a valid string"),
+        (
+            files(facts=FACTS | {"cpu": {**FACTS["cpu"], "memory_bytes": -5}}),
+            "facts.json: cpu.memory_bytes: input should be greater than or equal to 0, not -5",
+        ),
         (files(facts=FACTS | {"surprise": 5}), "facts.json: surprise: there is no such field"),
         (files(facts=FACTS | {"created": "yesterday"}), "facts.json: created"),
         (files(facts=FACTS | {"created": "2026-99-99T00:00:00+00:00"}), "facts.json: created"),

@@ -201,6 +201,25 @@ def test_a_file_that_is_missing_from_a_pack_is_named(run: RunStore, table: str) 
         store.read([run.folder], table)
 
 
+@pytest.mark.parametrize("table", ["samples", "metrics", "parity"])
+def test_a_file_that_is_missing_of_one_repeat_is_named_and_no_pack_hides_it(run: RunStore, table: str) -> None:
+    """Every release wrote one for each repeat: without it an interval would be of fewer windows than were measured."""
+    path = max((run.folder / table).glob("*.r2.parquet"), key=lambda path: path.stat().st_size)
+    path.unlink()
+    for _ in range(2):
+        said = f"{path} was there and is gone; restore it, .* remove {path.name} from cells and --resume"
+        with pytest.raises(StoreError, match=said):
+            store.read([run.folder], table)
+        pack(run)
+    (run.folder / "cells" / path.name).unlink()
+    assert store.read([run.folder], table).num_rows > 0
+    assert (cell_of(path), 2) not in run.finished()
+
+
+def cell_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["a file a repeat", "packs"])
 def test_a_window_counts_once(run: RunStore, packed: bool) -> None:
     """Twice the windows of a repeat would halve the width of what its interval says."""

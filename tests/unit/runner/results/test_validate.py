@@ -20,7 +20,7 @@ from bench.protocol import ProtocolError, check
 from reports.data.tables import load
 from reports.page.render import moment, render
 from runner.cli.main import app
-from runner.results import validate
+from runner.results import store, validate
 from runner.results.store import RunStore, StoreError, arrow_schema
 from tests.fixtures import synthetic
 
@@ -45,10 +45,27 @@ def changed(folder: Path, table: str, column: str, value: Any) -> tuple[Path, by
     ("table", "column", "value", "said"),
     [
         ("cells", "repeat", None, "repeat is missing in 1 of 1 rows"),
+        ("cells", "image", None, "image is missing in 1 of 1 rows"),
+        ("cells", "framework", None, "framework is missing"),
+        ("cells", "workload", None, "workload is missing"),
+        ("cells", "status", None, "status is missing"),
+        ("cells", "status", "fine", "status is 'fine', and it is one of ok, failed, skipped"),
+        ("cells", "batch", -64, "batch is -64, and nothing below 0"),
+        ("cells", "devices", 0, "devices is 0, and a cell has 1 to 100000"),
+        ("cells", "devices", 2**31 - 1, "devices is 2147483647, and a cell has"),
         ("samples", "index", None, "index is missing"),
         ("samples", "items", None, "items is missing"),
         ("samples", "seconds", math.inf, "seconds is inf"),
         ("samples", "seconds", 1e308, r"seconds is 1e\+308"),
+        ("samples", "seconds", math.nan, "seconds is no number"),
+        ("samples", "seconds", -1.0, "seconds is -1, and nothing below 0 is measured"),
+        ("samples", "seconds", 0.0, "window 0 has steps 1 and seconds 0, and neither is 0 where a cell ended well"),
+        ("samples", "steps", 0, "window 0 has steps 0 and seconds .*, and neither is 0"),
+        ("samples", "steps", -3, "steps is -3"),
+        ("samples", "items", -1, "items is -1"),
+        ("samples", "begin_seconds", -0.5, "begin_seconds is -0.5"),
+        ("samples", "stage", "steadily", "stage is 'steadily', and it is one of first, warm-up, steady"),
+        ("metrics", "train_seconds", math.nan, "train_seconds is no number"),
         ("metrics", "step", None, "step is missing"),
         ("telemetry", "power_watts", -math.inf, "power_watts is inf"),
     ],
@@ -59,6 +76,17 @@ def test_a_file_with_what_no_run_writes_is_named_with_its_column(
     path, kept = changed(made, table, column, value)
     try:
         with pytest.raises(StoreError, match=f"{path.name}: {said}.*; remove or restore it"):
+            load([made])
+    finally:
+        path.write_bytes(kept)
+
+
+def test_a_row_of_another_schema_is_read_by_the_release_that_wrote_it(made: Path) -> None:
+    path, kept = changed(made, "cells", "schema_version", 2)
+    try:
+        with pytest.raises(
+            StoreError, match=f"{path}: schema_version is 2, not 1; read it with the release that wrote it"
+        ):
             load([made])
     finally:
         path.write_bytes(kept)
@@ -80,6 +108,12 @@ def test_a_loss_that_diverged_is_a_result_and_no_fault(made: Path) -> None:
         assert max(load([made]).cells[0].repeats[0].curves[0].values) == 1e30
     finally:
         path.write_bytes(kept)
+
+
+def test_a_window_without_steps_is_read_where_it_is_why_the_cell_failed(tmp_path: Path) -> None:
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"status": "failed", "error_kind": "implausible"})
+    changed(folder, "samples", "steps", 0)
+    assert next(cell for cell in load([folder]).cells if cell.cell_id == ENTRY["id"]).status == "failed"
 
 
 def test_windows_shorter_than_a_clock_can_tell_rank_no_cell(made: Path) -> None:
@@ -188,15 +222,30 @@ def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, output: str)
     assert isinstance(ended.exception, SystemExit)
 
 
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_a_check_counts_once_in_a_repeat_that_ended_well(tmp_path: Path, status: str) -> None:
+    """A cell that prints one twice fails, and is kept as it is."""
+    folder = synthetic.make_run(tmp_path / "run", windows=6, changes={"status": status})
+    path, _ = changed(folder, "parity", "phase", "parity")
+    rows = pq.read_table(path)
+    assert store.read([folder], "parity").num_rows > len(rows)
+    pq.write_table(pa.concat_tables([rows, rows.slice(0, 2)]), path)
+    if status == "failed":
+        assert store.read([folder], "parity").num_rows > len(rows) + 2
+        return
+    with pytest.raises(StoreError, match=f"{path}: it holds 2 rows twice: each quantity is checked once; remove"):
+        store.read([folder], "parity")
+
+
 def test_rows_that_are_there_twice_are_counted_however_large_their_key_and_wherever_files_meet() -> None:
     random = np.random.default_rng(1)
-    event = ("window", "operation", "direction", "size", "index")
-    columns = ("cell_id", "repeat", *event[1:])
+    event = ("operation", "direction", "size", "index")
+    columns = ("cell_id", "repeat", *event)
     for count in (0, 1, 50):
         rows = pa.table({name: pa.array(random.integers(0, 2, count), pa.int32()) for name in columns})
         cut = int(random.integers(0, count + 1))
-        doubled = validate._doubled(pa.concat_tables([rows.slice(0, cut), rows.slice(cut)]), event)
+        doubled = validate.doubled(pa.concat_tables([rows.slice(0, cut), rows.slice(cut)]), event)
         assert doubled == count - len({tuple(row.values()) for row in rows.to_pylist()})
     # Six columns of 60 000 values: more keys than a whole number of 64 bits has.
     rows = pa.table({name: pa.array(random.permutation(60_000), pa.int32()) for name in columns})
-    assert validate._doubled(pa.concat_tables([rows, rows.slice(7, 3)]), event) == 3
+    assert validate.doubled(pa.concat_tables([rows, rows.slice(7, 3)]), event) == 3

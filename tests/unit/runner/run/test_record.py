@@ -17,7 +17,7 @@ from bench import rules
 from bench.protocol import MAX_LINE_BYTES
 from runner.engines.base import Exit
 from runner.plan.plan import Cell
-from runner.results import parity
+from runner.results import parity, store
 from runner.results.store import RunStore
 from runner.run import record
 from runner.run.record import Recorder, judge
@@ -498,6 +498,18 @@ def test_two_samples_of_one_index_break_the_protocol(play: Play) -> None:
     assert verdict[:2] == ("failed", "protocol")
     assert f"a second sample with index {last['index']}" in str(verdict[2])
     assert steady(recorder) == ALL_STEADY
+
+
+def test_a_window_of_an_operation_that_comes_twice_breaks_the_protocol_and_no_report(
+    play: Play, tmp_path: Path
+) -> None:
+    window = {"event": "operation", "t": EVENTS[-1]["t"], "v": EVENTS[-1]["v"], "operation": "matmul", "size": "8x8x8"}
+    window |= {"direction": "forward", "mop": 0.1, "bytes": 768, "buffers": 1, "index": 0, "begin": 1.0}
+    window |= {"seconds": 0.1, "runs": 9}
+    _, verdict = play([lines([*EVENTS[:-1], window, window, EVENTS[-1]])])
+    assert verdict[:2] == ("failed", "protocol")
+    assert "a second operation of that size with index 0" in str(verdict[2])
+    assert store.read([tmp_path / "run"], "operations").num_rows == 1
 
 
 def test_a_cpu_cell_with_a_share_of_kernels_breaks_the_protocol(play: Play) -> None:
