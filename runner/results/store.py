@@ -311,26 +311,27 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Ta
         for path, part in parts.items():
             if other := strange(path, part, packs):
                 raise StoreError(f"{path} holds rows of {other}, which are not its own; remove or restore it")
-        if table == "samples" and len(_empty_windows(whole[-1])):
+        if table == "samples" and _has_empty_windows(whole[-1]):
             _refuse_empty_windows(folder, parts)
         if table == "parity" and validate.doubled(whole[-1], CHECK):
             _refuse_doubled_checks(folder, parts)
     return pa.concat_tables(whole)
 
 
-def _empty_windows(samples: pa.Table) -> pa.Table:
-    """The windows without steps or time."""
+def _has_empty_windows(samples: pa.Table) -> bool:
+    """Whether there is a window without steps or time. None has less."""
     import pyarrow.compute as pc
 
-    return samples.filter(pc.or_(pc.equal(samples["seconds"], 0.0), pc.equal(samples["steps"], 0)))
+    return any(pc.min(samples[name]).as_py() == 0 for name in ("seconds", "steps"))
 
 
 def _refuse_empty_windows(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
     """Raise StoreError where a repeat that ended well has a window without steps or time. That of one that failed may be why it did."""
     ended = RunStore(folder).finished()
     for path, part in parts.items():
-        for row in _empty_windows(part).to_pylist():
-            if ended.get((row["cell_id"], row["repeat"])) == "ok":
+        for row in part.to_pylist() if _has_empty_windows(part) else ():
+            is_empty = 0 in (row["seconds"], row["steps"])
+            if is_empty and ended.get((row["cell_id"], row["repeat"])) == "ok":
                 has = f"window {row['index']} has steps {row['steps']} and seconds {row['seconds']:g}"
                 raise StoreError(f"{path}: {has}, and neither is 0 where a cell ended well; remove or restore it")
 

@@ -190,9 +190,13 @@ def _no_devices(cells: pa.Table) -> int | None:
     """The number of devices of a cell that no machine has. Of what was left out it may be what was asked for."""
     import pyarrow.compute as pc
 
-    counts = cells.filter(pc.not_equal(cells["status"], "skipped"))["devices"]
-    ends = pc.min_max(counts).as_py()
-    return next((end for end in ends.values() if end is not None and not 1 <= end <= _MOST_DEVICES), None)
+    ends = pc.min_max(cells["devices"]).as_py()
+    if all(end is None or 1 <= end <= _MOST_DEVICES for end in ends.values()):
+        return None
+    # To compare a column with a value of Python would load pandas.
+    rows = zip(cells["status"].to_pylist(), cells["devices"].to_pylist(), strict=True)
+    counts = (count for status, count in rows if status != "skipped" and count is not None)
+    return next((count for count in counts if not 1 <= count <= _MOST_DEVICES), None)
 
 
 def _negative(column: pa.ChunkedArray, kind: str) -> str:
@@ -216,14 +220,13 @@ def doubled(rows: pa.Table, columns: Sequence[str]) -> int:
 
     number, most = np.zeros(len(rows), np.int64), 1
     for name in ("cell_id", "repeat", *columns) if len(rows) else ():
-        parts = rows[name].dictionary_encode().unify_dictionaries().chunks
-        # One more: what is null has a place too.
-        null = len(parts[0].dictionary)
-        count = null + 1
+        # In one piece: a dictionary that holds null, too, is not unified.
+        part = rows[name].combine_chunks().dictionary_encode("encode")
+        count = len(part.dictionary)
         if most * count >= 2**63:
             distinct, number = np.unique(number, return_inverse=True)
             most = len(distinct)
         # Not by to_numpy: it loads pandas.
-        places = np.concatenate([np.from_dlpack(part.indices.fill_null(null)) for part in parts if len(part)])
+        places = np.from_dlpack(part.indices).astype(np.int64)
         number, most = number * count + places, most * count
     return len(rows) - len(np.unique(number))

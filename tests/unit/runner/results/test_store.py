@@ -298,7 +298,7 @@ def test_what_was_read_before_is_not_read_again_unless_it_became_another_file(
     first = min((run / "cells").glob("*.r1.parquet"))
     rows = store.read_columns(first, store.arrow_schema("cells").names)
     status = rows.schema.get_field_index("status")
-    changed = rows.set_column(status, rows.schema.field(status), pa.array(["timed-out"]))
+    changed = rows.set_column(status, rows.schema.field(status), pa.array(["failed"]))
     store.write_bytes(first, store.to_bytes(changed))
     assert again() == (True, 1)
     first.unlink()
