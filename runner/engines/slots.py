@@ -23,9 +23,8 @@ class Slot:
     cpus: tuple[int, ...]  # numbers of the logical CPUs
     memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
     memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
-    seconds: int | None = (
-        None  # so long it may have it, though nobody is left who watches it; None: as long as it takes
-    )
+    # After so long the cell ends by itself, though nobody is left who watches it. None: never.
+    seconds: int | None = None
 
 
 @dataclass(frozen=True)
