@@ -87,7 +87,7 @@ def start(
     def start(
         script: str, slot: Slot = CPU_SLOT, data: Path | None = None, arguments: tuple[str, ...] = ()
     ) -> DockerRunning:
-        prepared = Prepared(image, digest, ("python3", "-c", script))
+        prepared = Prepared(image, digest, ("python", "-c", script))
         return engine.start(prepared, arguments, slot, label, data, tmp_path / "cache")
 
     yield start
