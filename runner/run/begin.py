@@ -147,8 +147,13 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     machine = replace(machine, notes=(*machine.notes, *engine.notes(bool(machine.gpus))))
     _check(options, machine)
 
+    # An engine looks for files and programs: once for each image, and not for each of its cells.
+    reasons: dict[str, str | None] = {}
+
     def unfit(image: Image) -> str | None:
-        return engine.unfit(image) or engine.unobtainable(image)
+        if image.name not in reasons:
+            reasons[image.name] = engine.unfit(image) or engine.unobtainable(image)
+        return reasons[image.name]
 
     prospect = _prospect(options, machine, engine, why, earlier, unfit)
     return replace(prospect, plan=fitting(prospect.plan, prospect.images, engine))

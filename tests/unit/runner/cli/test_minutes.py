@@ -170,3 +170,18 @@ def test_make_matrix_says_first_that_it_takes_ten_minutes() -> None:
     assert "10 minutes" in lines[1]
     assert "runner matrix --gpus all --minutes" in lines[-1]
     assert "--minutes" not in make("-n", "matrix", "MINUTES=").stdout
+
+
+def test_an_engine_is_asked_once_for_each_image_whether_it_can_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Counting(NothingBuilt):
+        def unfit(self, image: Image) -> str | None:
+            asked.append(image.name)
+            return None
+
+    monkeypatch.setattr(begin, "choose", lambda *_: (Counting(), "a stand-in"))
+    begin.look_ahead(Options(out=tmp_path, gpus="none", images=("torch-2.13.0-cpu", "jax-0.10.2-cpu")))
+    assert sorted(asked) == ["jax-0.10.2-cpu", "torch-2.13.0-cpu"]
