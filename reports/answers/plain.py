@@ -122,7 +122,7 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     if unfit := [cell for cell in finding.group.others if cell.unfit]:
         remedy = "or measure for longer with --preset standard" if key.preset == "quick" else "then measure again"
         # A new run would lose what these repeats have measured.
-        remedy = "the repeats that are left may rank it" if any(map(lacks, unfit)) else remedy
+        remedy = "then go on: the repeats that are left may rank it" if any(map(lacks, unfit)) else remedy
         yield f"not ranked: end what else runs on the machine, {remedy}"
 
 

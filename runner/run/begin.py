@@ -340,7 +340,9 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
 def remember(run_id: str, options: Options) -> None:
     """Keep that a run was begun here, if its options choose code from outside of this checkout: `resume` trusts it then."""
     if code := _code_from_elsewhere(options):
-        store.write_bytes(_mark(run_id), _marked(run_id, code).encode())
+        # A home folder that nobody can write ends no run: without the mark, `resume` asks for these options again.
+        with contextlib.suppress(OSError):
+            store.write_bytes(_mark(run_id), _marked(run_id, code).encode())
 
 
 def _trust(name: str, options: Options, given: Options, run_id: str) -> None:
