@@ -453,8 +453,9 @@ def strange(path: Path, part: pa.Table, packs: Packs) -> str:
     if not len(part) or path.stem == "skipped":
         return ""
     if is_pack(path):
-        keys = part.select(["cell_id", "repeat"]).group_by(["cell_id", "repeat"], use_threads=False).aggregate([])
-        names = map(file_name, keys["cell_id"].to_pylist(), keys["repeat"].to_pylist())
+        cells, repeats = part["cell_id"], part["repeat"]
+        firsts = validate.first_of_each(part, ("cell_id", "repeat"))
+        names = (file_name(cells[place].as_py(), repeats[place].as_py()) for place in map(int, firsts))
         return next((name for name in names if packs.pack_of.get(name) != path.stem), "")
     for cell in part["cell_id"].unique().to_pylist():
         for repeat in part["repeat"].unique().to_pylist():

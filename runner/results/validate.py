@@ -12,6 +12,8 @@ from runner.errors import first_problem
 from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 KEYS = ("run_id", "cell_id", "repeat")
@@ -213,13 +215,20 @@ def doubled(rows: pa.Table, columns: Sequence[str]) -> int:
     """How many rows of one run are there once more, by these columns of their repeat.
 
     A window that counts twice would make an interval narrower than what was measured.
+    """
+    return len(rows) - len(first_of_each(rows, ("cell_id", "repeat", *columns)))
 
-    Each row gets a number, which follows from its key alone. Arrow's own grouping would load its data sets, which no command needs.
+
+def first_of_each(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The places of the first row of each combination of values in these columns.
+
+    Each row gets a number, which follows from its values alone. Arrow's own grouping would load its data sets and pandas, which no command
+    needs.
     """
     import numpy as np
 
     number, most = np.zeros(len(rows), np.int64), 1
-    for name in ("cell_id", "repeat", *columns) if len(rows) else ():
+    for name in columns if len(rows) else ():
         # In one piece: a dictionary that holds null, too, is not unified.
         part = rows[name].combine_chunks().dictionary_encode("encode")
         count = len(part.dictionary)
@@ -229,4 +238,5 @@ def doubled(rows: pa.Table, columns: Sequence[str]) -> int:
         # Not by to_numpy: it loads pandas.
         places = np.from_dlpack(part.indices).astype(np.int64)
         number, most = number * count + places, most * count
-    return len(rows) - len(np.unique(number))
+    firsts: npt.NDArray[np.int64] = np.unique(number, return_index=True)[1]
+    return firsts
