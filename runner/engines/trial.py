@@ -230,17 +230,15 @@ def attempt(
     checks: Collection[tuple[str, str, str]],
     limit: float,
     say: Callable[[str], None],
+    checked: Callable[[Tried], None],
 ) -> Tried:
-    """Import the frameworks and run the checks (framework, workload, precision), each for at most `limit` seconds."""
+    """Import the frameworks and run the checks (framework, workload, precision), each for at most `limit` seconds.
+
+    `checked` gets what was tried so far, after each check.
+    """
     image = prepared.image
     versions, failed = imports(engine, prepared, image.frameworks, whole=not left_out)
-    done = []
-    for framework, workload, precision in checks:
-        if framework in versions:
-            check = _check(engine, prepared, framework, workload, precision, limit)
-            say(f"{image.name} {framework} {workload} {precision}: {check.outcome} {check.reason or check.worst}")
-            done.append(check)
-    return Tried(
+    tried = Tried(
         image=image.name,
         lock_sha256=image.lock_sha256,
         date=date.today(),
@@ -250,8 +248,14 @@ def attempt(
         left_out=tuple(left_out),
         imported=versions,
         failed=failed,
-        checks=tuple(done),
     )
+    for framework, workload, precision in checks:
+        if framework in versions:
+            check = _check(engine, prepared, framework, workload, precision, limit)
+            say(f"{image.name} {framework} {workload} {precision}: {check.outcome} {check.reason or check.worst}")
+            tried = tried.model_copy(update={"checks": (*tried.checks, check)})
+            checked(tried)
+    return tried
 
 
 def _check(

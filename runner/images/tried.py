@@ -149,6 +149,18 @@ def read_record(image: Image) -> Tried | None:
     return tried
 
 
+def recorded(image: Image, engine: str, tried: Tried | None) -> set[tuple[str, str, str]]:
+    """(framework, workload, precision) of the checks that ended with the image's lock, by this engine, of today's adapters."""
+    if tried is None or (tried.lock_sha256, tried.engine) != (image.lock_sha256, engine):
+        return set()
+    return {
+        _key(check)
+        for check in tried.checks
+        if check.outcome != "unfinished"
+        and check.adapter_sha256 in (None, adapter_sha256(check.framework, check.workload))
+    }
+
+
 def write_record(image: Image, tried: Tried) -> Path:
     """Write a record, with the older one's checks of the same lock and engine that the new one did not repeat.
 

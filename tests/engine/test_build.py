@@ -82,7 +82,9 @@ def test_the_adapter_in_a_built_image_is_held_against_the_reference(
     image = catalog[CPU_IMAGES[0]]
     said: list[str] = []
     prepared = engine.prepare(image, print)
-    found = trial.attempt(engine, "docker", prepared, [], [("torch", "mlp-mnist", "fp32")], 120, said.append)
+    found = trial.attempt(
+        engine, "docker", prepared, [], [("torch", "mlp-mnist", "fp32")], 120, said.append, lambda _: None
+    )
     (check,) = found.checks
     assert check.outcome == "ok", check.reason
     assert check.worst is not None
@@ -90,7 +92,9 @@ def test_the_adapter_in_a_built_image_is_held_against_the_reference(
     assert found.engine == "docker"
     assert set(found.imported) == set(image.frameworks)
     # One that takes too long is ended, with its container.
-    (check,) = trial.attempt(engine, "docker", prepared, [], [("torch", "gru-imdb", "fp32")], 1, said.append).checks
+    (check,) = trial.attempt(
+        engine, "docker", prepared, [], [("torch", "gru-imdb", "fp32")], 1, said.append, lambda _: None
+    ).checks
     assert (check.outcome, check.reason) == ("unfinished", "it did not end within 1 seconds")
 
 

@@ -17,7 +17,7 @@ from runner.engines import trial
 from runner.engines.base import EngineError, Settings
 from runner.engines.docker.engine import DockerEngine
 from runner.errors import UserError
-from runner.images.tried import Tried, offered, read_record, shortcomings, write_record
+from runner.images.tried import Tried, offered, read_record, recorded, shortcomings, write_record
 from runner.text import visible
 
 # A day, in seconds.
@@ -34,6 +34,10 @@ def try_(
     precision: Annotated[
         list[str] | None, typer.Option(help="Check at these precisions only; may be repeated.")
     ] = None,
+    missing: Annotated[
+        bool,
+        typer.Option("--missing", help="Run only the checks that have no record of this lock, engine and adapter yet."),
+    ] = False,
     limit: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 900,
     driver: Annotated[
         Path | None,
@@ -60,9 +64,15 @@ def try_(
             if (not workloads or check[1] in workloads) and (not precision or check[2] in precision)
         ]
         try:
-            read_record(image)
+            before = read_record(image)
         except CatalogError as error:
+            before = None
             note(f"{error}; what was checked before is lost")
+        if missing:
+            checks = [check for check in checks if check not in recorded(image, engine, before)]
+            if not checks:
+                note(f"{image.name}: every check has its record")
+                continue
         tried = _tried(image, engine, checks, limit, trial.TrialEngine(driver), keep)
         if tried is None:
             good = False
@@ -91,18 +101,25 @@ def _tried(
     venv: trial.TrialEngine,
     keep: bool,
 ) -> Tried | None:
-    """What came of one image; None, and the reason is printed, where it could not be made ready."""
+    """What came of one image; None, and the reason is printed, where it could not be made ready.
+
+    The record is written with each check: what is interrupted keeps what it has.
+    """
+
+    def keep_record(tried: Tried) -> None:
+        write_record(image, tried)
+
     try:
         if engine == "docker":
             docker = DockerEngine(Settings())
-            return trial.attempt(docker, engine, docker.prepare(image, note), [], checks, limit, note)
+            return trial.attempt(docker, engine, docker.prepare(image, note), [], checks, limit, note, keep_record)
         prepared, left_out = trial.environment(image, venv, note)
     except EngineError as error:
         # That is of this machine and its network, and says nothing of the image: the record stays as it is.
         note(f"runner: {visible(str(error), 4000)}")
         return None
     try:
-        return trial.attempt(venv, engine, prepared, left_out, checks, limit, note)
+        return trial.attempt(venv, engine, prepared, left_out, checks, limit, note, keep_record)
     finally:
         if not keep:
             trial.remove(prepared)

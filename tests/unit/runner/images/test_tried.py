@@ -60,8 +60,11 @@ def outcome(catalog: dict[str, Image], tmp_path: Path, monkeypatch: pytest.Monke
 
     def of(script: str, limit: float = 30) -> AdapterCheck:
         prepared = Prepared(catalog["torch-2.15.0-cu132"], "", ())
-        done = trial.attempt(Scripted(script), "venv", prepared, [], [CHECK], limit, lambda _: None)
+        kept: list[Tried] = []
+        done = trial.attempt(Scripted(script), "venv", prepared, [], [CHECK], limit, lambda _: None, kept.append)
         assert done.imported == {"torch": "2.15.0+cu132"}
+        # What is interrupted later keeps this check.
+        assert kept == [done]
         return done.checks[0]
 
     return of
@@ -259,6 +262,23 @@ def test_checks_of_the_same_lock_and_engine_add_up_and_those_of_another_do_not(i
     assert "ops fp32 0.25" not in row(image)
 
 
+def test_only_a_check_of_this_lock_and_engine_and_of_these_adapters_is_not_missing(image: Image) -> None:
+    now = record(image).checks[0]
+    key = ("torch", "ops", "fp32")
+    assert tried.recorded(image, "venv", None) == set()
+    assert tried.recorded(image, "venv", record(image)) == {key}
+    assert tried.recorded(image, "docker", record(image)) == set()
+    assert tried.recorded(image, "venv", record(image, lock_sha256="0" * 64)) == set()
+    for changes, expected in (
+        ({"adapter_sha256": tried.adapter_sha256("torch", "ops")}, {key}),
+        ({"adapter_sha256": "0" * 64}, set()),
+        ({"outcome": "wrong", "reason": "loss: 2 > 1"}, {key}),
+        ({"outcome": "unfinished", "reason": "it did not end within 9 seconds"}, set()),
+    ):
+        check = now.model_copy(update=changes)
+        assert tried.recorded(image, "venv", record(image, checks=(check,))) == expected, changes
+
+
 def test_what_an_environment_prints_is_a_text_in_the_page_and_nothing_more(image: Image) -> None:
     hostile = "a|b\n# head <script>`x` \u202e [l](http://x)"
     tried.write_record(image, record(image, imported={}, failed={"torch": hostile}, checks=()))
@@ -289,7 +309,7 @@ def test_the_driver_s_stand_ins_are_found_by_what_is_tried_and_stand_in_the_reco
     (tmp_path / "libcuda.so.1").touch()
     shown = "import os; raise SystemError(os.environ['LD_LIBRARY_PATH'])"
     prepared = Prepared(catalog["mxnet-1.9.1-cu117"], "", (sys.executable, "-c", shown))
-    done = trial.attempt(trial.TrialEngine(tmp_path), "venv", prepared, [], [], 30, lambda _: None)
+    done = trial.attempt(trial.TrialEngine(tmp_path), "venv", prepared, [], [], 30, lambda _: None, lambda _: None)
     assert done.driver == ("libcuda.so.1",)
     assert done.failed["mxnet_gluon"] == f"SystemError: {tmp_path}"
 
