@@ -41,7 +41,7 @@ def student_quantile(probability: float, freedom: float) -> float:
 def _student_density(t: float, freedom: float) -> float:
     half = (freedom + 1) / 2
     front = math.exp(math.lgamma(half) - math.lgamma(freedom / 2)) / math.sqrt(math.pi * freedom)
-    return front * (1 + t * t / freedom) ** -half
+    return float(front * (1 + t * t / freedom) ** -half)
 
 
 def student_tail(t: float, freedom: float) -> float:
