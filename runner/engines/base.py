@@ -18,6 +18,10 @@ from runner.errors import EngineGoneError as EngineGoneError
 # built, Debian packages among it: 1.6 to 6.4, in the median 4.5.
 DISK_BYTES_A_BYTE = 4.5
 
+# The same of a GPU image, whose wheels are NVIDIA's libraries for the most part. Measured on the whole environments of PyTorch 2.4, 2.6 and
+# 2.7: 1.75 to 1.78. Beside them the wheels themselves lie on the disk while they are unpacked.
+DISK_BYTES_A_BYTE_FOR_GPUS = 2.8
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -124,7 +128,8 @@ class Engine(Protocol):
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:
         """The same parts, with the bytes that each will take on the disk."""
-        return {part: round(size * DISK_BYTES_A_BYTE) for part, size in self.parts(image).items()}
+        each = DISK_BYTES_A_BYTE_FOR_GPUS if image.accelerator == "cuda" else DISK_BYTES_A_BYTE
+        return {part: round(size * each) for part, size in self.parts(image).items()}
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
         """Make the image ready; `say` gets short lines of progress. Raises EngineError."""
