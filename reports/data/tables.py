@@ -51,6 +51,8 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, kept: Kept |
     `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it. `kept` is what was read
     of the runs before.
     """
+    # One that is named twice counts once.
+    folders = list(dict.fromkeys(folders))
     frames = {name: read(folders if name in needed else [], name, kept) for name in FRAMES}
     return build(manifests_of(folders), frames)
 

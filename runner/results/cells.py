@@ -19,6 +19,7 @@ from runner.results import statistics, steadiness
 from runner.results.rows import Place, Row, floats
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
+from runner.results.store import StoreError, file_name
 from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
@@ -254,6 +255,14 @@ def _steady_step_seconds(windows: Windows) -> Array:
 
 def _repeat(row: Row, table: pa.Table | None) -> StoredRepeat:
     windows = _windows(table)
+    # The runner stored the sum beside the windows.
+    taken = 0 if table is None else sum(table["steps"].to_pylist())
+    if row["status"] == "ok" and row.get("steps") is not None and row["steps"] != taken:
+        name = file_name(str(row["cell_id"]), row["repeat"])
+        raise StoreError(
+            f"run {row['run_id']}: {name} took {row['steps']} steps and its windows in samples have {taken}; "
+            "restore the files of samples, or leave this run out"
+        )
     shift = steadiness.level_shift(_steady_step_seconds(windows))
     return StoredRepeat(number=row["repeat"], status=str(row["status"]), shift=shift, windows=windows, row=row)
 

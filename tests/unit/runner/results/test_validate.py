@@ -81,6 +81,20 @@ def test_a_file_with_what_no_run_writes_is_named_with_its_column(
         path.write_bytes(kept)
 
 
+@pytest.mark.parametrize("keep", [0, 5])
+def test_a_repeat_whose_windows_are_gone_is_refused(made: Path, keep: int) -> None:
+    path = made / "samples" / f"{ENTRY['id']}.r1.parquet"
+    kept = path.read_bytes()
+    pq.write_table(pq.read_table(path).slice(0, keep), path)
+    try:
+        with pytest.raises(
+            StoreError, match=rf"{ENTRY['id']}\.r1 took \d+ steps and its windows in samples have \d+; restore"
+        ):
+            load([made])
+    finally:
+        path.write_bytes(kept)
+
+
 def test_a_row_of_another_schema_is_read_by_the_release_that_wrote_it(made: Path) -> None:
     path, kept = changed(made, "cells", "schema_version", 2)
     try:
