@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -15,6 +16,11 @@ from runner.errors import UserError
 
 # In characters. Where nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
+# An error about the command line repeats what was typed.
+_LONGEST_USAGE = 1_500
+# Nothing that a user types has so many digits for a reason.
+_DIGITS = re.compile(r"(\d{20})\d{20,}(?:\.\d+)?")
+_FIRST_DIGITS = r"\1…"
 
 
 def _say(error: str) -> None:
@@ -23,7 +29,7 @@ def _say(error: str) -> None:
     from runner.text import visible
 
     # It may name what a file from elsewhere holds.
-    typer.echo(f"runner: {visible(typed(error), _LONGEST_ERROR)}", err=True)
+    typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, typed(error)), _LONGEST_ERROR)}", err=True)
 
 
 # The base of all errors of Click's about the command line. Typer has its own copy of Click, and exports only this one.
@@ -45,8 +51,11 @@ def _one_style() -> Iterator[None]:
             names.insert(0, context.info_name)
             context = context.parent
         path = " ".join(["runner", *names])
+        # Help needs no paths.
+        from runner.text import visible
+
         words = error.format_message().rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
-        _say(f"{words}; `{path} --help` shows what there is")
+        _say(f"{visible(words, _LONGEST_USAGE)}; `{path} --help` shows what there is")
         raise typer.Exit(UserError.exit_code) from None
 
 
@@ -89,7 +98,10 @@ class Commands(LazyGroup):
             raise typer.Exit(UserError.exit_code) from None
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, **PLAIN)
+# Every command below takes these names of its help from here.
+_HELP = {"help_option_names": ["--help", "-h"]}
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, context_settings=_HELP, **PLAIN)
 
 
 def _print_version(wanted: bool) -> None:

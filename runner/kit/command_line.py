@@ -32,14 +32,14 @@ def parser() -> argparse.ArgumentParser:
 def _minutes(text: str) -> float:
     minutes = float(text)
     if not 0 < minutes <= 7 * 24 * 60:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes")
+        raise argparse.ArgumentTypeError(f"{text[:80]} is not a number of minutes")
     return minutes
 
 
 def _repeats(text: str) -> int:
     repeats = int(text)
     if not 1 <= repeats <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of repeats")
+        raise argparse.ArgumentTypeError(f"{text[:80]} is not a number of repeats")
     return repeats
 
 

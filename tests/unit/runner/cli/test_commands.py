@@ -133,6 +133,52 @@ def test_the_version_is_told_and_every_error_begins_with_the_name_of_the_command
         assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [[], ["report"], ["images"], ["images", "list"], ["nodes"]])
+def test_h_shows_the_help_of_every_command(command: list[str]) -> None:
+    short, long = (CliRunner().invoke(app, [*command, name]) for name in ("-h", "--help"))
+    assert (short.exit_code, short.stdout) == (0, long.stdout)
+    assert "-h, --help" in short.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["matrix", "--dry-run", "--minutes", "1e308"],
+        ["matrix", "--dry-run", "--minutes", "9" * 400],
+        ["matrix", "--dry-run", "--devices", "9" * 400],
+        ["matrix", "--dry-run", "--gpus", "9" * 400],
+        ["verify", "--each-gpu", "--time", "9" * 400],
+        ["images", "build", "--jobs", "x" * 100_000],
+    ],
+)
+def test_a_number_that_is_no_sensible_one_is_refused_in_a_short_sentence(options: list[str]) -> None:
+    refused = CliRunner().invoke(app, options)
+    assert refused.exit_code == 2
+    assert len(refused.stderr) < 2000
+    assert "9" * 40 not in refused.stderr
+
+
+# The interrupt comes while the command's modules are loaded.
+_INTERRUPTED = """
+import builtins, os, signal
+from runner import __main__
+load = builtins.__import__
+def interrupted(name, *more):
+    if name == "typer":
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, *more)
+builtins.__import__ = interrupted
+__main__.main()
+"""
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_with_130_and_without_a_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, "images", "list"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_a_hint_names_a_command_that_can_be_typed_where_path_has_no_runner() -> None:
     ended = runner("matrix", "--images", "nosuch", "--dry-run", env={**os.environ, "PATH": "/usr/bin:/bin"})
     assert f"`{sys.executable} -m runner images list`" in ended.stderr
