@@ -69,7 +69,7 @@ def lead(tables: Tables) -> str:
 def where(tables: Tables) -> str:
     """When, with which engine, on which machine, and from which archive."""
     when = sorted(str(run.manifest["created"]) for run in tables.runs)
-    days = list(dict.fromkeys(_moment(text) for text in when))
+    days = list(dict.fromkeys(moment(text) for text in when))
     engines = sorted({str(run.manifest["engine"]) for run in tables.runs})
     engine = f"the {listing(engines)} engine" + ("s" if len(engines) > 1 else "")
     host = tables.runs[0].manifest["host"]
@@ -98,13 +98,14 @@ def _further(cells: Iterable[MeasuredCell]) -> str:
     return f" {plural(lack, 'repeat')} {'is' if lack == 1 else 'are'} still to come{without}." if lack else ""
 
 
-def _moment(text: str) -> str:
+def moment(text: str) -> str:
+    """A stored time as people write it; a text that is none stays."""
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return text
-    moment = moment.astimezone(UTC) if moment.tzinfo else moment
-    return f"{moment.day} {moment:%B %Y, %H:%M}" + (" UTC" if moment.tzinfo else "")
+    time = time.astimezone(UTC) if time.tzinfo else time
+    return f"{time.day} {time:%B %Y, %H:%M}" + (" UTC" if time.tzinfo else "")
 
 
 def findings(tables: Tables) -> tuple[Finding, ...]:

@@ -11,7 +11,8 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +110,36 @@ def _meant(word: str, choices: Iterable[str]) -> str:
     return f"{meant}; there are: {', '.join(choices)}"
 
 
+def _titled(file: Source) -> Iterator[tuple[str, Code]]:
+    """A file, and what it uses of helpers, with their titles."""
+    yield f"{file.title} · {file.path}", file
+    for helper in file.helpers:
+        yield f"{file.title} · used of {helper.path}", helper
+
+
+def _plain(files: Iterable[Source]) -> Iterator[str]:
+    """Each file under its title."""
+    for file in files:
+        for title, code in _titled(file):
+            text = visible(code.text, len(code.text))
+            yield f"==== {title} ====\n\n{text.rstrip()}\n"
+
+
 def terminal(workload: str, names: Iterable[str]) -> None:
-    """Print the files side by side, or one after another where the terminal is narrow. Below each stands what it uses of helpers."""
+    """Print the files side by side, or one after another where the terminal is narrow. Below each stands what it uses of helpers.
+
+    In a pipe the code has its own lines: nothing breaks them, and nothing is drawn around them.
+    """
+    files = [source(workload, name) for name in names]
+    if not sys.stdout.isatty():
+        print("\n".join(_plain(files)))
+        return
+    # A pipe needs none of it.
     from rich.columns import Columns
     from rich.console import Console, Group
     from rich.panel import Panel
     from rich.syntax import Syntax
 
-    files = [source(workload, name) for name in names]
     console = Console()
     beside = console.is_terminal and console.width >= 200
     width = console.width // len(files) - 1 if beside else None
@@ -126,13 +149,7 @@ def terminal(workload: str, names: Iterable[str]) -> None:
         syntax = Syntax(code.text, code.language, theme="ansi_light", line_numbers=numbers, word_wrap=True)
         return Panel(syntax, title=title, width=width)
 
-    groups = [
-        Group(
-            panel(file, f"{file.title} · {file.path}"),
-            *(panel(helper, f"{file.title} · used of {helper.path}") for helper in file.helpers),
-        )
-        for file in files
-    ]
+    groups = [Group(*(panel(code, title) for title, code in _titled(file))) for file in files]
     for part in [Columns(groups)] if beside else groups:
         console.print(part)
 

@@ -42,7 +42,13 @@ def _answer(finding: Finding) -> list[str]:
     key = finding.group.key
     place = (finding.workload.title, key.device, key.precision, key.preset)
     ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
-    beside = "\n".join(f"{at}. {escaped(words, 1000)}" for at, words in enumerate(finding.group.caveats, start=1))
+    # A list of Markdown's own would number them anew where the table, which has ranked cells only, lacks one.
+    marked = {number_ for entry in finding.group.ranked for number_ in _numbers(finding.group, entry.cell)}
+    beside = "\n".join(
+        f"- {escaped(f'[{at}] {words}', 1000)}"
+        for at, words in enumerate(finding.group.caveats, start=1)
+        if at in marked
+    )
     caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
     answer = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
     return [f"### {', '.join(map(escaped, place))}", answer, ranked, beside, caveats]
@@ -66,6 +72,10 @@ def _first_step(cell: MeasuredCell) -> str:
     """Its seconds, and in how many repeats they hold the driver's compilation."""
     compiled = f" (driver compiled in {cell.compiled_repeats} of {len(cell.repeats)})" if cell.compiled_repeats else ""
     return duration(cell.first_step_seconds) + compiled
+
+
+def _numbers(group: Group, cell: MeasuredCell) -> list[int]:
+    return [int(word) for word in group.caveat_numbers[cell.anchor].split(",") if word.strip()]
 
 
 def _numbered(group: Group, cell: MeasuredCell) -> str:

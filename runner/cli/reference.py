@@ -43,15 +43,18 @@ def save_reference(
         list[str], typer.Argument(help="A run, by id or folder; several of one machine, from several days.")
     ],
     name: Annotated[str, typer.Option(help="The name of the reference.")],
+    noisy: Annotated[bool, typer.Option("--noisy", help="Keep cells too that are too noisy to be ranked.")] = False,
     replace: Replace = False,
     references: References = None,
     out: Out = Path("results"),
 ) -> None:
     """Keep the cells of runs, with their samples, as a reference.
 
+    Cells that are too noisy to be ranked are left out and named.
+
     Each run is a session. Several runs show how far the machine differs from day to day, which repeats of one run do not.
     """
-    kept = reference_of(chosen_runs(run, out), name, runner_version())
+    kept = reference_of(chosen_runs(run, out), name, runner_version(), noisy=noisy)
     reference = kept.reference
     path = shelf(references, to_write=True).put(reference, replace)
     for line in kept.notes:

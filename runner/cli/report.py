@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,9 +16,13 @@ from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
 from runner.paths import PROJECT, typed
 from runner.terminal import folded, print_table
+from runner.text import visible
 
 if TYPE_CHECKING:
     from reports.data.model import Tables
+
+
+MOST_NAMED = 6  # runs, above an answer in text
 
 
 def report_path(folder: Path) -> Path:
@@ -81,8 +85,24 @@ def write_report_beside(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def print_answer(folders: Sequence[Path]) -> None:
-    """Print the answer of some runs."""
-    _print_sections(_loaded(folders), to_stderr=False)
+    """Print which runs these are, and their answer."""
+    tables = _loaded(folders)
+    for line in _which(tables, folders):
+        _print(line, to_stderr=False)
+    print()
+    _print_sections(tables, to_stderr=False)
+
+
+def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
+    """A line for each run with its name, its time and its folder; of many the first and the last."""
+    from reports.answers.findings import moment
+
+    lines = [
+        visible(f"run {run.run_id} · {moment(str(run.manifest['created']))} · {folder}", 300)
+        for run, folder in zip(tables.runs, folders, strict=True)
+    ]
+    between = len(lines) - MOST_NAMED
+    yield from lines if between <= 0 else [*lines[: MOST_NAMED - 1], f"and {between} more runs, to", lines[-1]]
 
 
 def _loaded(folders: Sequence[Path]) -> Tables:

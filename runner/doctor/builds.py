@@ -59,11 +59,13 @@ def base_image(scene: Scene) -> Iterator[Check]:
     if reachable is None:
         yield Check("base images", OK, f"{saw}; their registry answers")
     else:
+        # What the engine says of its registry mostly begins with what it means.
+        why = reachable if reachable.startswith("the registry ") else f"their registry gives no answer: {reachable}"
         fix = "a mirror in daemon.json, or --base-image with an image of your site"
         yield Check(
             "base images",
             WARN,
-            f"{saw}, and their registry does not answer: {reachable}",
+            f"{saw}; {why}",
             "images cannot be built",
             fix,
         )

@@ -22,9 +22,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--python", default=sys.executable, help="the interpreter that has the frameworks; default: this one"
     )
-    top.add_argument("--frameworks", type=_words, default=(), help="these only, between commas")
-    top.add_argument("--workloads", type=_words, default=(), help="these only, between commas")
-    top.add_argument("--precision", type=_words, default=(), help="these only, between commas")
+    top.add_argument("--frameworks", type=_words, default=(), help="these only, between commas; default: all")
+    top.add_argument("--workloads", type=_words, default=(), help="these only, between commas; default: all")
+    top.add_argument("--precision", type=_words, default=(), help="these only, between commas; default: all that fit")
     top.add_argument("--repeats", type=_repeats, help=f"of each cell; default: {DEFAULT_REPEATS}")
     return top
 

@@ -1,4 +1,5 @@
-"""What facts.json says of a measurement: the machine, the frameworks and the steps that are planned. The first start writes it."""
+"""What facts.json says of a measurement: the machine, the frameworks and the steps that are planned. The first start that measures
+something decides it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _OPTIONS = "options.json"
 
 
 def facts_of(options: argparse.Namespace, machine: Machine, gpu: Gpu | None) -> dict[str, Any]:
-    """What facts.json says, which the first start writes. Raises UserError where a later start is on something else."""
+    """What facts.json says, which the first start that measures something writes. Raises UserError where a later start is on something
+    else."""
     path = options.out / "facts.json"
     packages = installed.packages(options.python)
     if not re.match(r"\d+\.\d+\.\d+", str(packages.get("python"))):
@@ -40,7 +42,7 @@ def facts_of(options: argparse.Namespace, machine: Machine, gpu: Gpu | None) -> 
         "device_uuid": gpu.uuid if gpu else "",
         "packages": json.loads(pack.document(packages)),
     }
-    if path.exists():
+    if pack.is_begun(options.out):
         facts = stored(path)
         if changed := [name for name, value in same.items() if facts.get(name) != value]:
             raise UserError(

@@ -68,8 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _begun_on(out: Path) -> str:
     """The GPU that an earlier start measured, whichever is free now; `all` at the first start."""
-    path = out / "facts.json"
-    return str(stored(path).get("device_uuid") or "all") if path.exists() else "all"
+    return str(stored(out / "facts.json").get("device_uuid") or "all") if pack.is_begun(out) else "all"
 
 
 def _machine(device: str, names: str) -> Machine:

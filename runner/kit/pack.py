@@ -26,6 +26,11 @@ def is_done(out: Path, name: str) -> bool:
     return (out / "steps" / name / "step.json").is_file()
 
 
+def is_begun(out: Path) -> bool:
+    """Whether a step has ended in this folder. Before one has, nothing is lost by beginning anew."""
+    return (out / "facts.json").exists() and any((out / "steps").glob("*/step.json"))
+
+
 def write(path: Path, content: bytes) -> None:
     """Write a file aside and rename it: a reader sees all of it or none."""
     aside = path.with_name(f".{path.name}.part")

@@ -61,6 +61,8 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     elif step:
         ends = f" (95 %: {_milliseconds(step.low)} to {_milliseconds(step.high)})" if step.low is not None else ""
         measured = f"{_milliseconds(step.value)} ms{ends}"
+    if finding.reference and not ratio:
+        reference = f"{_milliseconds(finding.reference_seconds)} ms, {finding.reference}"
     if finding.expectation:
         low, high = _milliseconds(finding.expectation.low), _milliseconds(finding.expectation.high)
         reference = f"none; a model says {low} to {high} ms"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -250,6 +251,8 @@ def _finding(measured: Measured, references: Sequence[Reference], margin: float 
     uuids = cell.row.get("device_uuids")
     verdict, reason, ratio = _verdict(measured, chosen, margin)
     no_reference = verdict == "no-reference"
+    # A cell of which no ratio is known yet has a reference all the same, and a reader can look at both.
+    beside = ratio.reference_seconds if ratio else _seconds(chosen) if verdict == "unsure" else None
     return CellFinding(
         run_id=cell.run_id,
         cell_id=cell.cell_id,
@@ -258,8 +261,8 @@ def _finding(measured: Measured, references: Sequence[Reference], margin: float 
         kind=verdict,
         reason=reason,
         measured=cell.step,
-        reference=chosen.reference.name if chosen.reference and ratio else None,
-        reference_seconds=ratio.reference_seconds if ratio else None,
+        reference=chosen.reference.name if chosen.reference and beside else None,
+        reference_seconds=beside,
         ratio=ratio,
         margin=margin,
         parity_passed=cell.parity_passed,
@@ -284,7 +287,8 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
         return "unsure", cell.reason or "parity was not checked, so the cell may compute another network", None
     if not measured.repeats:
         why = (
-            f"no repeat has {FEWEST_WINDOWS} windows: the cell is too slow for this preset, or the machine is too busy"
+            f"no repeat has {FEWEST_WINDOWS} windows: the cell is too slow for this preset, or the machine is too busy; measure with "
+            "--preset standard, or on a quiet machine"
         )
         return "unsure", why, None
     if chosen.cell is None:
@@ -320,6 +324,14 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
     if verdict == "slow" and measured.facts.device_kind == "cpu" and ceilings and is_machine_busy(ceilings):
         return f"slower than the reference, but other work kept the CPUs busy before it was measured: {remedy}"
     return ""
+
+
+def _seconds(chosen: ChosenReference) -> float | None:
+    """A reference's step time: the geometric mean of its repeats' medians, each session counting alike."""
+    if chosen.cell is None:
+        return None
+    sessions = chosen.cell.sessions().values()
+    return math.exp(float(np.mean([np.mean(np.log([np.median(one) for one in session])) for session in sessions])))
 
 
 def _other_sessions(chosen: ChosenReference, run_id: str) -> tuple[list[list[Array]], bool]:

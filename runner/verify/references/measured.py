@@ -115,6 +115,10 @@ def _rows(path: Path, cell_id: str, repeat: int) -> list[dict[str, Any]]:
     return [row for row in rows if (row["cell_id"], row["repeat"]) == (cell_id, repeat)]
 
 
+# What somebody does whose cells say little.
+_QUIETER = "end what else runs on the machine, measure again, and save that run instead"
+
+
 @dataclass(frozen=True)
 class Kept:
     """A reference, with what somebody who saves it should know: what was left out, and what is assumed."""
@@ -123,8 +127,11 @@ class Kept:
     notes: tuple[str, ...]
 
 
-def reference_of(folders: Sequence[Path], name: str, runner_version: str) -> Kept:
-    """A reference from stored runs of one machine: every cell that ended well and passed parity. Raises StoreError and SavedError."""
+def reference_of(folders: Sequence[Path], name: str, runner_version: str, *, noisy: bool = False) -> Kept:
+    """A reference from stored runs of one machine: every cell that ended well and passed parity. Raises StoreError and SavedError.
+
+    `noisy`: also the cells that are too noisy to be ranked.
+    """
     manifests = {folder: store.RunStore(folder).manifest() for folder in folders}
     folders = sorted(folders, key=lambda folder: (str(manifests[folder]["created"]), str(manifests[folder]["run_id"])))
     run_ids = [str(manifests[folder]["run_id"]) for folder in folders]
@@ -137,21 +144,22 @@ def reference_of(folders: Sequence[Path], name: str, runner_version: str) -> Kep
         every = read_runs([folder])
         waiting += cells.not_yet_run(measured.cell for measured in every)
         for measured in (measured for measured in every if measured.cell.status != cells.MISSING):
-            if why := _why_not(measured):
+            if why := _why_not(measured, noisy):
                 left_out.append(f"{_name(measured)}: {why}")
             else:
                 groups.setdefault(_computation(measured.facts), []).append((run, measured))
     if not groups:
         reasons = _first([*_counted(left_out), *waiting])
-        raise SavedError(f"no cell can be kept: {reasons or 'the runs hold none'}; measure it again")
+        anyway = "; --noisy keeps what is too noisy" if any(map(_is_noisy, left_out)) else ""
+        raise SavedError(f"no cell can be kept: {reasons or 'the runs hold none'}; measure it again{anyway}")
     saved = [_saved_cell(group, run_ids) for group in groups.values()]
     created = str(manifests[folders[-1]]["created"])
     notes = [*_notes(list(groups.values()), left_out, run_ids), *waiting]
     return Kept(make(name, created, run_ids, runner_version, saved), tuple(notes))
 
 
-def _why_not(measured: Measured) -> str:
-    """Why a cell is in no reference; empty where it is in one."""
+def _why_not(measured: Measured, noisy: bool) -> str:
+    """Why a cell is in no reference; empty where it is in one. `noisy`: one that is too noisy may be."""
     cell = measured.cell
     if cell.parity_passed is False:
         return "parity failed"
@@ -159,10 +167,18 @@ def _why_not(measured: Measured) -> str:
         return cell.reason or f"it is {cell.status}"
     if cell.parity_passed is None:
         return "parity was not checked"
-    most = max((len(repeat.steady_step_seconds) for repeat in cell.repeats), default=0)
-    return (
-        "" if measured.repeats else f"{plural(most, 'window')} a repeat at most, and a reference needs {FEWEST_WINDOWS}"
-    )
+    if not measured.repeats:
+        most = max((len(repeat.steady_step_seconds) for repeat in cell.repeats), default=0)
+        return f"{plural(most, 'window')} a repeat at most, and a reference needs {FEWEST_WINDOWS}"
+    if noisy or not cell.too_noisy:
+        return ""
+    loud = cell.noise is not None and cell.noise > cells.MOST_NOISE
+    return f"too noisy: ± {100 * (cell.noise or 0.0):.0f} %" if loud else "too noisy: a wide interval of one repeat"
+
+
+def _is_noisy(sentence: str) -> bool:
+    """Whether this is why a cell is in no reference."""
+    return ": too noisy: " in sentence
 
 
 def _name(measured: Measured) -> str:
@@ -221,21 +237,17 @@ def _notes(
     if left_out:
         many = sum(map(len, groups))
         yield f"kept {many} of {plural(many + len(left_out), 'measured cell')}; not kept: {_first(_counted(left_out))}"
+        if any(map(_is_noisy, left_out)):
+            yield f"{_QUIETER}; --noisy keeps what is too noisy"
     measured = [measured for group in groups for _, measured in group]
     short = [one for one in measured if len(one.repeats) < len(one.cell.repeats)]
     if short:
         names = _first([f"{_name(one)}: {len(one.cell.repeats) - len(one.repeats)}" for one in short])
         yield f"repeats with fewer than {FEWEST_WINDOWS} windows are not kept: {names}"
     if noisy := [_name(one) for one in measured if one.cell.too_noisy]:
-        yield (
-            f"too noisy to be ranked, and kept: {_first(_counted(noisy))}; end what else runs on the machine, measure again, and save that "
-            "run instead"
-        )
+        yield f"too noisy to be ranked, and kept: {_first(_counted(noisy))}; {_QUIETER}"
     if unsteady := [_name(one) for one in measured if one.cell.shifts]:
-        yield (
-            f"unsteady, and kept with both levels: {_first(_counted(unsteady))}; end what else runs on the machine, measure again, and "
-            "save that run instead"
-        )
+        yield f"unsteady, and kept with both levels: {_first(_counted(unsteady))}; {_QUIETER}"
     if single := [_name(group[0][1]) for group in groups if max(len(one.repeats) for _, one in group) == 1]:
         yield f"one repeat each, so how far repeats differ is assumed: {_first(single)}"
     if once := [_name(group[0][1]) for group in groups if len(group) < len(run_ids)]:

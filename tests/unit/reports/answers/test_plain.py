@@ -85,6 +85,9 @@ def test_runner_report_text_prints_the_table_for_a_terminal_of_80_columns_and_fo
     assert all(name in result.stdout for name in NAMES)
     if columns:
         assert max(map(len, table)) <= 80
+    # Which run this is stands above its answer.
+    assert result.stdout.startswith(f"run {folder.name} · 20 November 2026, 23:05 UTC ·")
+    assert str(folder) in result.stdout
     both = CliRunner().invoke(app, ["report", str(folder), "--text", "--format", "markdown"])
     assert both.exit_code == 2
     assert "--text and --format markdown: give one of them" in both.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,22 @@ def test_the_markdown_numbers_them_in_the_table_and_says_them_under_it(data: tab
         assert group.caveats == tuple(sorted(set(group.caveats)))
     text = summary.markdown(data)
     _, gru = text.split("IMDB", 1)
-    assert f"1. {EVERYWHERE}\n2. {GRU}" in gru
+    assert f"- \\[1\\] {EVERYWHERE}\n- \\[2\\] {GRU}" in gru
     assert "PyTorch 2.13.0 \\[1, 2\\] |" in gru
     assert "JAX 0.10.2 \\[1\\] |" in gru
     assert ELSEWHERE not in text or any(cell.key.device_kind == "cuda" for cell in data.cells)
+
+
+def test_the_markdown_says_no_caveat_that_no_row_of_the_table_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specifications, "_declared", lambda: DECLARED)
+    # PyTorch, whose caveats are both of the group's, is too noisy in its first cell, and JAX is ranked.
+    data = tables.load([synthetic.make_run(tmp_path / "run", everywhere={"noise": 0.4}, changes={"noise": 0.01})])
+    for part in summary.markdown(data).split("###")[1:]:
+        table, _, below = part.partition("\n\n- ")
+        for at in range(1, 4):
+            assert (f"- \\[{at}\\]" in f"- {below}") == bool(re.search(rf"\\\[(\d, )*{at}(, \d)*\\\]", table))
 
 
 def test_the_page_marks_the_cell_in_its_tables_and_says_it_with_its_details(

@@ -55,6 +55,18 @@ def test_what_is_not_there_is_told_with_what_is(workload: str, framework: str, w
         rosetta.source(workload, framework)
 
 
+def test_a_pipe_has_each_file_whole_and_no_line_of_it_is_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rosetta.terminal("cnn-cifar10", ["torch", "jax"])
+    printed = capsys.readouterr().out
+    for framework in ("torch", "jax"):
+        file = rosetta.source("cnn-cifar10", framework)
+        assert f"==== {file.title} · {file.path} ====\n\n{file.text}\n" in printed
+        assert all(f"{file.title} · used of {helper.path} ====\n\n{helper.text}" in printed for helper in file.helpers)
+
+
 def test_the_page_holds_both_files_whole_and_asks_no_one_for_anything() -> None:
     page = rosetta.page("gru-imdb", ["torch", "r_keras"])
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page

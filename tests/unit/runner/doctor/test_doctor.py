@@ -221,6 +221,22 @@ def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyP
     assert "secret" not in str(check)
 
 
+@pytest.mark.parametrize(
+    ("said", "saw"),
+    [
+        ("the registry does not answer (no such host)", "; the registry does not answer (no such host)"),
+        ("the registry refuses this user", "; the registry refuses this user"),
+        ("500 Server Error", "; their registry gives no answer: 500 Server Error"),
+    ],
+)
+def test_why_base_images_cannot_be_fetched_is_said_once(monkeypatch: pytest.MonkeyPatch, said: str, saw: str) -> None:
+    monkeypatch.setattr(doctor_builds, "_is_here", lambda *_: False)
+    monkeypatch.setattr(doctor_builds, "_registry_answers", lambda *_: said)
+    check = the(doctor_builds.base_image(replace(WELL, client=Client())))
+    assert check.status == WARN
+    assert check.saw.partition(", ...)")[2] == saw
+
+
 def test_little_room_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor_builds, "_ROOM_BYTES", 1 << 60)

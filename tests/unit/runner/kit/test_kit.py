@@ -218,6 +218,18 @@ def test_a_later_start_with_other_options_is_refused(
     assert run_kit(*words).returncode == 0
 
 
+def test_a_start_that_measured_nothing_decides_nothing(
+    run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
+) -> None:
+    words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
+    # So little time is left that no step begins.
+    assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 1
+    assert read(tmp_path / ARCHIVE).steps == ()
+    ended = run_kit(*words, "--workloads", "gru-imdb")
+    assert ended.returncode == 0, ended.stderr
+    assert {step.record.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
+
+
 def test_another_device_is_not_mixed_with_what_was_begun(
     run_kit: Kit, interpreter: Callable[..., Path], tmp_path: Path
 ) -> None:

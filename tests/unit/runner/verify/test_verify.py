@@ -69,14 +69,20 @@ def test_a_second_run_of_the_same_machine_is_ok(again: Path, lab: Reference) -> 
     assert found.causes == ()
 
 
-def test_a_cell_that_the_report_ranks_nowhere_is_unsure_and_no_reference_keeps_it_in_silence(
+def test_a_cell_that_the_report_ranks_nowhere_is_unsure_and_in_no_reference_unless_wanted(
     tmp_path: Path, lab: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowed(monkeypatch, 1.3)
     run = make_run(tmp_path / "again", repeats=3, changes={"noise": 0.4})
     found = torch_cnn(assess([run], [lab]))
     assert (found.kind, found.reason.partition(":")[0]) == ("unsure", "too noisy to be ranked")
-    (note,) = [note for note in reference_of([run], "noisy", "0.1.0").notes if note.startswith("too noisy")]
+    made = reference_of([run], "quiet", "0.1.0")
+    assert {(one.facts.image, one.facts.workload) for one in made.reference.cells}.isdisjoint({TORCH_CNN})
+    assert "torch cnn-cifar10 fp32 [torch-2.13.0-cpu]: too noisy: ± 40" in made.notes[0].replace("\xa0", " ")
+    assert made.notes[1].endswith("--noisy keeps what is too noisy")
+    made = reference_of([run], "noisy", "0.1.0", noisy=True)
+    assert TORCH_CNN in {(one.facts.image, one.facts.workload) for one in made.reference.cells}
+    (note,) = [note for note in made.notes if note.startswith("too noisy")]
     assert note.startswith("too noisy to be ranked, and kept: torch cnn-cifar10 fp32 ")
     assert "torch-2.13.0-cpu" in note
     assert "gru-imdb" not in note
@@ -206,6 +212,11 @@ def test_too_few_windows_are_no_verdict_and_no_reference(tmp_path: Path, lab: Re
     found = torch_cnn(assess([run], [lab]))
     assert found.kind == "unsure"
     assert "no repeat has 6 windows" in found.reason
+    assert "--preset standard" in found.reason
+    # The row has both figures, and no ratio.
+    assert (found.reference, found.ratio) == ("lab", None)
+    assert found.reference_seconds == pytest.approx(LEVELS[TORCH_CNN], rel=0.05)
+    assert verify_output.cells_of(found)[2].endswith(" ms, lab")
     with pytest.raises(SavedError, match="no cell"):
         reference_of([run], "few", "0.1.0")
 
