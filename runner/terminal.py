@@ -71,6 +71,85 @@ def folded(line: str, *, to_stderr: bool = False) -> str:
 _SENTENCE = 20
 
 
+def _console(to_stderr: bool = False) -> Console:
+    """What is printed on: a pipe has no width, unless COLUMNS gives one."""
+    from rich.console import Console
+
+    console = Console(stderr=to_stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        return Console(stderr=to_stderr, width=10_000)
+    return console
+
+
+def _widths(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    return [max(map(cell_len, column)) for column in zip(heads, *lines, strict=True)]
+
+
+def _fits(console: Console, heads: Sequence[str], lines: Sequence[Sequence[str]], least: int = _SENTENCE) -> bool:
+    """Whether all columns stand beside each other whole, and `least` of the last one."""
+    widths = _widths(heads, lines)
+    return sum(widths[:-1]) + min(widths[-1], max(least, len(heads[-1]))) + 2 * (len(heads) - 1) <= console.width
+
+
+def fits(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether `print_table` prints a table of these rows, and no paragraphs."""
+    return _fits(_console(), heads, [tuple(map(visible, row)) for row in rows])
+
+
+# What the last column of a table with headings between its rows needs: it holds few words.
+_WORDS = 12
+
+
+Groups = Sequence[tuple[str, Sequence[Sequence[str]]]]
+
+
+def _indented(groups: Groups) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Headings with their rows, which stand further right where there are headings."""
+    indent = "  " if any(heading for heading, _ in groups) else ""
+    return [
+        (visible(heading), [(indent + visible(row[0]), *map(visible, row[1:])) for row in rows])
+        for heading, rows in groups
+    ]
+
+
+def groups_fit(heads: Sequence[str], groups: Groups) -> bool:
+    """Whether `print_grouped` has room for every column."""
+    return _fits(_console(), heads, [row for _, rows in _indented(groups) for row in rows], _WORDS)
+
+
+def print_grouped(heads: Sequence[str], groups: Groups, right: Collection[str] = ()) -> None:
+    """Print a table whose rows stand under headings, which take no room from the columns."""
+    console, named = _console(), _indented(groups)
+    widths = _widths(heads, [row for _, rows in named for row in rows])
+    before = sum(widths[:-1]) + 2 * (len(heads) - 1)
+    room = min(widths[-1], max(_WORDS, console.width - before))
+    numbers = {at for at, head in enumerate(heads) if head in right}
+    for line in [*_drawn(heads, widths, numbers, room), "─" * (before + room)]:
+        print(line)
+    for heading, rows in named:
+        if heading:
+            _print_folded(console, heading, "", "    ", style="bold")
+        for row in rows:
+            for line in _drawn(row, widths, numbers, room):
+                print(line)
+
+
+def _drawn(row: Sequence[str], widths: Sequence[int], numbers: Collection[int], room: int) -> Iterator[str]:
+    """A row in columns of these widths, of which `numbers` are aligned to the right. The last one goes on in further lines."""
+    from rich.cells import cell_len
+
+    def padded(at: int) -> str:
+        spaces = " " * (widths[at] - cell_len(row[at]))
+        return spaces + row[at] if at in numbers else row[at] + spaces
+
+    begin = "".join(f"{padded(at)}  " for at in range(len(row) - 1))
+    words = textwrap.wrap(row[-1], room, break_on_hyphens=False, break_long_words=False) or [""]
+    yield (begin + words[0]).rstrip()
+    yield from (" " * cell_len(begin) + line for line in words[1:])
+
+
 def _that_names(lines: Sequence[Sequence[str]]) -> int:
     """How many of the first columns differ in all rows: a paragraph begins with them. One where no number of them does."""
     for count in range(1, len(lines[0]) if lines else 1):
@@ -99,18 +178,12 @@ def print_table(
     """
     # Rich is needed only where something is printed.
     from rich import box
-    from rich.cells import cell_len
-    from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
-    console = Console(stderr=to_stderr)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(stderr=to_stderr, width=10_000)
+    console = _console(to_stderr)
     lines = [tuple(map(visible, row)) for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(heads, *lines, strict=True)]
-    last = min(widths[-1], max(_SENTENCE, cell_len(heads[-1])))
-    if sum(widths[:-1]) + last + 2 * (len(heads) - 1) > console.width:
+    if not _fits(console, heads, lines):
         first = _that_names(lines)
         for line in lines:
             parts = [f"{head} {value}" for head, value in zip(heads, line, strict=True) if value not in ("", "–")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -322,6 +323,9 @@ def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaire
             yield Unpaired(cells[0], f"not in {a}", lost=False)
 
 
+# So many images are named in a command.
+_MOST_IMAGES = 4
+
 # The kinds whose sides are other images: the heads of a table name the sides, and a row what both share.
 _ACROSS_IMAGES = ("image", "framework", "cuda")
 
@@ -340,19 +344,67 @@ def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
     return ("lock", "image") if kind == "image" else ()
 
 
+def _differences(kind: str, row: Contrast) -> str:
+    """What was recorded to differ besides what the sides are."""
+    return "; ".join(str(fact) for fact in row.differences if fact.name not in _implied(kind, row))
+
+
 def table(comparison: Comparison) -> export.Table:
     """The comparison as people read it."""
-
-    def other_differences(row: Contrast) -> str:
-        return "; ".join(str(fact) for fact in row.differences if fact.name not in _implied(comparison.kind, row))
-
     cell, *others = export.CELL
     if comparison.kind in _ACROSS_IMAGES:
         cell = export.Column("framework", _frameworks, narrows=True)
     notes = export.shared_reasons(comparison.rows)
     sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None, notes=notes)
-    columns = (cell, *others, *sides, export.Column("what else differs", other_differences, narrows=True))
+    differs = export.Column("what else differs", lambda row: _differences(comparison.kind, row), narrows=True)
+    columns = (cell, *others, *sides, differs)
     return export.table(columns, comparison.rows, notes)
+
+
+@dataclass(frozen=True)
+class Compact:
+    """The comparison for a narrow terminal: rows under headings that name what they are of, and each reason once below."""
+
+    captions: tuple[str, ...]
+    heads: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+    notes: tuple[str, ...]
+
+
+# The columns of numbers of a compact table.
+COMPACT_NUMBERS = ("A", "B", "ratio")
+
+
+def compact(comparison: Comparison) -> Compact:
+    """The comparison in few columns. The intervals of the step times are in the other formats."""
+    rows = comparison.rows
+    named = [export.Column("framework", _frameworks) if comparison.kind in _ACROSS_IMAGES else export.CELL[0]]
+    words = {column.head: [column.of(row) for row in rows] for column in (*named, *export.CELL[1:])}
+    # What all rows share is said once. One row is named by its workload.
+    same = [head for head in words if len(set(words[head])) == 1 and (len(rows) > 1 or head != "workload")]
+    label, *others = [head for head in ("workload", *words) if head not in same] or ["workload"]
+    others = [head for head in others if head != label]
+    notes = export.shared_reasons(rows, each=True)
+    differs = export.numbered((_differences(comparison.kind, row) for row in rows), after=len(notes))
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for at, row in enumerate(rows):
+        verdict = export.verdict(notes).of(row)
+        told = _differences(comparison.kind, row)
+        figures = (export.step_alone(row.before.step), export.step_alone(row.after.step), *export.ratio(row.judged))
+        line = (words[label][at], *figures, verdict + (f" [{differs[told]}]" if told else ""))
+        groups.setdefault(" · ".join(words[head][at] for head in others), []).append(line)
+    beside = comparison.shift is not None and any(row.beside for row in rows)
+    sides = f"ms a step of A, {comparison.a}, and B, {comparison.b}{'; the ratio is beside what moved all' if beside else ''}"
+    shared = ", ".join(f"{head} {words[head][0]}" for head in same if words[head][0])
+    return Compact(
+        tuple(filter(None, (shared, sides))),
+        (label, *COMPACT_NUMBERS, "95 %", "verdict"),
+        tuple((heading, tuple(lines)) for heading, lines in groups.items()),
+        (
+            *(f"[{number_}] {part}" for part, number_ in notes.items()),
+            *(f"[{number_}] what else differs: {part}" for part, number_ in differs.items()),
+        ),
+    )
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
@@ -405,15 +457,24 @@ def headline(comparison: Comparison) -> str:
 
 def method(comparison: Comparison) -> str:
     """How the verdicts are made, and what would make them surer."""
-    runs = [{cell.run_id for row in comparison.rows for cell in side(row).cells} for side in _SIDES]
+    runs, images = (
+        [{getattr(cell, name) for row in comparison.rows for cell in side(row).cells} for side in _SIDES]
+        for name in ("run_id", "image")
+    )
     if runs[0] & runs[1]:
         return METHOD
     device = comparison.rows[0].cell.key.device_kind if comparison.rows else ""
     assumed = of_kind(SESSION_DEVIATION, device)
-    return (
-        f"{METHOD} Two runs differ by themselves: the ratio's interval assumes {percent(assumed, 1)} of each run. To compare "
-        "without that, measure both in one run: `runner matrix --images A,B`."
-    )
+    differ = f"{METHOD} Two runs differ by themselves: the ratio's interval assumes {percent(assumed, 1)} of each run."
+    if images[0] == images[1]:
+        return f"{differ} Repeats do not show by how much. Several runs do: `runner history` takes them all."
+    return f"{differ} To compare without that, measure both in one run: `runner matrix --images {','.join(_both(images))}`."
+
+
+def _both(images: Sequence[set[str]]) -> list[str]:
+    """The images of two sides, as --images takes them; of many a pattern that somebody fills in."""
+    names = sorted(images[0] | images[1])
+    return [visible(name, 80) for name in names] if len(names) <= _MOST_IMAGES else ["A", "B"]
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -428,10 +489,42 @@ def remarks(comparison: Comparison) -> list[str]:
     awaited = not_yet_run(cell.awaited for cell in comparison.unpaired if cell.awaited)
     missed += [f"not compared: {visible(line, 300)}" for line in awaited]
     undecided = any(row.undecided for row in comparison.rows)
-    rest = [f"to tell more: `{entry.command}` ({entry.count}{entry.time})" for entry in comparison.left if undecided]
+    rest = list(_to_tell_more(comparison)) if undecided else []
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
     report = [visible(line, 300) for line in comparison.report]
     return [said, *report, *(visible(line, 300) for line in rest), *drifted, *missed]
+
+
+def _to_tell_more(comparison: Comparison) -> Iterator[str]:
+    """How the undecided rows get more repeats: from their own runs, or where these have much else to do, alone."""
+    rows = [row for row in comparison.rows if row.undecided]
+    cells = [cell for row in rows for side in _SIDES for cell in side(row).cells]
+    own = {
+        entry.run_id: sum(of_runs.lacks(cell) for cell in cells if cell.run_id == entry.run_id)
+        for entry in comparison.left
+    }
+    for entry in comparison.left:
+        if own[entry.run_id] == entry.repeats:
+            yield f"to tell more: `{entry.command}` ({entry.count}{entry.time})"
+        elif own[entry.run_id]:
+            of = f"{plural(own[entry.run_id], 'repeat')} of these cells, and the rest of the run: {entry.count}{entry.time}"
+            yield f"to tell more: `{entry.command}` ({of})"
+    if comparison.kind in _ACROSS_IMAGES and any(own[entry.run_id] < entry.repeats for entry in comparison.left):
+        yield f"to measure only these cells, in a new run: `{_alone(cells)}`"
+
+
+def _alone(cells: Sequence[MeasuredCell]) -> str:
+    """The command that measures these cells and nothing else."""
+    options = {
+        "--images": {cell.image for cell in cells},
+        "--workloads": {cell.key.workload for cell in cells},
+        "--precision": {cell.key.precision for cell in cells} - {"fp32"},
+        "--preset": {cell.key.preset for cell in cells} - {"quick"},
+        "--modes": {cell.mode for cell in cells} - {"", "default"},
+        "--gpus": {"none"} if all(cell.key.device_kind == "cpu" for cell in cells) else set(),
+    }
+    words = (f"{name} {shlex.quote(','.join(sorted(values)))}" for name, values in options.items() if values)
+    return " ".join(["runner matrix", *words])
 
 
 def markdown(comparison: Comparison) -> str:

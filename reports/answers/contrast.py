@@ -318,7 +318,7 @@ def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
     if ratio.low is None or ratio.high is None:
         return "cannot tell", ratio.note
     if few := _starved(before, after, ratio.value):
-        return "cannot tell", f"{few} got less than half of the CPUs: more CPUs may change the order"
+        return "cannot tell", f"{few} got less than half of the CPUs; more CPUs may change the order"
     if statistics.told_apart(p):
         return "real", ""
     if ratio.error is None:
@@ -368,4 +368,8 @@ def _advice(row: Contrast) -> str:
     if row.beside is not None or not before or before & after:
         count = repeats_to_tell(row.judged, row.margin) if row.judged else None
         return f"--repeats {count} would tell" if count else _NO_REPEATS
-    return "more runs narrow it" if len(before | after) > 2 else "two runs may differ by as much: measure both in one"
+    if len(before | after) > 2:
+        return "more runs narrow it"
+    if _one_cell(row.before, row.after):
+        return "two runs may differ by as much: `runner history` with several runs of each tells"
+    return "two runs may differ by as much: measure both in one"

@@ -101,6 +101,24 @@ def step(estimate: Estimate | None) -> str:
     return duration(estimate.value) + (f" ({step_interval(estimate)})" if estimate.low is not None else "")
 
 
+def step_alone(estimate: Estimate | None) -> str:
+    """A step time in milliseconds, without its unit."""
+    return "–" if estimate is None else number(1e3 * estimate.value)
+
+
+def ratio(estimate: Estimate | None) -> tuple[str, str]:
+    """A ratio, and its interval in few characters."""
+    if estimate is None:
+        return "–", ""
+    known = estimate.low is not None and estimate.high is not None
+    return number(estimate.value), f"{number(estimate.low)}–{number(estimate.high)}" if known else ""
+
+
+def numbered(sentences: Iterable[str], after: int) -> dict[str, int]:
+    """Each sentence once with a number, counted on from `after`."""
+    return {sentence: at for at, sentence in enumerate(dict.fromkeys(filter(None, sentences)), start=after + 1)}
+
+
 def _beside(row: Contrast) -> str:
     ratio = row.beside
     return "–" if ratio is None else f"{number(ratio.value, 4)} × ({between_ratios(ratio)})"
@@ -118,17 +136,25 @@ CELL = (
 
 # A reason has parts. A short one is written in each row.
 _BETWEEN_PARTS = "; "
-_SHORT = 30
+_SHORT = 25
 
 
-def shared_reasons(rows: Iterable[Contrast]) -> dict[str, int]:
-    """The parts of reasons that several verdicts have, with numbers: said once below a table, they do not drown what differs."""
+def shared_reasons(rows: Iterable[Contrast], *, each: bool = False) -> dict[str, int]:
+    """The parts of reasons that several verdicts have, with numbers: said once below a table, they do not drown what differs.
+
+    `each`: a long part of one verdict as well, and a short one of several.
+    """
     having: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
         for part in filter(None, row.reason.split(_BETWEEN_PARTS)):
             having.setdefault(part, []).append(at)
-    long = (part for part, places in having.items() if len(places) > 1 and len(part) > _SHORT)
-    return {part: number_ for number_, part in enumerate(long, start=1)}
+    several = {part: len(places) > 1 for part, places in having.items()}
+    below = (
+        part
+        for part in having
+        if (several[part] or len(part) > _SHORT if each else several[part] and len(part) > _SHORT)
+    )
+    return {part: number_ for number_, part in enumerate(below, start=1)}
 
 
 def verdict(notes: Mapping[str, int]) -> Column:

@@ -97,7 +97,7 @@ def test_what_moved_all_cells_is_said_once_and_fails_no_change(tmp_path: Path, h
     assert result.stdout.count("All 4 cells moved together: they take ") == 1
     assert "beside what moved all: 4 the same within 5" in result.stdout
     if how != "json":
-        assert "runner matrix" in result.stdout
+        assert "runner history" in result.stdout
 
 
 def test_a_slower_cell_within_the_margin_fails_nothing(runs: Path) -> None:
@@ -190,7 +190,12 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
     assert lines == ["not compared: 1 cell is not yet run (runner matrix --resume begun)"]
     (more,) = [line for line in result.stdout.splitlines() if line.startswith("to tell more")]
     (left,) = of_runs.left(tables.load([tmp_path / "begun"]).cells)
-    assert more == f"to tell more: `runner matrix --resume begun` ({left.count}{left.time})"
+    own = "4 repeats of these cells, and the rest of the run: "
+    assert more == f"to tell more: `runner matrix --resume begun` ({own}{left.count}{left.time})"
+    (alone,) = [line for line in result.stdout.splitlines() if line.startswith("to measure only these cells")]
+    assert alone.endswith(
+        "`runner matrix --images jax-0.10.2-cpu,torch-2.13.0-cpu --workloads cnn-cifar10 --gpus none`"
+    )
     assert f"{left.repeats} repeats not yet run (3 cells without any repeat), about" in more
     assert result.exit_code == 2, "what is not yet run is not lost"
     refused = ask(tmp_path, "x", "y").stderr
@@ -219,7 +224,7 @@ def test_what_is_left_takes_as_long_as_the_runner_says(
     assert (left.repeats, left.time) == (15, words)
     shown = " ".join(line for section in plain.sections(data) for line in section.below)
     assert f"{left.count}{words}" in shown
-    assert f"({left.count}{words})" in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
+    assert f"{left.count}{words})" in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
 
 
 def gpu_run(folder: Path, model: str, cuda: str, draw: int, **more: Any) -> Path:
@@ -365,6 +370,41 @@ def test_a_reason_that_rows_share_is_said_once(tmp_path: Path, how: str) -> None
     assert len(shared) > 1
     assert told.count("one repeat does not show") == len(set(shared))
     assert told.replace("\\", "").count("cannot tell [1]") == shared.count(shared[0])
+
+
+@pytest.mark.parametrize(("words", "repeats"), [(("a", "b"), 1), (("a", "b"), 3), (("torch", "jax"), 1)])
+def test_at_80_columns_a_row_is_a_line_and_each_reason_is_said_once(
+    tmp_path: Path, words: tuple[str, str], repeats: int
+) -> None:
+    for draw, name in enumerate("ab"):
+        synthetic.make_run(tmp_path / name, repeats=repeats, draw=draw, everywhere={"driver_version": f"{draw}.0"})
+    told = CliRunner().invoke(app, ["compare", *words, "--out", str(tmp_path)], env={"COLUMNS": "80"}).stdout
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= 80
+    (head,) = [line.split() for line in lines if line.endswith("verdict")]
+    assert head == ["workload", "A", "B", "ratio", "95", "%", "verdict"]
+    rows = json.loads(ask(tmp_path, *words, "--format", "json").stdout)["rows"]
+    assert sum(line.split()[0] in ("cnn-cifar10", "gru-imdb") for line in lines if line.strip()) == len(rows)
+    if words == ("a", "b"):
+        assert [line for line in lines if line in ("PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0")]
+        assert told.count("what else differs: driver 0.0 → 1.0") == 1
+    whole = " ".join(told.split())
+    for part in {part for row in rows for part in row["reason"].split("; ") if len(part) > 25}:
+        assert whole.count(" ".join(part.split())) == 1, part
+
+
+def test_one_cell_of_two_runs_is_not_advised_to_be_measured_in_one_run(tmp_path: Path) -> None:
+    for draw, name in enumerate("ab"):
+        run = synthetic.make_run(tmp_path / name, repeats=3, draw=draw)
+        for image, workload in synthetic.LEVELS:
+            if (image, workload) != ("torch-2.13.0-cpu", "cnn-cifar10"):
+                synthetic.forget(run, image, workload)
+    told = " ".join(ask(tmp_path, "a", "b").stdout.split())
+    assert "measure both in one" not in told
+    assert "`runner history`" in told
+    synthetic.make_run(tmp_path / "c", repeats=3)
+    both = ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu", "--runs", "a,c").stdout
+    assert "`runner history`" not in both
 
 
 def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(tmp_path: Path) -> None:

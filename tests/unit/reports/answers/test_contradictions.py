@@ -197,5 +197,5 @@ def test_more_cpus_may_change_the_order_says_every_answer(shares: tuple[float | 
     row, _ = row_of(tables, finding.group, finding.group.ranked[1])
     assert (row.verdict, row.reason) == (
         "cannot tell",
-        f"{starved} 1 got less than half of the CPUs: more CPUs may change the order",
+        f"{starved} 1 got less than half of the CPUs; more CPUs may change the order",
     )

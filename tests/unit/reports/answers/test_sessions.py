@@ -150,7 +150,7 @@ def test_cells_that_do_not_agree_have_no_common_shift_and_must_exceed_what_sessi
         assert shift is None
         assert [row.longer for row in rows] == [level > 1 for level in levels]
     (row, *_), _ = compared(random, (quiet, quiet), [1.0] * 3, 3)
-    assert row.reason.endswith("two runs may differ by as much: measure both in one")
+    assert row.reason.endswith("two runs may differ by as much: `runner history` with several runs of each tells")
     # Of three cells nobody can tell whether 3 % was the machine: that is less than two sessions of a CPU may differ by.
     assert not any(row.longer for row in compared(random, (quiet, quiet), [1.03] * 3, 3)[0])
     assert all(row.longer for row in compared(random, (quiet, quiet), [1.045] * 3, 3, "cuda")[0])
