@@ -187,5 +187,6 @@ def _ends_at(minutes: float | None) -> float:
 
 
 def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
-    held = budget.forecast(prospect.agenda(limited=True), prospect.jobs_left(run), minutes)
+    jobs = prospect.jobs_left(run)
+    held = budget.forecast(prospect.agenda(limited=True, jobs=jobs), jobs, minutes)
     note(progress.limit(held, minutes, {cell for cell, _ in run.finished()}))

@@ -101,10 +101,10 @@ class Prospect:
             "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
         }
 
-    def agenda(self, limited: bool) -> Agenda:
-        """What the steps of the run depend on. `limited`: its time is."""
+    def agenda(self, limited: bool, jobs: Sequence[Job] | None = None) -> Agenda:
+        """What the steps of the run depend on. `limited`: its time is. `jobs`: what is left of it, where it was begun before."""
         cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, limited)
+        return budget.agenda(cells, images, self.engine, self.machine, self.durations, limited, jobs)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says beside what every run's says."""

@@ -1,7 +1,8 @@
 """What a run does next: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
 
 The first repeat of all cells comes before the second of any, with one exception: the first group's workloads, as many as the time holds
-with all their repeats, have them before the next group begins, since one repeat ranks nothing. First repeats are taken image by image: an
+with all their repeats, have them before the next group begins, since one repeat ranks nothing. A run that goes on for some minutes first
+completes the comparisons that it began before. First repeats are taken image by image: an
 image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement. Further repeats are
 shuffled over all images that are ready.
 """
@@ -9,7 +10,7 @@ shuffled over all images that are ready.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.catalog.images import Image
@@ -48,6 +49,8 @@ class Agenda:
     groups: Sequence[Sequence[Cell]]
     # Bytes that must be fetched or built for an image: 0 where it is ready.
     costs: Mapping[str, int]
+    # Those that an earlier call began. A new run has none.
+    begun: frozenset[Cell] = frozenset()
 
     def next_step(self, waiting: Sequence[Job], ready: frozenset[str], left: float) -> Step | None:
         """The next step of these jobs in the seconds that are left; None where nothing would end in time.
@@ -59,23 +62,66 @@ class Agenda:
             return Step(None, tuple(waiting)) if waiting else None
         first = {job.cell: job for job in waiting if job.repeat == 1}
         later = [job for job in waiting if job.cell not in first and job.cell.image not in unready]
+        if not math.isinf(left) and (step := self._completing(waiting, first, later, unready, left)):
+            return step
         for at, group in enumerate(self.groups):
             if at == 1 and (again := self._whole_workloads(later, left)):
                 repeat = min(job.repeat for job in again)
                 return Step(None, tuple(job for job in again if job.repeat == repeat))
             jobs = [first[cell] for cell in group if cell in first]
-            fits = self._fitting([job for job in jobs if job.cell.image not in unready], left)
-            if fits:
-                return Step(None, _in_order(waiting, fits))
-            for image in dict.fromkeys(job.cell.image for job in jobs if job.cell.image in unready):
-                rest = left - self.durations.preparing(image, self.costs[image])
-                fits = self._fitting([job for job in jobs if job.cell.image == image], rest)
-                if fits:
-                    return Step(image, _in_order(waiting, fits))
+            if step := self._first_repeats(waiting, jobs, unready, left):
+                return step
         place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
         for repeat in sorted({job.repeat for job in later}):
             block = sorted((job for job in later if job.repeat == repeat), key=lambda job: place[job.cell])
             if fits := self._fitting(block, left):
+                return Step(None, _in_order(waiting, fits))
+        return None
+
+    def _first_repeats(
+        self, waiting: Sequence[Job], jobs: Sequence[Job], unready: Collection[str], left: float
+    ) -> Step | None:
+        """Those of the jobs that fit: first of images that are ready, then of one that must be prepared."""
+        fits = self._fitting([job for job in jobs if job.cell.image not in unready], left)
+        if fits:
+            return Step(None, _in_order(waiting, fits))
+        for image in dict.fromkeys(job.cell.image for job in jobs if job.cell.image in unready):
+            rest = left - self.durations.preparing(image, self.costs[image])
+            fits = self._fitting([job for job in jobs if job.cell.image == image], rest)
+            if fits:
+                return Step(image, _in_order(waiting, fits))
+        return None
+
+    def _completing(
+        self,
+        waiting: Sequence[Job],
+        first: Mapping[Cell, Job],
+        later: Sequence[Job],
+        unready: Collection[str],
+        left: float,
+    ) -> Step | None:
+        """What the comparisons lack that an earlier call began: a rival where there is one framework only, then repeats.
+
+        The workloads of which the next repeats of all begun cells fit come before those of which only some do.
+        """
+        frameworks: dict[tuple[object, ...], set[str]] = {}
+        for cell in self.begun:
+            frameworks.setdefault(_compared(cell), set()).add(cell.framework)
+        for group in self.groups:
+            alone = {_compared(cell) for cell in group if cell in self.begun and len(frameworks[_compared(cell)]) == 1}
+            rivals = [first[cell] for cell in group if cell in first and _compared(cell) in alone]
+            if step := self._first_repeats(waiting, rivals, unready, left):
+                return step
+        place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
+        again = sorted((job for job in later if job.cell in self.begun), key=lambda job: (job.repeat, place[job.cell]))
+        for repeat in dict.fromkeys(job.repeat for job in again):
+            block = [job for job in again if job.repeat == repeat]
+            chosen: frozenset[Job] = frozenset()
+            for compared in dict.fromkeys(_compared(job.cell) for job in block):
+                more = [job for job in block if job in chosen or _compared(job.cell) == compared]
+                fits = self._fitting(more, left)
+                chosen = fits if len(fits) == len(more) else chosen
+            if fits := chosen or self._fitting(block, left):
                 return Step(None, _in_order(waiting, fits))
         return None
 
@@ -95,6 +141,11 @@ class Agenda:
             return frozenset(jobs)
         short = [job for job in jobs if self.durations.seconds(job.cell) <= left]
         return frozenset(span.job for span in spans_of(short, self.machine, self.durations.seconds) if span.end <= left)
+
+
+def _compared(cell: Cell) -> tuple[object, ...]:
+    """What the cells share that stand in one column of the report."""
+    return cell.workload, cell.precision, cell.device_kind, cell.device_model, cell.devices, cell.scaling
 
 
 def spans_of(jobs: Sequence[Job], machine: Machine, seconds: Callable[[Cell], float]) -> list[Span]:
@@ -119,12 +170,15 @@ def agenda(
     machine: Machine,
     durations: Durations,
     limited: bool,
+    jobs: Sequence[Job] | None = None,
 ) -> Agenda:
-    """The agenda of a run. `limited`: its time is."""
+    """The agenda of a run. `limited`: its time is. `jobs`: what an earlier call has left, if one has begun it."""
     groups = tiers(cells, images)
     names = dict.fromkeys(cell.image for cell in cells)
     costs = {name: engine.cost(images[name]) for name in names}
-    return Agenda(machine, durations, groups if limited else [[cell for group in groups for cell in group]], costs)
+    groups = groups if limited else [[cell for group in groups for cell in group]]
+    unbegun = {job.cell for job in jobs if job.repeat == 1} if jobs is not None else set(cells)
+    return Agenda(machine, durations, groups, costs, frozenset(cells) - unbegun)
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: fl
 
 def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> None:
     """Prepare an image, measure its cells, prepare the next: nothing is prepared beside a measurement."""
-    agenda = prospect.agenda(limited=not math.isinf(ends_at))
+    agenda = prospect.agenda(limited=not math.isinf(ends_at), jobs=jobs)
     waiting = list(jobs)
     ready: dict[str, Prepared] = {}
     while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic()):

@@ -45,7 +45,7 @@ def print_plan(
     With `minutes`, also what they hold by the estimates, and what is left for --resume. `left`: the jobs of a run that would go on.
     """
     jobs = prospect.jobs if left is None else left
-    held = budget.forecast(prospect.agenda(limited=True), jobs, minutes) if minutes is not None else None
+    held = budget.forecast(prospect.agenda(limited=True, jobs=jobs), jobs, minutes) if minutes is not None else None
     if as_json:
         print(json.dumps(_document(prospect, jobs, minutes, held), indent=2))
         return

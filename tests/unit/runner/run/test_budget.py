@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -127,6 +127,34 @@ def test_the_first_group_has_all_its_repeats_before_the_next_begins_where_the_ti
     # Not even one workload's repeats fit.
     shorter = carried_out(agenda(cost=0, groups=3), 3.5 * CELL_SECONDS).order
     assert [job.repeat for job in shorter] == [1] * 3
+
+
+def resumed(begun: dict[tuple[str, str], int], held: float) -> list[tuple[str, str, int]]:
+    """What a run measures in the time of so many cells where (framework, workload) has had so many repeats before."""
+    plan = replace(agenda(cost=0, groups=3), begun=frozenset(cell for cell in CELLS if place_of(cell) in begun))
+    waiting = [job for job in JOBS if job.repeat > begun.get(place_of(job.cell), 0)]
+    spans = forecast(plan, waiting, minutes=(held * CELL_SECONDS + 11) / 60).spans
+    return [(*place_of(span.job.cell), span.job.repeat) for span in sorted(spans, key=lambda span: span.begin)]
+
+
+def place_of(cell: Cell) -> tuple[str, str]:
+    return cell.framework, cell.workload
+
+
+def test_a_run_that_goes_on_completes_the_comparisons_that_it_began() -> None:
+    cnn, gru = "cnn-cifar10", "gru-imdb"
+    # Two frameworks at one workload, a third one and the other workload not yet: their repeats come first.
+    begun = {("torch", cnn): 1, ("tensorflow", cnn): 1}
+    order = resumed(begun, 4.5)
+    assert {(framework, workload) for framework, workload, _ in order} == set(begun)
+    assert [repeat for *_, repeat in order] == [2, 2, 3, 3]
+    # Of two workloads with time for one more repeat of either, one workload has it whole.
+    begun = {(framework, workload): 1 for framework in ("torch", "tensorflow") for workload in (cnn, gru)}
+    assert len({workload for _, workload, _ in resumed(begun, 2.5)}) == 1
+    # One framework alone is compared with nothing: a rival of its group comes first, and where there is none, its repeats.
+    assert resumed({("torch", cnn): 1}, 1.5) == [("torch", cnn, 2)]
+    # With more time the run goes on with what is new, in its usual order.
+    assert {framework for framework, *_ in resumed({("torch", cnn): 3, ("tensorflow", cnn): 3}, 12.5)} == set(IMAGES)
 
 
 def test_a_forecast_says_what_the_minutes_hold_and_what_they_leave() -> None:
