@@ -16,6 +16,7 @@ from reports.data.groups import OTHER_RUNS, questions_among
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.text import between_ratios, device_name, duration, framework_name, listing, number, percent, plural
 from runner.results import statistics
+from runner.results.cells import MISSING
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 
@@ -166,8 +167,12 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
     called = names(group.cells)
     caveats = (*of_runs, *_caveats(workload, group, called))
     if not group.ranked:
-        reasons = f"{plural(len(group.others), 'cell')}, none with a measurement that may be ranked."
-        return Finding(workload, group, "No answer", reasons, caveats)
+        many = plural(len(group.others), "cell")
+        if all(cell.status == MISSING for cell in group.others):
+            return Finding(
+                workload, group, "Not measured yet", f"{many}, none with a repeat that has been run.", caveats
+            )
+        return Finding(workload, group, "No answer", f"{many}, none with a measurement that may be ranked.", caveats)
     best = group.ranked[0]
     step = best.cell.step
     speed = f"{duration(step.value if step else None)} a step"

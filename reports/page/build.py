@@ -57,6 +57,7 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
     more_ladders = _elsewhere(plots.ladder(_only(data, [finding for finding in found if finding not in first])))
     most = plots.points_limit(data)
     scalings = scaling.scalings(data)
+    lacking = {cell.run_id for cell in data.cells if not cell.repeats}
     return Page(
         title=findings.title(data),
         where=findings.where(data),
@@ -99,7 +100,7 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
         environments=environments(data),
         skipped=data.skipped,
         waiting=data.waiting,
-        go_on=tuple(glance.go_on(run) for run in data.runs if any(cell.run_id == run.run_id for cell in data.waiting)),
+        go_on=tuple(glance.go_on(run) for run in data.runs if run.run_id in lacking),
         cells=_cells(data, most),
     )
 

@@ -55,6 +55,7 @@ class Row:
     framework: str
     best: bool  # whether it is shown where each framework has its best version only
     entries: tuple[Entry, ...]
+    unrun: bool = False  # nothing of it has been run yet: it is folded away
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Column:
     items: str
     beside: str  # batch and data, where another column has the same workload
     few: str
+    unrun: bool = False  # nothing of it has been run yet: it is folded away
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Slice:
     place: Mapping[str, str]  # what the reader chose: gpu, precision, devices, preset
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    unrun: str = ""  # how many measurements are folded away, in words
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,11 @@ class Page:
     @property
     def failed(self) -> tuple[MeasuredCell, ...]:
         return tuple(section.cell for section in self.cells if section.cell.status != "ok")
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether no cell has had a repeat."""
+        return all(not section.cell.repeats for section in self.cells)
 
     @property
     def charts(self) -> Iterator[Chart]:

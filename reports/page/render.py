@@ -131,6 +131,7 @@ def _engine() -> Environment:
         engine.filters[name] = getattr(text, name)
     engine.filters["commands"] = _commands
     engine.filters["brief"] = lambda value: visible(str(value), 80)
+    engine.filters["words"] = str.split
     engine.filters["log"] = lambda value, longest=text.LONGEST_LOG: Markup(escape(visible(str(value), longest)))
     engine.filters["code"] = lambda source: Markup(source.highlighted)
     engine.filters["moment"] = moment

@@ -21,6 +21,8 @@ MOST_RATIO = 4.0
 # Percent of the colour's strength, behind the fastest.
 MOST_HEAT = 22
 _NONE = Entry("none", "–")
+# The kinds of entries that say nothing of a measurement.
+_NOTHING = ("waiting", "skipped", "none")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,31 @@ def _slice(anchor: str, place: _Place, found: Sequence[Finding], data: Tables) -
     where = f"{place.precision} on {text.device_name(place.model)}"
     where += f", {place.devices} devices" if place.devices != "1" else ""
     chosen = {"gpu": place.model, "precision": place.precision, "devices": place.devices, "preset": place.preset}
-    return Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows)
+    return _folded(Slice(anchor, where, chosen, (*columns, *(column for column, _ in later)), rows))
+
+
+def _folded(whole: Slice) -> Slice:
+    """The slice with the rows and columns marked of which nothing has been run yet, where something has: what was measured comes first."""
+    rows = [all(entry.kind in _NOTHING for entry in row.entries) for row in whole.rows]
+    columns = [all(row.entries[at].kind in _NOTHING for row in whole.rows) for at in range(len(whole.columns))]
+    if all(rows):
+        return whole
+    count = sum(
+        entry.kind == "waiting" and (rows[at] or columns[column])
+        for at, row in enumerate(whole.rows)
+        for column, entry in enumerate(row.entries)
+    )
+    parts = [text.plural(sum(rows), "row")] if any(rows) else []
+    parts += [text.plural(sum(columns), "column")] if any(columns) else []
+    words = (
+        f"{text.plural(count, 'further measurement')} ({', '.join(parts)}) {'is' if count == 1 else 'are'} not yet run"
+    )
+    return replace(
+        whole,
+        rows=tuple(replace(row, unrun=unrun) for row, unrun in zip(whole.rows, rows, strict=True)),
+        columns=tuple(replace(column, unrun=unrun) for column, unrun in zip(whole.columns, columns, strict=True)),
+        unrun=words if count else "",
+    )
 
 
 def _to_come(place: _Place, found: Sequence[Finding], data: Tables) -> Iterator[tuple[Column, list[_Found]]]:
@@ -128,8 +154,10 @@ def _entries(finding: Finding, data: Tables) -> list[_Found]:
     group, workload = finding.group, finding.workload
     reach = _reach([entry.ratio for entry in group.ranked])
     found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
-    found += _beside({one.label for one in found}, group.others)
-    found += [_of(cell, Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
+    found = list(_beside(found, group.others))
+    present = {one.label for one in found}
+    waiting = [_of(cell, Entry("waiting", "not yet run")) for cell in data.waiting if _would_join(cell, group)]
+    found += [one for one in waiting if one.label not in present]
     present = {one.label for one in found}
     return found + [one for one in _skipped(group, data) if one.label not in present]
 
@@ -141,21 +169,28 @@ def _reach(ratios: Sequence[Estimate]) -> float:
     return min(MOST_RATIO, max([longest, *(min(end, 1.3 * longest) for end in ends)]))
 
 
-def _beside(taken: set[str], cells: Sequence[MeasuredCell]) -> Iterator[_Found]:
-    """The cells of a column that are not ranked. Each stands in the row of its other workloads, whichever run it is of.
+def _beside(ranked: Sequence[_Found], cells: Sequence[MeasuredCell]) -> Iterator[_Found]:
+    """A column's entries: the ranked ones, and the cells that are not ranked, each in the row of its other workloads.
 
-    Where several runs have it, the ranked one is in that row, or else the newest; the others have rows that name their runs.
+    Several runs may have one cell. The ranked one is its entry, or else the newest; its pointer text names the others.
     """
+    entries = {one.label: one for one in ranked}
     for cell in sorted(cells, key=lambda cell: cell.run_id, reverse=True):
-        one = _of(cell, _unranked(cell))
         name = without_run(cell)
-        yield replace(one, label=f"{name} · {cell.run_id}" if name in taken else name)
-        taken.add(name)
+        if (found := entries.get(name)) is None:
+            entries[name] = _of(cell, _unranked(cell))
+            continue
+        also = f"in run {cell.run_id}: {cell.unranked}"
+        entry = replace(found.entry, title=f"{found.entry.title}; {also}" if found.entry.title else also)
+        entries[name] = replace(found, entry=replace(entry, noted=entry.kind == "ranked"))
+    yield from entries.values()
 
 
 def _of(cell: MeasuredCell, entry: Entry, ratio: float | None = None) -> _Found:
     kind = f"{cell.framework} {cell.mode}"
-    return _Found(entry, cell.label, cell.image, cell.framework, kind, None if ratio is None else math.log(ratio))
+    # A row is a cell of any run. Of several ranked ones an answer has made one.
+    label = without_run(cell)
+    return _Found(entry, label, cell.image, cell.framework, kind, None if ratio is None else math.log(ratio))
 
 
 def _skipped(group: Group, data: Tables) -> Iterator[_Found]:

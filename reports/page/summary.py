@@ -24,7 +24,9 @@ def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: 
     changes = findings.changes(tables, across.ladders(tables)) if changes is None else changes
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
-    parts += [f"Medians over measured windows with 95 % intervals, from stored runs: {runs}.", _proved(tables)]
+    ranked = any(group.ranked for group in tables.groups)
+    said = "Medians over measured windows with 95 % intervals, from stored runs" if ranked else "From stored runs"
+    parts += [f"{said}: {runs}.", _proved(tables)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

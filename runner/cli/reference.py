@@ -50,7 +50,7 @@ def save_reference(
 ) -> None:
     """Keep the cells of runs, with their samples, as a reference.
 
-    Cells that are too noisy to be ranked are left out and named.
+    Cells that are too noisy to be ranked are not kept, and named.
 
     Each run is a session. Several runs show how far the machine differs from day to day, which repeats of one run do not.
     """

@@ -41,6 +41,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def short_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on some minutes of a run: three frameworks at one workload, of nine at five."""
+    folder = tmp_path_factory.mktemp("short")
+    run = synthetic.make_run(folder / "20261120-230512-short", repeats=1, manifest={"repeats": 3})
+    synthetic.unrun(run, *((image, workload) for image, workload in synthetic.LEVELS if workload == "cnn-cifar10"))
+    manifest = RunStore(run).manifest()
+    others = ("mlp-mnist", "cnn-mnist", "resnet50-features", "gru-imdb", "cnn-cifar10")
+    for at, (name, workload) in enumerate((f"chainer-7.{at}.0-cpu", one) for at in range(6) for one in others):
+        fields = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10") | {"image": name, "workload": workload}
+        manifest["plan"].append(fields | {"framework": "chainer", "id": synthetic.digest(f"{at}")[:16]})
+    RunStore(run).write_manifest(manifest)
+    reports.page.render.render([run], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="session")
 def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of this checkout's code with versions, precisions and devices to compare, and what moved."""
     folder = tmp_path_factory.mktemp("rich")

@@ -102,6 +102,41 @@ def test_another_device_and_precision_are_another_table_and_every_image_is_a_row
     assert browser.run(f"return document.querySelector('{SHEET}').dataset.precision") == "tf32"
 
 
+@pytest.mark.parametrize(("width", "theme"), [(390, "light"), (1024, "dark"), (1440, "light")])
+def test_what_is_not_yet_run_is_folded_behind_one_line_which_unfolds_it(
+    browser: Browser, short_page: Path, width: int, theme: str
+) -> None:
+    browser.open_whole(short_page, width, theme)
+    heads = (
+        f"return [...document.querySelectorAll('{SHEET} tbody tr')[0].cells].filter((one) => one.offsetParent).length"
+    )
+    assert set(browser.run(NAMES)) == {"PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0"}
+    assert browser.run(heads) == 2
+    line = browser.run(f"return document.querySelector('{SHEET} .further').innerText").replace("\n", " ")
+    assert line.startswith("33 further measurements (6 rows, 4 columns) are not yet run")
+    assert "runner matrix --resume 20261120-230512-short" in line
+    assert browser.serious() == []
+    browser.run(f"document.querySelector('{SHEET} .further summary').click()")
+    choose(browser, "rows", "all")
+    browser.wait(f"{ROWS}.length === 9")
+    assert browser.run(heads) == 6
+    browser.run(f"document.querySelector('{SHEET} .further summary').click()")
+    browser.driver.find_element("css selector", "[name=filter]").send_keys("chainer")
+    browser.wait(f"!document.querySelector('{SHEET} .empty').hidden")
+    assert browser.run(f"return document.querySelector('{SHEET} .empty').innerText").endswith(
+        "Of those not yet run 6 have."
+    )
+    assert browser.complaints() == []
+
+
+def test_a_title_is_not_broken_at_its_hyphen(browser: Browser, large_page: Path) -> None:
+    for width in (800, 1024):
+        browser.open_whole(large_page, width)
+        words = f"[...document.querySelectorAll('{SHEET} thead .whole')].filter((one) => one.offsetParent)"
+        assert browser.run(f"return {words}.map((one) => one.textContent)") == ["CIFAR-10", "ResNet-50"]
+        assert browser.run(f"return {words}.map((one) => one.getClientRects().length)") == [1, 1]
+
+
 def test_the_first_screen_of_a_whole_matrix_fits_a_laptops_window_and_answers(
     browser: Browser, large_page: Path
 ) -> None:

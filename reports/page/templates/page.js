@@ -235,10 +235,13 @@
     what.classList.toggle("warn", unpriced());
     sheet.querySelector(".results").classList.toggle("not-steps", !units[name].steps);
     const found = rows.filter((row) => !row.hidden);
-    const under = best ? found.filter((row) => row.classList.contains("version")).length : 0;
+    const folded = sheet.querySelector(".further details:not([open])");
+    const hidden = found.filter((row) => folded && row.classList.contains("unrun")).length;
+    const under = best ? found.filter((row) => row.classList.contains("version") && !(folded && row.classList.contains("unrun"))).length : 0;
     const empty = sheet.querySelector(".empty");
-    empty.hidden = found.length > under;
-    empty.textContent = `No row has “${state.get("filter")}”.` + (under ? ` Under “every image” ${under === 1 ? "one has" : `${under} have`}.` : "");
+    empty.hidden = found.length > under + hidden;
+    const have = (count) => (count === 1 ? "one has" : `${count} have`);
+    empty.textContent = `No row has “${state.get("filter")}”.` + (under ? ` Under “every image” ${have(under)}.` : "") + (hidden ? ` Of those not yet run ${have(hidden)}.` : "");
     sorted(sheet, rows, heads);
   }
 
@@ -267,7 +270,9 @@
   // The control bar's order, which a telephone needs: it has no heads to press.
   function orders(sheet) {
     const select = controls.elements.sort;
+    const folded = sheet.querySelector(".further details:not([open])");
     const choices = [...sheet.querySelectorAll("thead th")].flatMap((head, at) => {
+      if (folded && head.classList.contains("unrun")) return [];
       const name = head.querySelector(".sort").textContent;
       return [[name, `${at}`], [at ? `${name}, worst first` : `${name}, Z to A`, `${at}-down`]];
     });
@@ -374,6 +379,7 @@
       state.delete("cell");
       remember();
     }, true);
+    for (const sheet of sheets) sheet.querySelector(".further details")?.addEventListener("toggle", () => show(""));
     document.getElementById("link").addEventListener("click", (event) => copy(event.target, location.href));
     document.getElementById("share").hidden = !window.DecompressionStream;
     document.getElementById("share").addEventListener("click", async (event) => copy(event.target, await plots.inflated(document.getElementById("summary").textContent)));

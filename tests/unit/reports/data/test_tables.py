@@ -342,7 +342,7 @@ def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:
         path.unlink()
     data = load(folder)
     assert {one.status for one in data.cells} == {"missing"}
-    assert {finding.headline for finding in findings.findings(data)} == {"No answer"}
+    assert {finding.headline for finding in findings.findings(data)} == {"Not measured yet"}
 
 
 def test_a_gpu_cell_names_its_devices_in_the_command(tmp_path: Path) -> None:
