@@ -52,10 +52,10 @@ def lasting_stderr() -> Iterator[None]:
         yield
 
 
-def folded(line: str, *, to_stderr: bool = False) -> str:
+def folded(line: str, *, to_stderr: bool = False, hang: int | None = None) -> str:
     """A sentence in lines of the terminal's width, broken between words; as it is in a pipe, unless COLUMNS gives a width.
 
-    Where it is indented, its further lines are indented more.
+    Where it is indented, its further lines are indented more; `hang` says how far these stand in.
     """
     if not (sys.stderr if to_stderr else sys.stdout).isatty() and "COLUMNS" not in os.environ:
         return line
@@ -63,7 +63,7 @@ def folded(line: str, *, to_stderr: bool = False) -> str:
     if len(line) <= width:
         return line
     indent = line[: len(line) - len(line.lstrip(" "))]
-    further = indent and f"{indent}  "
+    further = (indent and f"{indent}  ") if hang is None else " " * hang
     return textwrap.fill(line, width, subsequent_indent=further, break_on_hyphens=False, break_long_words=False)
 
 

@@ -181,7 +181,7 @@ def _ends_at(minutes: float | None) -> float:
         return math.inf
     if not 0 < minutes <= _MOST_MINUTES:
         raise UserError(
-            f"--minutes: {minutes:g} is not a number above 0 and at most {_MOST_MINUTES}; give one, or leave the option out"
+            f"--minutes: {minutes:f} is not a number above 0 and at most {_MOST_MINUTES}; give one, or leave the option out"
         )
     return time.monotonic() + budget.measuring_seconds(minutes)
 

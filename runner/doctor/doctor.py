@@ -11,6 +11,7 @@ from runner.doctor.engine import cdi, cgroups, container, engine, hook, runtime,
 from runner.doctor.gpus import driver, gpus, mig
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
 from runner.paths import typed
+from runner.terminal import folded
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
     driver, gpus, mig, engine, toolkit, hook, runtime, cdi, cgroups, container, disk, base_image, pip_index,
@@ -34,10 +35,10 @@ def failed(checks: Sequence[Check]) -> list[str]:
 
 def _print(checks: Sequence[Check]) -> None:
     for check in checks:
-        print(f"{check.status:8} {check.name}: {check.saw}")
+        print(folded(f"{check.status:8} {check.name}: {check.saw}", hang=9))
         if check.status in (WARN, FAIL):
             for word, sentence in (("means", check.means), ("fix", check.fix)):
                 if sentence:
-                    print(f"{'':9}{word}: {typed(sentence)}")
+                    print(folded(f"{'':9}{word}: {typed(sentence)}"))
     bad = failed(checks)
     print(f"\n{len(bad)} failed: {', '.join(bad)}" if bad else "\nnothing failed")

@@ -36,7 +36,7 @@ def choose(
     if name == "auto":
         engine, why = _automatic(settings, planned, gpus)
     else:
-        engine, why = _make(name, settings), "as asked"
+        engine, why = _make(name, settings), "as --engine says"
     if settings.python and not engine.measures_interpreter:
         raise EngineError(f"--python: engine {name} does not measure an interpreter; say --engine host as well")
     if settings.images_from and name != "auto" and not engine.loads_images:
@@ -75,4 +75,4 @@ def _automatic(settings: Settings, planned: Planned, gpus: bool) -> tuple[Engine
             return engine, f"it answers here and can make {of} images"
         reason = reason or unfit[0]
         reasons.append(f"{name} is not used: {reason}")
-    return _make(last, settings), "; ".join(reasons) or "as asked"
+    return _make(last, settings), "; ".join(reasons) or "as --engine says"

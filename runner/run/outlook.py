@@ -154,7 +154,8 @@ def _print_grid(workloads: Sequence[str], rows: dict[str, dict[str, str]]) -> No
     fits = max(map(len, names)) + sum(len(workload) + 3 for workload in workloads) <= shutil.get_terminal_size().columns
     if not fits and _narrow():
         names, heads = list(_below_one_another(names)), [chr(ord("A") + at) for at in range(len(workloads))]
-        _print(", ".join(f"{head} {workload}" for head, workload in zip(heads, workloads, strict=True)))
+        # A letter and its workload stay in one line.
+        _print(", ".join(f"{head}\u00a0{workload}" for head, workload in zip(heads, workloads, strict=True)))
     lines = [[row.get(workload, "–") for workload in workloads] for row in rows.values()]
     print_table(("image", *heads), [(name, *line) for name, line in zip(names, lines, strict=True)], right=heads)
 

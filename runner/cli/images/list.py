@@ -46,16 +46,21 @@ def _row(image: Image) -> tuple[str, ...]:
     )
 
 
+# A framework that the names of its images do not say.
+_RUNS_IN = " runs in"
+
+
 def _notes(images: Sequence[Image]) -> Iterator[str]:
     """What holds for some images only: a line for each thing, with the images."""
     notes: dict[str, list[str]] = {}
     for image in images:
         others = [name for name in image.frameworks if not image.name.startswith(f"{name.replace('_', '-')}-")]
-        facts = [f"serves {name}" for name in others]
+        facts = [f"{name}{_RUNS_IN}" for name in others]
         facts += [f"no code for {', '.join(image.no_code_for)}"] if image.no_code_for else []
         facts += ["untested"] if image.untested else []
         for fact in facts:
             notes.setdefault(fact, []).append(image.name)
-    yield from (f"{fact}: {', '.join(names)}" for fact, names in notes.items())
+    ordered = sorted(notes.items(), key=lambda note: (not note[0].endswith(_RUNS_IN), note[0]))
+    yield from (f"{fact}: {', '.join(names)}" for fact, names in ordered)
     if unpinned := sum(image.base_digest is None for image in images):
         yield f"base image without a digest: {unpinned} of {plural(len(images), 'image')}"

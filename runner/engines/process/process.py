@@ -42,7 +42,7 @@ CACHE_VARIABLES = (
 
 # What a user must know of a cell of these engines.
 NOT_WALLED_IN = (
-    "cells are not walled in: they can read and write what you can (containers, --engine docker, shut them off)"
+    "cells run without containers: they can read and write what you can (--engine docker runs them in containers)"
 )
 
 # The user's variables that a cell sees. Any other could change the result unnoticed.

@@ -94,6 +94,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "words",
     [
         "images list",
+        "doctor",
         "matrix --dry-run --gpus none --engine venv",
         "compare torch jax",
         "compare {out}/one {out}/other",
