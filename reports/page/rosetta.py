@@ -11,7 +11,6 @@ import functools
 import hashlib
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,29 +116,20 @@ def _titled(file: Source) -> Iterator[tuple[str, Code]]:
         yield f"{file.title} · used of {helper.path}", helper
 
 
-def _plain(files: Iterable[Source]) -> Iterator[str]:
-    """Each file under its title."""
-    for file in files:
-        for title, code in _titled(file):
-            text = visible(code.text, len(code.text))
-            yield f"==== {title} ====\n\n{text.rstrip()}\n"
+def plain(workload: str, names: Iterable[str]) -> str:
+    """Each file whole under its title, and what it uses of helpers: nothing breaks a line, and nothing is drawn around the code."""
+    codes = [titled for name in names for titled in _titled(source(workload, name))]
+    return "\n".join(f"==== {title} ====\n\n{visible(code.text, len(code.text)).rstrip()}\n" for title, code in codes)
 
 
 def terminal(workload: str, names: Iterable[str]) -> None:
-    """Print the files side by side, or one after another where the terminal is narrow. Below each stands what it uses of helpers.
-
-    In a pipe the code has its own lines: nothing breaks them, and nothing is drawn around them.
-    """
-    files = [source(workload, name) for name in names]
-    if not sys.stdout.isatty():
-        print("\n".join(_plain(files)))
-        return
-    # A pipe needs none of it.
+    """Print the files side by side, or one after another where the terminal is narrow. Below each stands what it uses of helpers."""
     from rich.columns import Columns
     from rich.console import Console, Group
     from rich.panel import Panel
     from rich.syntax import Syntax
 
+    files = [source(workload, name) for name in names]
     console = Console()
     beside = console.is_terminal and console.width >= 200
     width = console.width // len(files) - 1 if beside else None

@@ -94,8 +94,9 @@ def print_answer(folders: Sequence[Path]) -> None:
 
 
 def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
-    """A line for each run with its name, its time and its folder; of many the first and the last."""
+    """A line for each run with its name, its time and its folder, of many the first and the last; and what these have not yet run."""
     from reports.answers.findings import moment
+    from reports.answers.left import left
 
     lines = [
         visible(f"run {run.run_id} · {moment(str(run.manifest['created']))} · {folder}", 300)
@@ -103,6 +104,8 @@ def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
     ]
     between = len(lines) - MOST_NAMED
     yield from lines if between <= 0 else [*lines[: MOST_NAMED - 1], f"and {between} more runs, to", lines[-1]]
+    for entry in left(tables.cells, tables.runs)[:MOST_NAMED]:
+        yield typed(visible(f"{entry.count}{entry.time}: `{entry.command}`", 300))
 
 
 def _loaded(folders: Sequence[Path]) -> Tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,9 @@ def rosetta(
 ) -> None:
     """Each framework's file is printed with its explanation."""
     workload, frameworks = full_name(workload), list(map(full_name, frameworks))
-    if html is None:
+    if html is None and sys.stdout.isatty():
         return stone.terminal(workload, frameworks)
+    if html is None:
+        return typer.echo(stone.plain(workload, frameworks))
     html.write_text(stone.page(workload, frameworks), encoding="utf-8")
     return typer.echo(str(html))

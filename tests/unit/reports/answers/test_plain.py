@@ -93,6 +93,15 @@ def test_runner_report_text_prints_the_table_for_a_terminal_of_80_columns_and_fo
     assert "--text and --format markdown: give one of them" in both.stderr
 
 
+def test_runner_report_text_says_what_a_run_has_not_yet_run(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "begun", manifest={"repeats": 3})
+    synthetic.unrun(run, ("torch-2.13.0-cpu", "cnn-cifar10"), ("jax-0.10.2-cpu", "cnn-cifar10"))
+    lines = CliRunner().invoke(app, ["report", str(run), "--text"]).stdout.splitlines()
+    assert lines[0].startswith("run begun · ")
+    assert lines[1].startswith("16 repeats not yet run (4 cells without any repeat), about ")
+    assert lines[1].endswith(": `runner matrix --resume begun`")
+
+
 def test_a_sentence_is_folded_between_words_at_the_width_of_a_terminal_and_not_in_a_pipe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from bench import identity, rules
 from reports.page import rosetta
 from reports.page.render import render
+from runner.cli.main import app
 from tests.fixtures import synthetic
 from tests.fixtures.pages import whole
 
@@ -55,12 +57,8 @@ def test_what_is_not_there_is_told_with_what_is(workload: str, framework: str, w
         rosetta.source(workload, framework)
 
 
-def test_a_pipe_has_each_file_whole_and_no_line_of_it_is_broken(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    rosetta.terminal("cnn-cifar10", ["torch", "jax"])
-    printed = capsys.readouterr().out
+def test_a_pipe_has_each_file_whole_and_no_line_of_it_is_broken() -> None:
+    printed = CliRunner().invoke(app, ["rosetta", "cnn-cifar10", "torch", "jax"], env={"COLUMNS": "40"}).stdout
     for framework in ("torch", "jax"):
         file = rosetta.source("cnn-cifar10", framework)
         assert f"==== {file.title} · {file.path} ====\n\n{file.text}\n" in printed
