@@ -74,7 +74,7 @@ def test_a_kit_measures_real_frameworks_and_its_archive_is_a_reference(
     cells = store.read([folder], "cells").to_pandas().to_dict("records")
     assert sorted(cell["framework"] for cell in cells) == ["jax", "torch"]
     assert all(cell["status"] == "ok" and cell["engine"] == "host" and cell["parity_passed"] for cell in cells)
-    assert runner.invoke(app, ["reference", "save", str(folder), "--name", "there"]).exit_code == 0
+    assert runner.invoke(app, ["reference", "save", str(folder), "--name", "there", "--noisy"]).exit_code == 0
     verified = runner.invoke(app, ["verify", "--run", str(folder), "--reference", "there", "--format", "json"])
     assert verified.exit_code == 2, verified.output
     reasons = [finding["reason"] for finding in json.loads(verified.stdout)["findings"]]

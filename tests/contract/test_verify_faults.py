@@ -63,7 +63,7 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Verify:
 
     code, first = run("sound", repeats=4)
     assert (code, first["kind"], first["parity_passed"]) == (2, "no-reference", True)
-    save = [sys.executable, "-m", "runner", "reference", "save", first["run_id"], "--name", "sound"]
+    save = [sys.executable, "-m", "runner", "reference", "save", first["run_id"], "--name", "sound", "--noisy"]
     save += ["--out", str(folder / "results"), "--references", str(folder / "references")]
     subprocess.run(save, cwd=PROJECT, check=True)
     return run

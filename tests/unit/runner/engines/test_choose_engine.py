@@ -124,7 +124,7 @@ def test_the_host_engine_measures_the_interpreter_that_was_named(monkeypatch: py
     monkeypatch.setattr(HostEngine, "_frameworks", [{"framework": "torch", "version": "1.0"}])
     engine, why = choose("host", Settings(python=Path(sys.executable)))
     assert engine.name == "host"
-    assert why == "engine host: as asked"
+    assert why == "engine host: as --engine says"
 
 
 def test_an_unknown_engine_is_refused_with_the_names_there_are() -> None:
@@ -161,7 +161,7 @@ def test_an_engine_is_a_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(engines.ENGINES, "toy", f"{__name__}:Toy")
     engine, why = choose("toy", Settings(base_image="site:{python}"))
     assert isinstance(engine, Toy)
-    assert (engine.base_image, why) == ("site:{python}", "engine toy: as asked")
+    assert (engine.base_image, why) == ("site:{python}", "engine toy: as --engine says")
     assert engine.images(gpus=False), "an engine that says nothing else runs the images of the catalog"
 
 
