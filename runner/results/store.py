@@ -157,7 +157,11 @@ class RunStore:
             raise StoreError(f"{path} cannot be read ({error.strerror}); restore it, or leave this run out") from None
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path} is not JSON ({error}); restore it, or leave this run out") from None
-        if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
+        if not isinstance(manifest, dict) or type(manifest.get("schema_version")) is not int:
+            raise StoreError(
+                f"{path}: schema_version is no whole number, so no release wrote this; restore it, or leave this run out"
+            )
+        if manifest["schema_version"] != SCHEMA_VERSION:
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
         if wrong := validate.of_manifest(manifest):
             raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")

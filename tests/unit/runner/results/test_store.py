@@ -165,6 +165,13 @@ def test_a_folder_that_is_no_run_and_a_file_of_another_release_are_refused_in_a_
         RunStore(tmp_path).manifest()
 
 
+@pytest.mark.parametrize("value", ["null", '"2"', "[1]", "true"])
+def test_a_schema_that_no_release_has_is_not_sent_to_another_release(tmp_path: Path, value: str) -> None:
+    (tmp_path / "run.json").write_text('{"schema_version": %s}' % value)
+    with pytest.raises(StoreError, match="schema_version is no whole number, so no release wrote this; restore it"):
+        RunStore(tmp_path).manifest()
+
+
 def test_a_damaged_file_is_named(run: RunStore) -> None:
     damaged = run.folder / "cells" / "aaaa.r1.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-10])
