@@ -13,7 +13,7 @@ MINUTES ?= 10
 BEGAN := $(shell date +%s)
 BIN := .venv/bin
 
-# What only `make test-long` checks.
+# What `make test` and `make test-slow` leave out.
 TIERS := DLBENCH_CURVES=all DLBENCH_SPEED=all DLBENCH_FAULTS=all DLBENCH_DEVICES=all DLBENCH_SIMULATIONS=all DLBENCH_STRANGERS=all
 
 .PHONY: help matrix limit gpu-kit test test-slow test-all test-long check docs format lock clean
@@ -59,8 +59,8 @@ endif
 test-slow: .venv/dev.stamp  ## run the tests that `make test` leaves, as they take longer
 	@status=0; $(call tests,slow,loadgroup --no-loadscope-reorder); exit $$status
 
-test-all:  ## run both: the quick tests first
-	@status=0; $(MAKE) --no-print-directory test ARGS= || status=1; $(MAKE) --no-print-directory test-slow || status=1; exit $$status
+test-all:  ## hours: the quick tests, then every test in full
+	@status=0; $(MAKE) --no-print-directory test ARGS= || status=1; $(MAKE) --no-print-directory test-long ARGS= || status=1; exit $$status
 
 test-long: .venv/dev.stamp  ## hours: every test in full; fails where an environment cannot be made (ARGS='tests/contract')
 	$(TIERS) DLBENCH_ENVIRONMENTS=required $(BIN)/python -m pytest $(ARGS)

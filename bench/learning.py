@@ -54,7 +54,11 @@ def _deviations(runs, measured, columns):
 
 
 def _spread(runs):
-    """The standard deviation over the runs at each step, smoothed: the root of the mean variance of the steps around it."""
+    """The standard deviation over the runs at each step, smoothed: the root of the mean variance of the steps around it.
+
+    Of few steps each has its own: those of a deep network part from one step to the next by more than they differ at either.
+    """
     variance = np.maximum(runs.var(axis=0, ddof=1), (ROUNDING * runs.mean(axis=0)) ** 2)
-    around = [variance[max(0, step - NEIGHBOURS) : step + NEIGHBOURS + 1].mean() for step in range(len(variance))]
+    reach = NEIGHBOURS if len(variance) > 4 * NEIGHBOURS else 0
+    around = [variance[max(0, step - reach) : step + reach + 1].mean() for step in range(len(variance))]
     return np.sqrt(around)

@@ -24,6 +24,8 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
+# What a training cell's losses are held against.
+_LOSSES = ".learning.txt"
 
 # How the names of the driver's libraries begin.
 _OF_THE_DRIVER = ("libcuda.so", "libnvidia-")
@@ -123,10 +125,19 @@ def offered(
 def adapter_sha256(framework: str, workload: str) -> str:
     """sha256 (hex) of the adapter that a check is of: the framework's folders and the workload's files.
 
-    The bench's core is not in it: an edit there would age every line of the page.
+    The bench's core is not in it: an edit there would age every line of the page. Nor are the stored losses, which a check never reads.
     """
+    return str(identity.digest([path for path in _adapter_files(framework, workload) if not path.endswith(_LOSSES)]))
+
+
+def _adapter_digests(framework: str, workload: str) -> set[str]:
+    """The `adapter_sha256` of a check of today, and what it was when the stored losses were in it."""
+    return {adapter_sha256(framework, workload), str(identity.digest(_adapter_files(framework, workload)))}
+
+
+def _adapter_files(framework: str, workload: str) -> list[str]:
     files = identity.code_files(framework, workload)
-    return str(identity.digest([path for path in files if path.startswith(("frameworks/", "workloads/"))]))
+    return [path for path in files if path.startswith(("frameworks/", "workloads/"))]
 
 
 def record_path(image: Image) -> Path:
@@ -206,14 +217,14 @@ def page_text(images: Iterable[Image], offered: Sequence[tuple[str, str, str, st
         ["image", "framework", "tried on", "installed", "checked: error / bound", "not checked, or not ok"],
         ["---"] * 6,
     ]
-    today: dict[tuple[str, str], str] = {}
+    today: dict[tuple[str, str], set[str]] = {}
     for image in images:
         if image.accelerator == "cuda":
             tried = read_record(image)
             for check in tried.checks if tried else ():
                 key = check.framework, check.workload
                 if check.adapter_sha256 and key not in today:
-                    today[key] = adapter_sha256(*key)
+                    today[key] = _adapter_digests(*key)
             for framework in image.frameworks:
                 own = [
                     (workload, precision)
@@ -229,9 +240,9 @@ def _row(
     framework: str,
     tried: Tried | None,
     offered: Sequence[tuple[str, str]],
-    today: Mapping[tuple[str, str], str],
+    today: Mapping[tuple[str, str], set[str]],
 ) -> list[str]:
-    """The row of one framework. `today`: (framework, workload) -> its adapter_sha256, for each check that has one."""
+    """The row of one framework. `today`: (framework, workload) -> its digests, for each check that has one."""
     if tried is None:
         return [framework, "never", "nothing", "", "nothing was tried"]
     day = str(tried.date) if tried.lock_sha256 == image.lock_sha256 else f"{tried.date}, **with an older lock**"
@@ -244,7 +255,7 @@ def _row(
     old = {
         at: " **of older code**"
         for at, check in checks.items()
-        if check.adapter_sha256 and check.adapter_sha256 != today[framework, check.workload]
+        if check.adapter_sha256 and check.adapter_sha256 not in today[framework, check.workload]
     }
     good = [
         f"{name} {at} {check.worst:.2g}{old.get((name, at), '')}"

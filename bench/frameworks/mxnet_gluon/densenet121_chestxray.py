@@ -11,7 +11,7 @@ from mxnet.gluon import nn
 
 import bench.frameworks.mxnet._adam  # noqa: F401  (registers "exactadam")
 from bench.frameworks.mxnet_gluon._pictures import Trained
-from bench.frameworks.mxnet_gluon.resnet50_features import NORMALISATION, conv, norm
+from bench.frameworks.mxnet_gluon.resnet50_features import NORMALISATION, conv, norm, relu
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -24,8 +24,8 @@ class DenseLayer(gluon.HybridBlock):
         self.norm2, self.conv2 = norm(4 * GROWTH), conv(4 * GROWTH, GROWTH, 3, 1, 1)
 
     def hybrid_forward(self, F, x):
-        new = self.conv1(F.relu(self.norm1(x)))
-        new = self.conv2(F.relu(self.norm2(new)))
+        new = self.conv1(relu(F, self.norm1(x)))
+        new = self.conv2(relu(F, self.norm2(new)))
         return F.concat(x, new, dim=1)
 
 
@@ -49,7 +49,7 @@ class Transition(gluon.HybridBlock):
         self.pool = nn.AvgPool2D(2, 2)
 
     def hybrid_forward(self, F, x):
-        return self.pool(self.conv(F.relu(self.norm(x))))
+        return self.pool(self.conv(relu(F, self.norm(x))))
 
 
 class Features(gluon.HybridBlock):
@@ -66,11 +66,11 @@ class Features(gluon.HybridBlock):
         self.norm5, self.pool5 = norm(channels), nn.GlobalAvgPool2D()
 
     def hybrid_forward(self, F, x):
-        x = self.pool0(F.relu(self.norm0(self.conv0(x))))
+        x = self.pool0(relu(F, self.norm0(self.conv0(x))))
         x = self.transition1(self.denseblock1(x))
         x = self.transition2(self.denseblock2(x))
         x = self.transition3(self.denseblock3(x))
-        return F.flatten(self.pool5(F.relu(self.norm5(self.denseblock4(x)))))
+        return F.flatten(self.pool5(relu(F, self.norm5(self.denseblock4(x)))))
 
 
 class Network(gluon.HybridBlock):

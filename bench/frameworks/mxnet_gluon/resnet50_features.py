@@ -25,6 +25,11 @@ def norm(channels):
     return nn.BatchNorm(momentum=0.9, epsilon=1e-5, in_channels=channels)
 
 
+def relu(F, x):
+    # Activation computes in the layout that oneDNN's layers hand on. F.relu would have it converted, there and back.
+    return F.Activation(x, act_type="relu")
+
+
 class Bottleneck(gluon.HybridBlock):
     def __init__(self, inputs, channels, stride, shortcut):
         super().__init__()
@@ -38,10 +43,10 @@ class Bottleneck(gluon.HybridBlock):
             self.downsample.add(conv(inputs, outputs, 1, stride), norm(outputs))
 
     def hybrid_forward(self, F, x):
-        h = F.relu(self.bn1(self.conv1(x)))
-        h = F.relu(self.bn2(self.conv2(h)))
+        h = relu(F, self.bn1(self.conv1(x)))
+        h = relu(F, self.bn2(self.conv2(h)))
         h = self.bn3(self.conv3(h))
-        return F.relu(h + (x if self.downsample is None else self.downsample(x)))
+        return relu(F, h + (x if self.downsample is None else self.downsample(x)))
 
 
 def group(inputs, blocks, channels, stride):
@@ -63,7 +68,7 @@ class Network(gluon.HybridBlock):
         self.avgpool = nn.GlobalAvgPool2D()
 
     def hybrid_forward(self, F, x):
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(relu(F, self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return F.flatten(self.avgpool(x))
 

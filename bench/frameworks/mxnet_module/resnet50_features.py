@@ -22,18 +22,22 @@ def symbol():
         options = {"kernel": (size, size), "stride": (stride, stride), "pad": (pad, pad), "no_bias": True}
         return sym.Convolution(x, num_filter=filters, name=name, **options)
 
+    # Activation computes in the layout that oneDNN's layers hand on. sym.relu would have it converted, there and back.
+    def relu(x):
+        return sym.Activation(x, act_type="relu")
+
     def norm(x, name):
         return sym.BatchNorm(x, eps=EPSILON, fix_gamma=False, name=name)
 
-    x = sym.relu(norm(conv(sym.Variable("data"), "conv1", 64, 7, 2, 3), "bn1"))
+    x = relu(norm(conv(sym.Variable("data"), "conv1", 64, 7, 2, 3), "bn1"))
     x = sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max")
     for name, channels, stride, shortcut in blocks():
-        h = sym.relu(norm(conv(x, name + ".conv1", channels, 1), name + ".bn1"))
-        h = sym.relu(norm(conv(h, name + ".conv2", channels, 3, stride, 1), name + ".bn2"))
+        h = relu(norm(conv(x, name + ".conv1", channels, 1), name + ".bn1"))
+        h = relu(norm(conv(h, name + ".conv2", channels, 3, stride, 1), name + ".bn2"))
         h = norm(conv(h, name + ".conv3", EXPANSION * channels, 1), name + ".bn3")
         if shortcut:
             x = norm(conv(x, name + ".downsample.0", EXPANSION * channels, 1, stride), name + ".downsample.1")
-        x = sym.relu(h + x)
+        x = relu(h + x)
     return sym.flatten(sym.Pooling(x, kernel=(7, 7), global_pool=True, pool_type="avg"))
 
 

@@ -43,8 +43,8 @@ class MNIST(nnx.Module):
         self.max_pool = functools.partial(nnx.max_pool, window_shape=(2, 2), strides=(2, 2))
 
     def __call__(self, x):
-        x = self.max_pool(nnx.relu(self.conv1(x)))
-        x = self.max_pool(nnx.relu(self.conv2(x)))
+        x = nnx.relu(self.max_pool(self.conv1(x)))
+        x = nnx.relu(self.max_pool(self.conv2(x)))
         return self.linear(x.reshape(x.shape[0], -1))
 
 

@@ -125,8 +125,8 @@ def resident(x, y):
 
 def cnn_mnist(setup, x, y):
     x = images(x)
-    first = [keras.Input(x.shape[1:]), layers.Conv2D(16, 2, activation="relu"), layers.MaxPooling2D(2)]
-    second = [layers.Conv2D(8, 2, activation="relu"), layers.MaxPooling2D(2), layers.Flatten(), layers.Dense(10)]
+    first = [keras.Input(x.shape[1:]), layers.Conv2D(16, 2), layers.MaxPooling2D(2), layers.ReLU()]
+    second = [layers.Conv2D(8, 2), layers.MaxPooling2D(2), layers.ReLU(), layers.Flatten(), layers.Dense(10)]
     adam = keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8)
     return loop(keras.Sequential(first + second), adam, *resident(x, y))
 

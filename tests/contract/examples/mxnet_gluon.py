@@ -64,8 +64,8 @@ def gru_imdb(setup, x, y):
 def cnn_mnist(setup, x, y):
     net = nn.HybridSequential()
     with net.name_scope():
-        net.add(nn.Conv2D(16, 2, activation="relu"), nn.MaxPool2D(2, 2))
-        net.add(nn.Conv2D(8, 2, activation="relu"), nn.MaxPool2D(2, 2), nn.Dense(10))
+        net.add(nn.Conv2D(16, 2), nn.MaxPool2D(2, 2), nn.Activation("relu"))
+        net.add(nn.Conv2D(8, 2), nn.MaxPool2D(2, 2), nn.Activation("relu"), nn.Dense(10))
     return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))
 
 

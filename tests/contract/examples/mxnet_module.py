@@ -53,8 +53,8 @@ def cnn_mnist(setup, x, y):
     sym = mx.sym
 
     def block(x, filters):
-        x = sym.Activation(sym.Convolution(x, num_filter=filters, kernel=(2, 2)), act_type="relu")
-        return sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max")
+        x = sym.Convolution(x, num_filter=filters, kernel=(2, 2))
+        return sym.Activation(sym.Pooling(x, kernel=(2, 2), stride=(2, 2), pool_type="max"), act_type="relu")
 
     net = sym.FullyConnected(sym.Flatten(block(block(sym.Variable("data"), 16), 8)), num_hidden=10)
     return loop(net, "adam", {"learning_rate": 0.001}, mx.nd.array(x), mx.nd.array(y))

@@ -72,7 +72,7 @@ def resident(x, y):
 
 def cnn_mnist(setup, x, y):
     model = nn.Sequential(
-        *(nn.Conv2D(1, 16, 2), nn.ReLU(), nn.MaxPool2D(2, 2), nn.Conv2D(16, 8, 2), nn.ReLU(), nn.MaxPool2D(2, 2)),
+        *(nn.Conv2D(1, 16, 2), nn.MaxPool2D(2, 2), nn.ReLU(), nn.Conv2D(16, 8, 2), nn.MaxPool2D(2, 2), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(288, 10)),
     )
     return loop(model, paddle.optimizer.Adam(learning_rate=0.001, parameters=model.parameters()), *resident(x, y))

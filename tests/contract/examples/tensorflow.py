@@ -9,7 +9,7 @@ there: this benchmark's layers and optimisers, the loss returned where a metric 
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.keras.layers import GRU, Conv2D, Dense, Dropout, Embedding, Flatten, Input, MaxPooling2D
+from tensorflow.keras.layers import GRU, Conv2D, Dense, Dropout, Embedding, Flatten, Input, MaxPooling2D, ReLU
 
 
 class MyModel(tf.keras.Model):
@@ -66,8 +66,8 @@ def gru_imdb(setup, x, y):
 
 
 def cnn_mnist(setup, x, y):
-    layers = [Input((28, 28, 1)), Conv2D(16, 2, activation="relu"), MaxPooling2D()]
-    layers += [Conv2D(8, 2, activation="relu"), MaxPooling2D(), Flatten(), Dense(10)]
+    layers = [Input((28, 28, 1)), Conv2D(16, 2), MaxPooling2D(), ReLU()]
+    layers += [Conv2D(8, 2), MaxPooling2D(), ReLU(), Flatten(), Dense(10)]
     adam = tf.keras.optimizers.Adam(learning_rate=0.001, epsilon=1e-8)
     return loop(tf.keras.Sequential(layers), adam, tf.constant(x.transpose(0, 2, 3, 1)), tf.constant(y))
 

@@ -47,10 +47,10 @@ def deepnn(x):
 
 
 def mnist(x):
-    h = tf.nn.relu(tf.nn.conv2d(x, weight([2, 2, 1, 16]), strides=[1, 1, 1, 1], padding="VALID") + bias(16))
-    h = tf.nn.max_pool(h, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
-    h = tf.nn.relu(tf.nn.conv2d(h, weight([2, 2, 16, 8]), strides=[1, 1, 1, 1], padding="VALID") + bias(8))
-    h = tf.nn.max_pool(h, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+    h = tf.nn.conv2d(x, weight([2, 2, 1, 16]), strides=[1, 1, 1, 1], padding="VALID") + bias(16)
+    h = tf.nn.relu(tf.nn.max_pool(h, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID"))
+    h = tf.nn.conv2d(h, weight([2, 2, 16, 8]), strides=[1, 1, 1, 1], padding="VALID") + bias(8)
+    h = tf.nn.relu(tf.nn.max_pool(h, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID"))
     return tf.matmul(tf.reshape(h, [-1, 288]), weight([288, 10])) + bias(10)
 
 

@@ -28,8 +28,8 @@ class MNIST:
         self.conv1, self.conv2, self.l1 = nn.Conv2d(1, 16, 2), nn.Conv2d(16, 8, 2), nn.Linear(288, 10)
 
     def __call__(self, x):
-        x = self.conv1(x).relu().max_pool2d()
-        return self.l1(self.conv2(x).relu().max_pool2d().flatten(1))
+        x = self.conv1(x).max_pool2d().relu()
+        return self.l1(self.conv2(x).max_pool2d().relu().flatten(1))
 
 
 def loop(model, optimizer, x, y):

@@ -69,8 +69,8 @@ class MNIST(nn.Module):
         self.fc = nn.Linear(288, 10)
 
     def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
         return F.log_softmax(self.fc(torch.flatten(x, 1)), dim=1)
 
 

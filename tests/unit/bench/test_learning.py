@@ -154,9 +154,36 @@ def test_stored_losses_are_of_a_batch_that_a_preset_has_and_of_its_first_epoch(p
         assert all(result.passed for result in learning.check(str(path), told(row)))
 
 
-def test_of_a_deep_network_no_losses_are_stored() -> None:
-    with pytest.raises(ValueError, match="differ too much"):
-        learning_reference.write_reference("resnet50-imagenet")
+def test_of_a_deep_network_each_step_has_a_spread_of_its_own(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    steps = np.arange(learning_reference.DEEP_STEPS)
+
+    def run() -> np.ndarray:
+        return 7.0 + 1e-6 * 8.0**steps * random.normal(size=len(steps))
+
+    path = str(tmp_path / "losses.txt")
+    learning_reference.store(path, NAME, [run() for _ in range(learning_reference.DEEP_RUNS)])
+    for _ in range(50):
+        assert all(result.passed for result in learning.check(path, told(run())))
+    for step, off in ((1, 0.05), (4, 0.3)):
+        assert not learning.check(path, {**told(run()), step: 7.0 + off})[0].passed
+
+
+def test_what_is_stored_of_a_deep_network_is_its_preset_quick_first_in_float64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def losses(name: str, preset: str, seed: int, steps: int, kind: type, run: int) -> list[float]:
+        assert (name, preset, seed) == ("resnet50-imagenet", "quick", learning_reference.DEFAULT_SEED)
+        assert kind == (np.float32 if run else np.float64)
+        return [float(run)] * steps
+
+    declared = rules.workload_declaration("resnet50-imagenet")
+    monkeypatch.setattr(rules, "WORKLOADS", str(tmp_path))
+    monkeypatch.setattr(rules, "workload_declaration", lambda _: declared)
+    monkeypatch.setattr(learning_reference, "losses", losses)
+    (path,) = learning_reference.write_reference("resnet50-imagenet")
+    assert Path(path).name == "resnet50-imagenet.8-of-128.seed1.learning.txt"
+    assert (np.loadtxt(path)[:, 0] == np.arange(learning_reference.DEEP_RUNS)).all()
 
 
 @pytest.mark.parametrize("path", OF_SEED, ids=lambda path: path.name)
@@ -171,12 +198,78 @@ def test_losses_of_a_seed_are_of_data_that_a_preset_has_and_a_loss_that_is_off_b
     ]
     assert (batch, items) in presets
     losses = np.loadtxt(path, ndmin=2)
-    assert len(losses) == learning_reference.SEED_RUNS
-    assert losses.shape[1] <= learning_reference.SEED_STEPS
+    if learning_reference.is_deep(name):
+        assert losses.shape == (learning_reference.DEEP_RUNS, learning_reference.DEEP_STEPS)
+    else:
+        assert len(losses) == learning_reference.SEED_RUNS
+        assert losses.shape[1] <= learning_reference.SEED_STEPS
     for row in losses:
         assert all(result.passed for result in learning.check(str(path), told(row)))
         if not contract.specification(name).DROPOUT:
             assert not all(result.passed for result in learning.check(str(path), told(1.01 * row)))
+
+
+# The first losses of deep networks in PyTorch 2.13 on a CPU, fp32, preset quick, seed 1, with one thing changed.
+OF_TORCH = {
+    ("resnet50-imagenet", "nothing"): [7.299692, 7.948080, 6.676390, 7.039700, 6.578414, 6.952272, 6.235784, 4.979741],
+    ("resnet50-imagenet", "no update"): [
+        7.299692,
+        8.167280,
+        7.205360,
+        8.033706,
+        7.814835,
+        8.290661,
+        7.406639,
+        8.410872,
+    ],
+    ("resnet50-imagenet", "every second update"): [
+        7.299692,
+        7.948080,
+        7.036660,
+        7.655093,
+        7.225970,
+        7.091841,
+        6.412473,
+        6.107059,
+    ],
+    ("resnet50-imagenet", "twice the rate"): [
+        7.299692,
+        7.930119,
+        6.102388,
+        7.396945,
+        7.089465,
+        7.785538,
+        10.068421,
+        9.663593,
+    ],
+    ("densenet121-chestxray", "nothing"): [
+        0.821229,
+        0.763585,
+        0.764103,
+        0.737449,
+        0.711694,
+        0.715647,
+        0.713480,
+        0.683074,
+    ],
+    ("densenet121-chestxray", "no update"): [
+        0.821229,
+        0.772744,
+        0.794827,
+        0.812007,
+        0.794631,
+        0.801124,
+        0.797701,
+        0.751550,
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "change"), OF_TORCH)
+def test_the_first_losses_of_a_deep_network_tell_one_that_is_not_trained_as_specified(name: str, change: str) -> None:
+    path = rules.losses_path_of_seed(name, 8, learning_reference.DEFAULT_SEED, 128)
+    results = learning.check(path, told(np.array(OF_TORCH[name, change])))
+    assert all(result.passed for result in results) == (change == "nothing")
 
 
 @pytest.mark.slow
@@ -187,3 +280,19 @@ def test_the_stored_losses_are_those_of_the_float64_reference(tmp_path: Path, mo
     exact = learning_reference.losses("gru-imdb", "quick", learning_reference.FIRST_SEED, 3, np.float64)
     spread = stored[:, :3].std(axis=0, ddof=1)
     assert (np.abs(stored[0, :3] - exact) <= 1e-3 * spread).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in OF_SEED if learning_reference.is_deep(path.name.split(".")[0])], ids=str
+)
+def test_the_first_loss_of_a_deep_network_is_that_of_the_float64_reference(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLBENCH_CACHE", str(tmp_path))
+    (exact,) = learning_reference.losses(
+        path.name.split(".")[0], "quick", learning_reference.DEFAULT_SEED, 1, np.float64
+    )
+    stored = np.loadtxt(path)[:, 0]
+    assert stored[0] == pytest.approx(exact, rel=1e-8)
+    assert stored[1:] == pytest.approx(np.full(len(stored) - 1, exact), rel=learning.ROUNDING)

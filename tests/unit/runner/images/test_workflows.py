@@ -215,9 +215,9 @@ def tiers() -> set[str]:
     return found
 
 
-def dry_run(target: str) -> str:
+def dry_run(*targets: str) -> str:
     """What `make` would run."""
-    words = ["make", "--dry-run", "--always-make", target]
+    words = ["make", "--dry-run", "--always-make", *targets]
     return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
 
 
@@ -229,12 +229,24 @@ def test_make_test_long_sets_every_variable_that_a_test_asks_for() -> None:
     assert "not slow" not in command
 
 
-def test_make_test_all_runs_every_test_in_one_of_four_calls_of_pytest_and_so_does_ci() -> None:
-    chosen = re.findall(r"-m pytest [^;]*-m '([^']*)'", dry_run("test-all"))
-    assert chosen == ["not slow and not alone", "not slow and alone", "slow and not alone", "slow and alone"]
+def chosen_by(*targets: str) -> list[str]:
+    """The expressions of markers, a call of pytest each."""
+    return re.findall(r"-m pytest [^;]*-m '([^']*)'", dry_run(*targets))
+
+
+def test_both_tiers_are_every_test_in_one_of_four_calls_of_pytest_and_ci_runs_them() -> None:
+    both = ("test", "test-slow")
+    assert chosen_by(*both) == ["not slow and not alone", "not slow and alone", "slow and not alone", "slow and alone"]
     script = (PROJECT / ".ci" / "run").read_text()
-    assert "target=${1:-test-all}\n" in script
-    assert 'make "$target" || status=$?\nexit "$status"' in script
+    assert f"[ $# -gt 0 ] || set -- {' '.join(both)}\n" in script
+    assert 'make --keep-going "$@" || status=$?\nexit "$status"' in script
+
+
+def test_make_test_all_runs_the_quick_tests_and_then_every_test_in_full() -> None:
+    assert chosen_by("test-all") == ["not slow and not alone", "not slow and alone"]
+    (in_full,) = [line for line in dry_run("test-all").splitlines() if "DLBENCH_ENVIRONMENTS=required" in line]
+    assert in_full in dry_run("test-long").splitlines()
+    assert set(re.findall(r"(DLBENCH_[A-Z]+)=all", in_full)) == tiers()
 
 
 def parts_are_whole(job: dict[str, Any]) -> bool:
