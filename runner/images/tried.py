@@ -168,7 +168,7 @@ def recorded(image: Image, engine: str, tried: Tried | None) -> set[tuple[str, s
         _key(check)
         for check in tried.checks
         if check.outcome != "unfinished"
-        and check.adapter_sha256 in (None, adapter_sha256(check.framework, check.workload))
+        and check.adapter_sha256 in (None, *_adapter_digests(check.framework, check.workload))
     }
 
 
