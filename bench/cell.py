@@ -191,8 +191,10 @@ class RunningCell(object):
             short=short,
         )
 
-    def measure_windows(self, loop, per_window, step_seconds):
-        """Steady windows until the preset's noise is reached or its time is spent."""
+    def measure_windows(self, loop, per_window, step_seconds, before=lambda last: None):
+        """Steady windows until the preset's noise is reached or its time is spent. before: as timing.Loop.until_quiet takes it."""
         seconds = self.preset["seconds"]
         self.emit_plan(seconds / (per_window * step_seconds), per_window, seconds, True)
-        self.stop, self.noise = loop.until_quiet(per_window, self.preset["windows"], self.preset["noise"], seconds)
+        self.stop, self.noise = loop.until_quiet(
+            per_window, self.preset["windows"], self.preset["noise"], seconds, before
+        )

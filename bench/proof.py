@@ -9,17 +9,23 @@ import numpy as np
 from bench import canonical, contract, dropout, parity, rules
 
 MOST_SKIPPED = 3
+# What "moved" compares beside each tensor: all numbers before the last steps and after them, the logits before training and after it.
+LAST_STEPS, EVALUATION = "all tensors, by the last steps", "the prediction, by training"
 
 
-def trained(training, loaded, steps):
+def trained(training, loaded, steps, before_last=None):
     """What training left behind: a list of parity.Result.
 
-    loaded: canonical name -> the array that training began with; steps: those that the cell counted.
-    moved       the share of a tensor's numbers that are what was loaded. At least one must differ.
+    loaded: canonical name -> the array that training began with; steps: those that the cell counted; before_last: the `numbers` before
+    the last window, where they are known.
+    moved       the share of a tensor's numbers that are what was loaded. At least one must differ. So must one of all numbers of what
+                they were before the last window.
     updates     how far the optimiser's own count is from the steps, relative to them; left out where it keeps none.
     """
     after = training.read()
     results = [_moved(tensor, before, after[tensor]) for tensor, before in loaded.items()]
+    if before_last is not None:
+        results.append(_moved(LAST_STEPS, before_last, _flat(after)))
     counted = training.updates()
     if counted is not None:
         error, bound = abs(counted - steps) / float(max(1, steps)), 0.5 / max(1, steps)
@@ -29,13 +35,18 @@ def trained(training, loaded, steps):
 
 def goes_on(name, adapter, devices=1):
     """Whether a step still trains after the last window: a parity.Result. A loss scaler may skip a step or two."""
-    before, batch = _flat(adapter.read()), parity.first_batch(name, adapter, devices)
+    before, batch = numbers(adapter), parity.first_batch(name, adapter, devices)
     for _ in range(MOST_SKIPPED):
         skipped = adapter.skipped()
         adapter.value(adapter.step(*batch))
         if adapter.skipped() == skipped:
             break
-    return _moved("all tensors, by one more step", before, _flat(adapter.read()))
+    return _moved(LAST_STEPS, before, numbers(adapter))
+
+
+def numbers(adapter):
+    """All numbers of an adapter's parameters, as one array."""
+    return _flat(adapter.read())
 
 
 def _flat(tensors):
@@ -51,21 +62,25 @@ def _moved(tensor, before, after):
     return parity.Result("moved", tensor, stayed, bound, stayed <= bound)
 
 
-def computes(name, adapter, precision, devices=1, gradients=None):
+def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()):
     """What the measured adapter computes from canonical parameters: a list of parity.Result.
 
     adapter: of any task, built with training=True, on so many devices, as one (bench.parallel's `whole`);
-    gradients: of the canonical batch as parity.check_network returns them, for a workload with a weight decay.
+    gradients: of the canonical batch as parity.check_network returns them, for a workload with a weight decay;
+    evaluations: the logits of one batch before training and after it, where the cell has evaluated twice.
     """
     if isinstance(adapter, contract.Inference):
         return parity.check(name, adapter, precision, devices)
     parameters, _ = canonical.parity_case(contract.specification(name), parity.variant_of(adapter, name))
     adapter.load(parameters)
-    before = np.array(parity.predicted(name, adapter, devices), dtype=np.float32)
+    before = np.array(parity.predicted(name, adapter, devices))
     results = [parity.hold_prediction(name, adapter, precision, devices, before)]
     if rules.has_dropout(name):
         results += dropout.check(name, adapter, precision, devices)
     else:
         results += parity.check_steps(name, adapter, precision, devices, gradients)
     # An evaluation that keeps the parameters that were loaded last says the same after the steps.
-    return results + [_moved("the prediction, by three steps", before, parity.predicted(name, adapter, devices))]
+    if len(evaluations) < 2:
+        evaluations = before, parity.predicted(name, adapter, devices)
+    first, last = evaluations
+    return results + [_moved(EVALUATION, np.asarray(first, dtype=np.float32), last)]

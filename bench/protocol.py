@@ -28,6 +28,7 @@ QUANTITIES = (
     "logits",
     "loss",
     "gradient",
+    "movement",
     "parameter",
     "decay",
     "moved",

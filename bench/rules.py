@@ -138,9 +138,12 @@ def losses_reason(stored, source, devices):
     return None
 
 
-def checks_all_before(workload, preset):
-    """Whether the phase "parity" also checks the optimiser's steps. Where the phase "proof" does, it is left to that one."""
-    return preset == "full" or has_dropout(workload)
+def checks_all_before(preset):
+    """Whether the phase "parity" also checks all of the optimiser's steps. Otherwise the phase "proof" does.
+
+    With dropout "proof" does it less exactly. Then "parity" checks the first steps ("movement").
+    """
+    return preset == "full"
 
 
 def due(workload, preset):
@@ -153,7 +156,11 @@ def due(workload, preset):
     task = workload_declaration(workload)["task"]
     if task != "train":
         return (("parity", "features" if task == "infer" else "operation"),)
-    before = ("logits", "loss", "gradient") + (("parameter",) if checks_all_before(workload, preset) else ())
+    before = ("logits", "loss", "gradient")
+    if checks_all_before(preset):
+        before += ("parameter",)
+    elif has_dropout(workload):
+        before += ("movement",)
     after = ("moved", "updates", "learning", "prediction")
     after += ("landing", "dropout") if has_dropout(workload) else ("parameter",)
     return tuple(("parity", quantity) for quantity in before) + tuple(("proof", quantity) for quantity in after)

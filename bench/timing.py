@@ -20,6 +20,8 @@ WINDOW_SECONDS = 0.1
 # Of a whole run. It may take days, and the host keeps some hundred bytes of each window in memory, and takes 200 000 events at most: a
 # window has two to four.
 MOST_WINDOWS = 40000
+# A window is expected to take at most so many times what the one before it took.
+WINDOWS_DIFFER = 1.5
 # Every skipped step halves the loss scale. So many halvings bring the largest float32 scale below the smallest loss.
 MOST_SKIPPED = 256
 
@@ -148,20 +150,28 @@ class Loop(object):
                 if last > before * (1.0 - WARMUP_GAIN):
                     return last
 
-    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds):
+    def until_quiet(self, steps_per_window, least_windows, wanted_noise, limit_seconds, before=lambda last: None):
         """Steady windows until the noise is reached (not before least_windows) or the time is spent.
 
+        before(last): called before each window, outside the clock; whether this window will probably spend the time.
         Returns (why it stopped: "noise" or "time", the noise reached or None).
         """
         times = []
-        begin = self._clock()
+        begin, spent = self._clock(), 0.0
         while True:
+            before(spent + WINDOWS_DIFFER * self._expected(steps_per_window) >= limit_seconds)
             times.append(self.window("steady", steps_per_window))
             reached = noise(times)
             if len(times) >= least_windows and reached is not None and reached <= wanted_noise:
                 return "noise", reached
-            if self._agree(self._clock() - begin) >= limit_seconds:
+            spent = self._agree(self._clock() - begin)
+            if spent >= limit_seconds:
                 return "time", reached
+
+    def _expected(self, steps):
+        """The seconds of a window of so many steps, by the window before it."""
+        before = self.samples[-1:]
+        return steps * before[0].seconds / before[0].steps if before else 0.0
 
     def noise(self):
         """The noise of the steady windows so far, or None."""

@@ -1,5 +1,6 @@
 """Cells that train: windows of optimiser steps, the learning curve between them, the metric on the held-out part."""
 
+import functools
 import hashlib
 import math
 
@@ -27,6 +28,10 @@ class TrainingCell(RunningCell):
         self.losses = {}  # steps so far -> loss, at the end of each window
         # Of the canonical batch, of the parameters whose weight decay is checked, for the phase "proof".
         self.gradients = {}
+        # All numbers of the parameters as they were before the last window; None where that is not known.
+        self.before_last = None
+        # The logits of the first held-out batch, of the first evaluation and of the last one.
+        self.evaluations = []
         # Seconds that the loop had waited for batches at the end of the last window; None for a feed that makes them before.
         self.waited = None
 
@@ -84,29 +89,35 @@ class TrainingCell(RunningCell):
         return feed
 
     def check_parity(self, adapter):
-        """Where the phase "proof" checks the steps of the measured adapter, they are not checked here as well."""
+        """Where the phase "proof" checks the steps of the measured adapter, they are not all checked here as well."""
         o = self.options
-        if rules.checks_all_before(o.workload, o.preset):
+        if rules.checks_all_before(o.preset):
             super(TrainingCell, self).check_parity(adapter)
             return
-        results, gradients = parity.check_network(o.workload, self.group.whole(adapter), o.precision, o.devices)
+        whole = self.group.whole(adapter)
+        results, gradients = parity.check_network(o.workload, whole, o.precision, o.devices)
         self.gradients = {tensor: gradients[tensor] for tensor in self.workload.DECAYED}
+        if rules.has_dropout(o.workload):
+            results += parity.check_first_steps(o.workload, whole, o.precision, o.devices)
         for result in parallel.worst(self.group, results):
             self.emit_parity(result)
 
     def proved(self, adapter):
         """That the measured steps trained, and what the measured adapter computes."""
         o = self.options
-        results = proof.trained(adapter, self.drawn(np.random.RandomState(o.seed)), self.steps)
+        results = proof.trained(adapter, self.drawn(np.random.RandomState(o.seed)), self.steps, self.before_last)
         if all(result.quantity != "updates" for result in results):
             reason = "%s's optimiser of this workload keeps no count of its steps" % o.framework
             self.emit("left-out", what=rules.COUNT_OF_UPDATES, reason=reason)
-        return (
-            results
-            + self.learned()
-            + [proof.goes_on(o.workload, self.group.whole(adapter), o.devices)]
-            + proof.computes(o.workload, self.group.whole(adapter), o.precision, o.devices, self.gradients or None)
-        )
+        whole = self.group.whole(adapter)
+        if self.before_last is None:
+            results.append(proof.goes_on(o.workload, whole, o.devices))
+        more = proof.computes(o.workload, whole, o.precision, o.devices, self.gradients or None, self.evaluations)
+        return results + self.learned() + more
+
+    def keep_before_last(self, training, last):
+        """What the last window moves is what is measured, so the check of the measured adapter needs no step of its own for it."""
+        self.before_last = proof.numbers(training) if last else None
 
     def learned(self):
         """That the losses which the cell told are the network's: a list of parity.Result."""
@@ -156,7 +167,8 @@ class TrainingCell(RunningCell):
             if self.preset["epochs"]:
                 self.train_epochs(training, feed, loop, feed.train_items // self.batch, per_window, step_seconds)
             else:
-                self.measure_windows(loop, per_window, step_seconds)
+                before = functools.partial(self.keep_before_last, training)
+                self.measure_windows(loop, per_window, step_seconds, before)
         self.device_peak_bytes = framework.device_peak_bytes()
         self.steps, self.loop = loop.steps, loop
         if not self.preset["epochs"]:
@@ -227,6 +239,8 @@ class TrainingCell(RunningCell):
             pairs = [pair for part in self.group.gather(own) for pair in part]
         if not pairs:
             return
+        if split == "test":
+            self.evaluations = self.evaluations[:1] + [np.array(pairs[0][0], dtype=np.float32)]
         if self.workload.FINDINGS:
             labels, logits = np.concatenate([y for _, y in pairs]), np.concatenate([logits for logits, _ in pairs])
             aucs, mean = auc.of_classes(labels, logits)

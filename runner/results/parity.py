@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "logits": ("logits", "of one batch, dropout off"),
     "loss": ("loss", "of one batch, dropout off"),
     "gradient": ("gradients", "of one batch, dropout off"),
+    "movement": ("movement in the first steps", "of the parameters, in two steps on two batches, dropout off"),
     "parameter": ("movement of the parameters", "in three steps on three batches"),
     "decay": ("weight decay", "of one step"),
     "features": ("features", "of one batch"),
@@ -50,7 +51,14 @@ _FIRST_STEP = {", first step": (1e-5, 2.0**-6), ", at rest": (2.0**-24, 2.0**-24
 _OPERATIONS = {"fp64": 1.1e-7, "fp32": 4e-6, "tf32": 2.1e-3, "fp16": 3.2e-2, "bf16": 0.25, "fp8": 1.2e-2}
 
 # What "moved" compares beside each tensor.
-_MOVED_TOGETHER = ("all tensors, by one more step", "the prediction, by three steps")
+_MOVED_TOGETHER = ("all tensors, by the last steps", "the prediction, by training")
+
+# What a bench of before November 2026 printed in its place. Three steps show what two show.
+_OLDER_QUANTITY = {("parity", "movement"): ("parity", "parameter")}
+_OLDER_TENSOR = {
+    "all tensors, by one more step": "all tensors, by the last steps",
+    "the prediction, by three steps": "the prediction, by training",
+}
 
 # Where a specification accepts two values of a tensor, the second one's name ends so.
 _EITHER = ".biased"
@@ -167,33 +175,37 @@ def incomplete(
         return foreign
     if len({row["variant"] for row in rows}) > 1:
         return "its checks are of several variants of the reference"
-    keys = Counter((row["phase"], row["quantity"], row["tensor"]) for row in rows)
+    keys = Counter((row["phase"], row["quantity"], _OLDER_TENSOR.get(row["tensor"], row["tensor"])) for row in rows)
     phase, quantity, tensor = max(keys, key=lambda key: keys[key])
     if keys[phase, quantity, tensor] > 1:
         return (
             f"it checked {quantity} {tensor} {keys[phase, quantity, tensor]} times, and each quantity is checked once"
         )
-    due = (
-        _due_operations(cell, measured)
-        if _task(cell.workload) == "operators"
-        else _due_tensors(rows[0]["variant"], cell)
-    )
     checked = {(phase, quantity) for phase, quantity, _ in keys}
-    lacking = sorted(key for key in due if key not in keys and key[:2] in checked)
+    if _task(cell.workload) == "operators":
+        owed = _due_operations(cell, measured)
+    else:
+        owed = _due_tensors(rows[0]["variant"], cell, due(cell, checked))
+    lacking = sorted(key for key in owed if key not in keys and key[:2] in checked)
     if not lacking:
         return None
     _, quantity, tensor = lacking[0]
     return f"it did not check {quantity} {tensor}, which the reference has ({len(lacking)} such checks are missing)"
 
 
-def _due_tensors(variant: str, cell: Checked) -> set[tuple[str, str, str]]:
+def due(cell: Checked, checked: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The (phase, quantity) that the cell owes. `checked` are those that it has: an older bench's may stand in for a newer one."""
+    stand_in = {new: old for new, old in _OLDER_QUANTITY.items() if new not in checked and old in checked}
+    return [stand_in.get(key, key) for key in rules.due(cell.workload, cell.preset)]
+
+
+def _due_tensors(variant: str, cell: Checked, owed: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:
     """The (phase, quantity, tensor) of every check that the reference of a network has bounds for."""
     tensors: dict[str, set[str]] = {"prediction": {"logits"}, "updates": {"optimiser"}, "learning": {"worst", "mean"}}
     for quantity, tensor in bounds(cell.workload, cell.precision, variant, cell.devices):
         tensors.setdefault(quantity, set()).add(tensor)
     tensors["moved"] = {*tensors.get("parameter", ()), *_MOVED_TOGETHER}
-    due = rules.due(cell.workload, cell.preset)
-    return {(phase, quantity, tensor) for phase, quantity in due for tensor in tensors.get(quantity, ())}
+    return {(phase, quantity, tensor) for phase, quantity in owed for tensor in tensors.get(quantity, ())}
 
 
 def _due_operations(cell: Checked, measured: Iterable[tuple[str, str]]) -> set[tuple[str, str, str]]:

@@ -381,7 +381,7 @@ def _unproved(recorder: Recorder, cell: Cell) -> tuple[str, str] | None:
     checked |= {(parity.PROOF, quantity) for quantity in told & _excused(recorder, cell)}
     if recorder.measured_before_proof not in (None, len(recorder.rows["samples"])):
         return "parity", "it measured more windows after its adapter was checked, so nothing shows what they computed"
-    missing = [key for key in rules.due(cell.workload, cell.preset) if key not in checked]
+    missing = [key for key in parity.due(_checked(cell), checked) if key not in checked]
     if not missing:
         return None
     phase, quantity = missing[0]

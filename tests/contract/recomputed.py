@@ -54,6 +54,9 @@ def training(workload, variant, parts):
             values.update((("gradient", name), gradient) for name, gradient in gradients.items())
         optimiser.step(p, gradients, rate)
         p.update(moved)
+        # The network with dropout is checked without it before it is measured, in the first two steps.
+        if step == 1 and workload is written.WRITTEN["cnn-cifar10"]:
+            values.update((("movement", name), value - start[name]) for name, value in p.items())
     values.update((("parameter", name), value - start[plain(name)]) for name, value in p.items())
     return values
 

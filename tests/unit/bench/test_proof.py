@@ -5,6 +5,7 @@ The honest adapter is the reference itself. `mlp-mnist` is a network that is sma
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from bench import arithmetic, canonical, contract, parity, proof, rules
 from tests.fixtures.adapters import Incomplete
 
+Prove = Callable[[Any], list[parity.Result]]
 WORKLOAD = "cnn-mnist"
 SPECIFICATION = contract.specification(WORKLOAD)
 
@@ -140,7 +142,7 @@ def batches() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def measured(adapter: Any) -> list[parity.Result]:
-    """All that is proved of an adapter after four steps of training."""
+    """All that is proved of an adapter after four steps of training, where the check takes a step and a prediction of its own."""
     loaded = canonical.draw_parameters(SPECIFICATION, np.random.RandomState(1), False)
     adapter.load(loaded)
     for x, y in batches():
@@ -149,21 +151,42 @@ def measured(adapter: Any) -> list[parity.Result]:
     return [*results, proof.goes_on(WORKLOAD, adapter), *proof.computes(WORKLOAD, adapter, "fp32")]
 
 
+def measured_and_evaluated(adapter: Any) -> list[parity.Result]:
+    """All that is proved of an adapter after five steps of training, the last of which is the last window, and two evaluations."""
+    loaded = canonical.draw_parameters(SPECIFICATION, np.random.RandomState(1), False)
+    adapter.load(loaded)
+    evaluations = [adapter.predict(batches()[1][0])]
+    for x, y in batches():
+        adapter.step(x, y)
+    before_last = proof.numbers(adapter)
+    adapter.step(*batches()[0])
+    evaluations.append(adapter.predict(batches()[1][0]))
+    results = proof.trained(adapter, loaded, 5, before_last)
+    return [*results, *proof.computes(WORKLOAD, adapter, "fp32", evaluations=evaluations)]
+
+
+WAYS = pytest.mark.parametrize("prove", [measured, measured_and_evaluated])
+
+
 def failed(results: list[parity.Result]) -> set[str]:
     return {result.quantity for result in results if not result.passed}
 
 
-def test_an_adapter_that_computes_the_specification_passes_and_every_quantity_that_is_due_is_there() -> None:
-    results = measured(Reference())
+@WAYS
+def test_an_adapter_that_computes_the_specification_passes_and_every_quantity_that_is_due_is_there(
+    prove: Prove,
+) -> None:
+    results = prove(Reference())
     assert failed(results) == set()
     # The losses are compared by the cell, which has them.
     due = [quantity for phase, quantity in rules.due(WORKLOAD, "quick") if phase == "proof" and quantity != "learning"]
-    assert list(dict.fromkeys(result.quantity for result in results)) == due
-    more = {"all tensors, by one more step", "the prediction, by three steps"}
+    assert {result.quantity for result in results} == set(due)
+    more = {proof.LAST_STEPS, proof.EVALUATION}
     tensors = {spec.name for spec in SPECIFICATION.PARAMETERS}
     assert {r.tensor for r in results if r.quantity == "moved"} == tensors | more
 
 
+@WAYS
 @pytest.mark.parametrize(
     ("adapter", "quantities"),
     [
@@ -178,8 +201,24 @@ def test_an_adapter_that_computes_the_specification_passes_and_every_quantity_th
         (Diverges, {"moved"}),
     ],
 )
-def test_an_adapter_that_trains_or_evaluates_otherwise_is_refused(adapter: type, quantities: set[str]) -> None:
-    assert failed(measured(adapter())) == quantities
+def test_an_adapter_that_trains_or_evaluates_otherwise_is_refused(
+    prove: Prove, adapter: type, quantities: set[str]
+) -> None:
+    assert failed(prove(adapter())) == quantities
+
+
+def test_two_evaluations_of_the_cell_spare_the_check_its_second_prediction() -> None:
+    class Counted(Reference):
+        predictions = 0
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            self.predictions += 1
+            return super().predict(x)
+
+    counted = [Counted(), Counted()]
+    proof.computes(WORKLOAD, counted[0], "fp32")
+    proof.computes(WORKLOAD, counted[1], "fp32", evaluations=[np.zeros((2, 2), "float32"), np.ones((2, 2), "float32")])
+    assert [adapter.predictions for adapter in counted] == [2, 1]
 
 
 def test_one_number_that_moved_is_enough_and_none_is_not() -> None:

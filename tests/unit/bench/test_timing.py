@@ -115,6 +115,32 @@ def test_sampling_stops_when_the_time_is_spent() -> None:
     assert 20 <= loop.seconds < 21.1
 
 
+def calls_before(loop: timing.Loop, *limits: float) -> list[bool]:
+    """Of each steady window, whether it was called the last one before it began."""
+    called: list[bool] = []
+    loop.until_quiet(1, *limits, before=called.append)
+    assert len(called) == sum(sample.stage == "steady" for sample in loop.samples)
+    return called
+
+
+def test_the_window_that_spends_the_time_is_known_before_it_begins() -> None:
+    *others, last = calls_before(Clock([0.3]).loop(), 1000, 0.0, 10.0)
+    assert last
+    # 9.6 s are spent before the one before it, and it may take one and a half times as long as the one before.
+    assert sum(others) <= 1
+    assert len(others) == 33
+
+
+def test_a_single_window_that_is_longer_than_the_time_is_known_by_the_steps_of_the_warm_up() -> None:
+    loop = Clock([30.0]).loop()
+    loop.warm_up(limit_seconds=2)
+    assert calls_before(loop, 30, 0.01, 10.0) == [True]
+
+
+def test_a_window_that_takes_much_longer_than_the_one_before_it_is_not_known_to_be_the_last() -> None:
+    assert calls_before(Clock([1.0, 1.0, 20.0]).loop(), 30, 0.01, 10.0) == [False, False, False]
+
+
 def test_a_count_of_steps_is_kept_exactly_in_windows_of_another_size() -> None:
     loop = Clock([0.1]).loop()
     loop.for_steps(7, 30)

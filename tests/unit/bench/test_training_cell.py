@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import canonical, contract, environment, timing, weights
+from bench import canonical, contract, environment, proof, timing, weights
 from bench.errors import DataError, Unsupported
 from bench.training import TrainingCell
 from tests.fixtures.adapters import Incomplete
@@ -19,7 +19,7 @@ DENSENET = contract.specification(NAME)
 
 
 class Brightness(Incomplete):
-    """Logits that tell the images apart; a step that only counts."""
+    """Logits that tell the images apart; a step that adds 1 to every parameter."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, np.ndarray] = {}
@@ -31,6 +31,9 @@ class Brightness(Incomplete):
 
     def load(self, parameters: dict[str, np.ndarray]) -> None:
         self.loaded = parameters
+
+    def read(self) -> dict[str, np.ndarray]:
+        return {name: value + len(self.batches) for name, value in self.loaded.items()}
 
     def step(self, x: np.ndarray, y: np.ndarray) -> float:
         self.batches.append(len(x))
@@ -102,6 +105,33 @@ def test_the_first_build_starts_the_framework_and_the_checked_adapter_is_gone_be
     assert phases == ["import", "data", "build", "parity", "build"]
     assert alive == [0, 0]
     assert canonical._drawn == {}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_check_takes_a_step_of_its_own_only_where_the_numbers_before_the_last_window_are_not_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: bool
+) -> None:
+    cell, _ = made("cnn-mnist", monkeypatch, tmp_path, train_items=1000)
+    cell.stored, cell.not_compared = None, "nothing is trained here"
+    monkeypatch.setattr(proof, "computes", lambda *things: [])
+    adapter = Brightness()
+    cell.fill(adapter, None, np.random.RandomState(1))
+    for at in range(3):
+        cell.keep_before_last(adapter, known and at == 2)
+        adapter.step(np.zeros(5), np.zeros(5))
+    (went_on,) = [result for result in cell.proved(adapter) if result.tensor == proof.LAST_STEPS]
+    assert went_on.passed
+    assert len(adapter.batches) == (3 if known else 4)
+
+
+def test_the_first_and_the_last_evaluation_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cell, _ = made(NAME, monkeypatch, tmp_path)
+    adapter = Brightness()
+    measured(cell, adapter)
+    first, last = cell.evaluations
+    assert first.shape == last.shape == (5, 14)
+    # This network does not learn, so its evaluation did not move.
+    assert np.array_equal(first, last)
 
 
 def test_a_cell_tells_each_finding_s_auc_their_mean_and_how_long_it_waited(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import canonical, contract, dropout, learning, operators, rules
+from bench import canonical, contract, dropout, learning, operators, proof, rules
 from bench import parity as of_bench
 from bench.workloads import ops
 from runner.results import parity
@@ -39,6 +39,8 @@ def test_every_tensor_that_the_bench_checks_is_due(workload: str, variant: str, 
     names = set(canonical.draw_parameters(specification, np.random.RandomState(1), False, variant))
     own = parity.bounds(workload, "fp32", variant, devices)
     expected = {"gradient": trained, "parameter": names} if not specification.features else {"features": {"features"}}
+    if rules.has_dropout(workload):
+        expected["movement"] = names
     assert {q: {tensor for key, tensor in own if key == q} for q in expected} == expected
 
 
@@ -91,3 +93,37 @@ def test_a_bound_of_the_dropout_file_is_its_deviation_times_the_margin() -> None
     assert parity.allowed(row, cell, 1) == dropout.MARGIN * float(dropout.stored("cnn-cifar10")["landing", "conv1.w"])
     assert parity.allowed(row | {"tensor": "dense2.b, first step"}, cell, 1) == dropout.FIRST_STEP
     assert parity.allowed(row | {"variant": "../../secret"}, cell, 1) is None
+
+
+CNN = Checked("cnn-cifar10", "fp32", "quick", 1)
+TENSORS = [spec.name for spec in contract.specification("cnn-cifar10").PARAMETERS]
+
+
+def rows(quantity: str, tensors: list[str], phase: str = "parity") -> list[dict[str, object]]:
+    return [
+        {"phase": phase, "quantity": quantity, "tensor": tensor, "variant": "", "error": 0.0, "bound": 0.0}
+        for tensor in tensors
+    ]
+
+
+@pytest.mark.parametrize("quantity", ["movement", "parameter"])
+def test_three_steps_before_the_measurement_stand_in_for_two_as_an_older_bench_took_them(quantity: str) -> None:
+    checked = {("parity", quantity)}
+    assert ("parity", quantity) in parity.due(CNN, checked)
+    assert len(parity.due(CNN, checked)) == len(rules.due(CNN.workload, CNN.preset))
+    assert parity.incomplete(rows(quantity, TENSORS), CNN, 10, []) is None
+    assert f"did not check {quantity} conv1.b" in str(parity.incomplete(rows(quantity, TENSORS[2:]), CNN, 10, []))
+
+
+def test_without_either_the_two_steps_are_due() -> None:
+    assert ("parity", "movement") in parity.due(CNN, set())
+    assert ("parity", "parameter") not in parity.due(CNN, set())
+
+
+def test_the_names_of_what_an_older_bench_held_to_have_moved_are_known_and_count_once() -> None:
+    older, newer = [*parity._OLDER_TENSOR], [proof.LAST_STEPS, proof.EVALUATION]
+    assert [*parity._OLDER_TENSOR.values()] == newer == [*parity._MOVED_TOGETHER]
+    assert parity.incomplete(rows("moved", [*TENSORS, *newer], "proof"), CNN, 10, []) is None
+    assert parity.incomplete(rows("moved", [*TENSORS, *older], "proof"), CNN, 10, []) is None
+    assert "did not check moved" in str(parity.incomplete(rows("moved", [*TENSORS, *older[:1]], "proof"), CNN, 10, []))
+    assert "2 times" in str(parity.incomplete(rows("moved", [*TENSORS, *newer, *older], "proof"), CNN, 10, []))
