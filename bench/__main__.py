@@ -230,12 +230,13 @@ def main():
     import numpy
 
     if options.dropout:
-        path, stored = rules.dropout_path(options.workload), dropout.make_reference(options.workload)
+        files = [(rules.dropout_path(options.workload), dropout.make_reference(options.workload))]
     else:
         which = options.workload, options.variant, options.devices
-        path, stored = parity.reference_path(*which), parity.make_reference(*which)
-    numpy.savez_compressed(path, **stored)
-    print(path)
+        files = parity.files_of(*which, stored=parity.make_reference(*which))
+    for path, stored in files:
+        numpy.savez_compressed(path, **stored)
+        print(path)
     return 0
 
 

@@ -190,6 +190,19 @@ def reference_path(name, variant="", devices=1):
     return os.path.join(rules.WORKLOADS, stem + ".reference.npz")
 
 
+def first_steps_path(name):
+    """Where the "movement" of a workload with dropout is stored, and its bounds: apart, as `bench check` holds no adapter against it."""
+    return os.path.join(rules.WORKLOADS, name + ".first-steps.npz")
+
+
+def files_of(name, variant, devices, stored):
+    """(path, the arrays of make_reference that it holds) of each file that they are stored in."""
+    first = {key: value for key, value in stored.items() if "movement" in key.split("/")}
+    yield reference_path(name, variant, devices), {key: value for key, value in stored.items() if key not in first}
+    if first:
+        yield first_steps_path(name), first
+
+
 def variant_of(training, name):
     """The variant that an adapter (class or object) declares; "" for the specification itself. Raises ValueError."""
     variant = training.VARIANT
@@ -247,8 +260,11 @@ def check_first_steps(name, training, precision, devices=1):
 
 def _hold_steps(name, training, precision, devices, quantity, steps):
     after, moved = movements(name, training, devices, steps)
+    first = quantity == "movement"
     results = []
-    with np.load(reference_path(name, variant_of(training, name), devices)) as stored:
+    with np.load(
+        first_steps_path(name) if first else reference_path(name, variant_of(training, name), devices)
+    ) as stored:
         for tensor, movement in moved.items():
             result = _nearest_result(stored, precision, quantity, tensor, movement)
             results.append(_in_float32(result, after[tensor]) if mixed.half(precision) else result)

@@ -24,8 +24,8 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
-# What a training cell's losses are held against.
-_LOSSES = ".learning.txt"
+# What a training cell's losses and its first steps are held against, and no check.
+_OF_CELLS = (".learning.txt", ".first-steps.npz")
 
 # How the names of the driver's libraries begin.
 _OF_THE_DRIVER = ("libcuda.so", "libnvidia-")
@@ -125,14 +125,16 @@ def offered(
 def adapter_sha256(framework: str, workload: str) -> str:
     """sha256 (hex) of the adapter that a check is of: the framework's folders and the workload's files.
 
-    The bench's core is not in it: an edit there would age every line of the page. Nor are the stored losses, which a check never reads.
+    The bench's core is not in it: an edit there would age every line of the page. Nor is what a check never reads: the stored losses and
+    first steps.
     """
-    return str(identity.digest([path for path in _adapter_files(framework, workload) if not path.endswith(_LOSSES)]))
+    return str(identity.digest([path for path in _adapter_files(framework, workload) if not path.endswith(_OF_CELLS)]))
 
 
 def _adapter_digests(framework: str, workload: str) -> set[str]:
     """The `adapter_sha256` of a check of today, and what it was when the stored losses were in it."""
-    return {adapter_sha256(framework, workload), str(identity.digest(_adapter_files(framework, workload)))}
+    older = [path for path in _adapter_files(framework, workload) if not path.endswith(_OF_CELLS[1])]
+    return {adapter_sha256(framework, workload), str(identity.digest(older))}
 
 
 def _adapter_files(framework: str, workload: str) -> list[str]:

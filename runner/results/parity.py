@@ -79,6 +79,11 @@ def reference_path(workload: str, variant: str, devices: int) -> Path:
     return of_devices if devices > 1 and of_devices.is_file() else Path(rules.WORKLOADS) / f"{stem}.reference.npz"
 
 
+def _first_steps_path(workload: str) -> Path:
+    """Where the bounds of "movement" are stored, of a workload with dropout."""
+    return Path(rules.WORKLOADS) / f"{workload}.first-steps.npz"
+
+
 @functools.cache
 def variants(workload: str) -> frozenset[str]:
     """The variants of a workload that have a reference, and "" for the specification itself."""
@@ -96,12 +101,15 @@ def bounds(workload: str, precision: str, variant: str, devices: int) -> Bounds:
 
     found: dict[tuple[str, str], float] = {}
     prefix = f"bound/{precision}/"
-    with np.load(reference_path(workload, variant, devices)) as stored:
-        for name in stored.files:
-            if name.startswith(prefix):
-                quantity, tensor = name.removeprefix(prefix).split("/", 1)
-                key = quantity, tensor.removesuffix(_EITHER)
-                found[key] = max(found.get(key, 0.0), float(stored[name]))
+    for path in (reference_path(workload, variant, devices), _first_steps_path(workload)):
+        if not path.is_file():
+            continue
+        with np.load(path) as stored:
+            for name in stored.files:
+                if name.startswith(prefix):
+                    quantity, tensor = name.removeprefix(prefix).split("/", 1)
+                    key = quantity, tensor.removesuffix(_EITHER)
+                    found[key] = max(found.get(key, 0.0), float(stored[name]))
     if rules.has_dropout(workload):
         with np.load(rules.dropout_path(workload)) as stored:
             for name in stored.files:

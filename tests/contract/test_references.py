@@ -3,6 +3,7 @@
 That one takes its gradients from torch's autograd in float64; bench.reference has them written by hand in NumPy.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -32,8 +33,12 @@ def test_a_stored_reference_is_what_autograd_computes(run_in: Callable[..., str]
     variant = "" if kind == "devices" else kind
     again = tmp_path / "again.npz"
     run_in(TORCH, "recomputed.py", "reference", name, variant, str(parts), str(workload.BUCKETS), str(again))
-    with np.load(path) as stored, np.load(again) as recomputed:
-        values = {key for key in stored.files if key.startswith("value/")}
+    with contextlib.ExitStack() as stack:
+        recomputed = stack.enter_context(np.load(again))
+        paths = [path, *([Path(parity.first_steps_path(name))] if rules.has_dropout(name) else [])]
+        files = [stack.enter_context(np.load(one)) for one in paths]
+        stored = {key: file[key] for file in files for key in file.files}
+        values = {key for key in stored if key.startswith("value/")}
         assert values == set(recomputed.files)
         errors = {key: parity.relative_error(recomputed[key].ravel(), stored[key].ravel()) for key in values}
     bound = DEEP if workload.PARTS > 1 else SHALLOW

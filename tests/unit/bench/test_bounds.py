@@ -60,9 +60,15 @@ def derived(name: str, variant: str, devices: int, precision: str, most_runs: in
 
 
 def stored(name: str, variant: str, devices: int, precision: str) -> Bounds:
-    start = f"bound/{precision}/"
-    with np.load(parity.reference_path(name, variant, devices)) as file:
-        return {tuple(key[len(start) :].split("/", 1)): float(file[key]) for key in file.files if key.startswith(start)}
+    start, bounds = f"bound/{precision}/", {}
+    paths = [parity.reference_path(name, variant, devices)]
+    if rules.has_dropout(name):
+        paths.append(parity.first_steps_path(name))
+    for path in paths:
+        with np.load(path) as file:
+            keys = [key for key in file.files if key.startswith(start)]
+            bounds |= {tuple(key[len(start) :].split("/", 1)): float(file[key]) for key in keys}
+    return bounds
 
 
 def off(bounds: Bounds, again: Bounds, most: Callable[[tuple[str, str]], float]) -> dict[tuple[str, str], float]:

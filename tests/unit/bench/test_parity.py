@@ -1,7 +1,9 @@
 """The float64 reference and the gate's own arithmetic: gradients against differences, sketches, stored numbers, derived bounds."""
 
+import contextlib
 import functools
 import re
+from collections import ChainMap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -371,7 +373,10 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
         "prediction": ["logits"],
     }
     assert set(LIMITS[name]) == set(DECLARED[name]["precisions"])
-    with np.load(parity.reference_path(name, variant, devices)) as stored:
+    with contextlib.ExitStack() as stack:
+        paths = [parity.reference_path(name, variant, devices)]
+        paths += [parity.first_steps_path(name)] if rules.has_dropout(name) else []
+        stored = ChainMap(*(stack.enter_context(np.load(path)) for path in paths))
         for precision, limits in LIMITS[name].items():
             for quantity, limit in {**limits, **(SEVERAL.get(name, {}) if devices > 1 else {})}.items():
                 assert all(f"value/{quantity}/{tensor}" in stored for tensor in tensors[quantity])
