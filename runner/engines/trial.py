@@ -80,7 +80,7 @@ class _Version(BaseModel):
         wrong = [
             f"it says {field} {said}, and image.toml says {declared}"
             for field, declared, said, parts in facts
-            if said and declared and said.split(".")[:parts] != declared.split(".")[:parts]
+            if said and declared and _differ(said.split(".")[:parts], declared.split(".")[:parts])
         ]
         # An image of Theano serves Lasagne first, which says both versions.
         own = {said.partition("+")[0] for said in (self.version, *self.versions.values()) if said}
@@ -89,6 +89,11 @@ class _Version(BaseModel):
                 f"it says version {self.version}, and image.toml says framework_version {image.framework_version}"
             )
         return wrong
+
+
+def _differ(said: Sequence[str], declared: Sequence[str]) -> bool:
+    """Whether two versions differ as far as the framework says its own: TensorFlow 1.15 says CUDA 10, and not 10.0."""
+    return list(said) != list(declared[: len(said)])
 
 
 class _Verdict(BaseModel):

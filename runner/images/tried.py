@@ -266,6 +266,7 @@ def _row(
     ]
     bad = [
         f"{name} {at}: {check.outcome}{old.get((name, at), '')}: {cell_text(check.reason)}"
+        f"{'' if (name, at) in offered else ' (skipped by the plan)'}"
         for (name, at), check in checks.items()
         if check.outcome != "ok"
     ]

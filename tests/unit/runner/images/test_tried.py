@@ -229,7 +229,7 @@ def test_what_an_image_does_not_compute_on_a_cpu_is_not_checked_there_and_a_chec
         framework="torch", workload="gru-imdb", precision="amp-fp16", outcome="wrong", date=DAY, reason="loss: 2 > 1"
     )
     tried.write_record(lacking, record(lacking, checks=(wrong,)))
-    said = "gru-imdb amp-fp16: wrong: loss: 2 \\> 1; amp-fp16 is skipped on a CPU: it adds up products in float16"
+    said = "gru-imdb amp-fp16: wrong: loss: 2 \\> 1 (skipped by the plan); amp-fp16 is skipped on a CPU: it adds up products in float16"
     assert said in row(lacking)
 
 
@@ -367,6 +367,9 @@ def test_a_framework_whose_process_dies_after_its_version_is_not_imported(
             {"version": "2.14.1+cu132", "versions": {"framework": "2.14.1+cu132"}},
             "image.toml says framework_version 2.15.0",
         ),
+        # TensorFlow 1.15 says no more than this.
+        ({"versions": {"cuda": "13", "cudnn": "9"}}, None),
+        ({"versions": {"cuda": "12", "cudnn": "9"}}, "it says cuda 12, and image.toml says 13.2.2"),
         ({"versions": {"cuda": "13.0", "cudnn": "9.26.0"}}, "it says cuda 13.0, and image.toml says 13.2.2"),
         ({"versions": {"cuda": "13.2", "cudnn": "none"}}, "it says cudnn none, and image.toml says 9.26.0.51"),
         ({"code_for": ["8.0", "12.0"]}, "it says min_compute_capability 8.0, and image.toml says 7.5"),
