@@ -67,8 +67,9 @@ def number(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     places = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, places)
-    if abs(rounded) >= 1e-4:
+    # Nothing that is measured is so large, and the error of a network that diverged may be.
+    rounded = value if abs(value) >= 1e15 else round(value, places)
+    if 1e-4 <= abs(rounded) < 1e15:
         return f"{rounded:,.{max(0, places)}f}".replace(",", "\u2009")
     mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
     return f"{mantissa}\u2009·\u200910{str(int(exponent)).translate(_RAISED)}"

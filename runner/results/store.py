@@ -313,6 +313,10 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Ta
         ):
             _refuse(parts, table, run_id)
         for path, part in parts.items():
+            if table == "cells" and not len(part) and path.stem != "skipped":
+                raise StoreError(
+                    f"{path} holds no repeat; restore it, or remove it and --resume measures that cell again"
+                )
             if other := strange(path, part, packs):
                 raise StoreError(f"{path} holds rows of {other}, which are not its own; remove or restore it")
         if table == "samples" and _has_empty_windows(whole[-1]):

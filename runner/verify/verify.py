@@ -252,7 +252,7 @@ def _finding(measured: Measured, references: Sequence[Reference], margin: float 
     verdict, reason, ratio = _verdict(measured, chosen, margin)
     no_reference = verdict == "no-reference"
     # A cell of which no ratio is known yet has a reference all the same, and a reader can look at both.
-    beside = ratio.reference_seconds if ratio else _seconds(chosen) if verdict == "unsure" else None
+    beside = ratio.reference_seconds if ratio else _seconds(chosen, cell.run_id) if verdict == "unsure" else None
     return CellFinding(
         run_id=cell.run_id,
         cell_id=cell.cell_id,
@@ -326,11 +326,11 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
     return ""
 
 
-def _seconds(chosen: ChosenReference) -> float | None:
-    """A reference's step time: the geometric mean of its repeats' medians, each session counting alike."""
-    if chosen.cell is None:
+def _seconds(chosen: ChosenReference, run_id: str) -> float | None:
+    """A reference's step time: the geometric mean of its repeats' medians, each session counting alike, and none of this very run."""
+    sessions, _ = _other_sessions(chosen, run_id)
+    if not sessions:
         return None
-    sessions = chosen.cell.sessions().values()
     return math.exp(float(np.mean([np.mean(np.log([np.median(one) for one in session])) for session in sessions])))
 
 

@@ -114,7 +114,9 @@ class Operators(contract.Operators):
         if direction == ops.STEP:
             if self.dtype == "float64":
                 # Measured: 2e-10 of sgd and momentum, 1e-7 of Adam.
-                raise Unsupported("MXNet's optimisers hold their rates in float32, so a step of float64 errs as float32 does")
+                raise Unsupported(
+                    "MXNet's optimisers hold their rates in float32, so a step of float64 errs as float32 does"
+                )
             return [self._step(OPTIMIZERS[operation], *self._arrays(p.values())) for p in buffers]
         inputs = [self._arrays(own(operation, p)) for p in buffers]
         rest = self._states(operation, buffers[0])

@@ -276,6 +276,8 @@
       const name = head.querySelector(".sort").textContent;
       return [[name, `${at}`], [at ? `${name}, worst first` : `${name}, Z to A`, `${at}-down`]];
     });
+    // A link may name a column that is folded, or none: the order is the usual one then.
+    if (!choices.some(([, value]) => value === state.get("sort"))) state.delete("sort");
     if ([...select.options].map((one) => one.text).join() === choices.map(([name]) => name).join()) return;
     select.replaceChildren(...choices.map(([name, value]) => new Option(name, value)));
   }

@@ -70,7 +70,6 @@ def run(tmp_path: Path) -> Path:
         manifest["plan"].append(entry)
         ended = synthetic.ended(entry, 1, 4)
         ended |= {"samples": [], "metrics": [], "operations": operations}
-        ended["cells"][0]["steps"] = 0
         store.write_repeat(entry["id"], 1, ended)
     store.write_manifest(manifest)
     return folder
@@ -267,7 +266,6 @@ def measured(store: RunStore, image: str, operations: list[dict[str, Any]], devi
     entry = synthetic.cell(image, "ops", devices)
     ended = synthetic.ended(entry, 1, 4)
     ended |= {"samples": [], "metrics": [], "operations": operations}
-    ended["cells"][0]["steps"] = 0
     store.write_repeat(entry["id"], 1, ended)
     return entry
 

@@ -45,6 +45,12 @@ def test_tails_and_quantiles_are_those_of_scipy_on_a_grid(freedom: float) -> Non
         )
 
 
+@pytest.mark.parametrize("freedom", [1.0, 10.0, 1e5, 999_999.0])
+def test_a_quantile_just_above_the_median_ends(freedom: float) -> None:
+    for above in (2.3e-16, 1e-15, 1e-12, 1e-9):
+        assert 0 < student_quantile(0.5 + above, freedom) < 1e-4
+
+
 @given(values=st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6))
 def test_holm_is_the_closed_test_of_bonferroni(values: list[float]) -> None:
     """A hypothesis is rejected when every set of hypotheses with it is (Marcus, Peritz and Gabriel, Biometrika 63, 1976)."""

@@ -95,6 +95,17 @@ def test_a_repeat_whose_windows_are_gone_is_refused(made: Path, keep: int) -> No
         path.write_bytes(kept)
 
 
+def test_a_repeat_without_its_row_is_refused(made: Path) -> None:
+    path = made / "cells" / f"{ENTRY['id']}.r1.parquet"
+    kept = path.read_bytes()
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    try:
+        with pytest.raises(StoreError, match=rf"{ENTRY['id']}\.r1\.parquet holds no repeat; restore it, or remove it"):
+            load([made])
+    finally:
+        path.write_bytes(kept)
+
+
 def test_a_row_of_another_schema_is_read_by_the_release_that_wrote_it(made: Path) -> None:
     path, kept = changed(made, "cells", "schema_version", 2)
     try:
