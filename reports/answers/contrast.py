@@ -359,7 +359,7 @@ def _further(row: Contrast) -> str:
     """How a row of single repeats gets more: from its own runs, where these plan more."""
     cells = (cell for side in (row.before, row.after) for cell in side.cells if len(cell.repeats) < cell.planned)
     commands = dict.fromkeys(resume_command(cell.run_id, cell.out) for cell in cells)
-    return "; ".join(commands) or "measure with --repeats 3"
+    return "; ".join(f"go on with {command}" for command in commands) or "measure with --repeats 3"
 
 
 def _advice(row: Contrast) -> str:

@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 10.0
 def engine(scene: Scene) -> Iterator[Check]:
     """A Docker Engine answers."""
     if scene.client is None:
-        fix = "install Docker and start it, or use --engine venv"
+        fix = "install Docker and start it; without it `runner matrix` takes environments (--engine venv)"
         yield Check("engine", FAIL, str(scene.why_no_engine), "cells cannot run in containers", fix)
         return
     yield Check(

@@ -68,7 +68,7 @@ def conclude(
     if report:
         say(f"report   {report}")
     if missing:
-        how = "interrupted" if interrupted else _over(minutes) if minutes is not None else "not all was run"
+        how = "interrupted" if interrupted else _over(minutes, measured) if minutes is not None else "not all was run"
         more = " (--minutes 10 for ten minutes of it)" if minutes is not None else ""
         say(f"{how}; what had ended is kept. Go on with: {go_on_with(run)}{more}")
     enough = not missing or (minutes is not None and not interrupted and measured > 0)
@@ -92,7 +92,9 @@ def go_on_with(run: store.RunStore) -> str:
     return typed(resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent)))
 
 
-def _over(minutes: float) -> str:
+def _over(minutes: float, measured: int) -> str:
+    if not measured:
+        return f"nothing of what is left fits into {plain(minutes)} min"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 

@@ -184,7 +184,7 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
     places = [("torch-2.13.0-cpu", "cnn-cifar10"), ("torch-2.13.0-cpu", "gru-imdb"), ("jax-0.10.2-cpu", "cnn-cifar10")]
     synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest={"repeats": 3}), *places)
     result = ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu")
-    assert "differ; runner matrix --resume begun" in result.stdout
+    assert "differ; go on with runner matrix --resume begun" in result.stdout
     assert "--repeats 3" not in result.stdout
     lines = [line for line in result.stdout.splitlines() if line.startswith("not compared")]
     assert lines == ["not compared: 1 cell is not yet run (runner matrix --resume begun)"]
