@@ -87,8 +87,11 @@ class Browser:
             assert time.monotonic() < end, f"it never came to: {condition}"
             time.sleep(0.05)
 
-    def reload_until(self, condition: str) -> None:
-        """Load the page again, and again where a JavaScript expression does not hold yet in the whole page."""
+    def reload_until(self, condition: str, again: str) -> None:
+        """Load the page again; where a JavaScript expression does not hold then, run `again` and load it once more.
+
+        What a page stores reaches the browser's store a moment later, and a page that goes in that moment may take it along.
+        """
         end = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.driver.refresh()
@@ -96,6 +99,8 @@ class Browser:
             if self.run(f"return !!({condition})"):
                 return
             assert time.monotonic() < end, f"however often the page is loaded, it never came to: {condition}"
+            self.run(again)
+            time.sleep(1)
 
     @contextmanager
     def pages_begin_with(self, script: str) -> Iterator[None]:

@@ -72,11 +72,11 @@ def test_light_and_dark_differ_in_page_and_plots_and_the_button_is_remembered(br
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
     try:
-        browser.run("document.getElementById('theme').click()")
+        press = "document.getElementById('theme').click()"
+        browser.run(press)
         browser.wait(f"{plot_colour} === '{seen[0][1]}'")
         assert browser.run(colour) == seen[0]
-        # What a page stores reaches the browser's store a moment later, and a page loaded before that moment cannot know.
-        browser.reload_until("document.documentElement.dataset.theme === 'light'")
+        browser.reload_until("document.documentElement.dataset.theme === 'light'", again=press)
     finally:
         browser.run("localStorage.clear()")
 

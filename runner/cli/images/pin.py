@@ -30,8 +30,10 @@ def pin(
         return
     if not names:
         raise UserError("name the images whose base is to be pinned, such as 'torch-*', or give --registry")
+    # First: a mistake in a file is said on a machine without an engine, too.
+    images = chosen(names)
     client = connect()
-    for image in chosen(names):
+    for image in images:
         typer.echo(f"{image.name} {image.base} {pin_base(image, client)}")
 
 
