@@ -61,22 +61,23 @@ def movements(name, seed):
     workload, random = contract.specification(name), np.random.RandomState(seed)
     parameters, batches = case(workload)
     p = collections.OrderedDict((tensor, value.astype(np.float64)) for tensor, value in parameters.items())
-    optimizer, rounding, moved = workload.optimizer(), arithmetic.Exact(), []
+    optimizer, rounding, moved, sketches = workload.optimizer(), arithmetic.Exact(), [], sketches_of(parameters)
     for x, y in batches:
         masks = workload.draw_masks(random, len(x))
         gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding, masks=masks)[2]
         optimizer.update(p, gradients, rounding)
-        moved.append(parity.movement(parameters, p))
-    return sketched(moved)
+        moved.append(sketched(sketches, parity.movement(parameters, p)))
+    return moved
 
 
-def sketched(moved):
-    """Movements after each step, each tensor as its sketch."""
-    found = [collections.OrderedDict() for _ in moved]
-    for tensor in moved[0]:
-        for place, sketch in zip(found, parity.sketches(tensor, [one[tensor] for one in moved], BUCKETS)):
-            place[tensor] = sketch
-    return found
+def sketches_of(parameters):
+    """tensor -> what its movement is compared by."""
+    return {tensor: parity.Sketch(tensor, value.size, BUCKETS) for tensor, value in parameters.items()}
+
+
+def sketched(sketches, moved):
+    """A movement, each tensor as its sketch."""
+    return collections.OrderedDict((tensor, sketches[tensor].of(one)) for tensor, one in moved.items())
 
 
 def parts(moved, momentum):
@@ -169,27 +170,33 @@ def check(name, training, precision, devices=1):
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)
-    moved = []
+    moved, checked, sketches = [], [], sketches_of(parameters)
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
-        moved.append(parity.movement(parameters, training.read()))
-    checked = _of_the_first_step(workload, precision, parameters, moved[0], known["first step",])
-    return checked + results(parts(sketched(moved), workload.optimizer().momentum), known)
+        # What was read may be the memory that the next step writes to.
+        movement = parity.movement(parameters, training.read())
+        checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
+        moved.append(sketched(sketches, movement))
+    return checked + results(parts(moved, workload.optimizer().momentum), known)
 
 
-def _of_the_first_step(workload, precision, parameters, moved, expected):
+def _of_the_first_step(workload, precision, moved, expected):
     """The three exact statements about the first step: a list of parity.Result."""
     weights, bias = last_layer(workload)
     bound = FIRST_STEP_IN_HALF if mixed.half(precision) else FIRST_STEP
-    checked = [_result("landing", bias + ", first step", parity.relative_error(moved[bias], expected), bound)]
-    resting = [tensor for tensor in moved if tensor not in (weights, bias)]
-    stirred = {tensor: parity.relative_norm(moved[tensor], parameters[tensor]) for tensor in resting}
-    most = max(resting, key=stirred.get)
+    checked = [_result("landing", bias + ", first step", parity.relative_error(moved[bias].piece(), expected), bound)]
+    stirred = {tensor: _stirred(moved[tensor]) for tensor in moved if tensor not in (weights, bias)}
+    most = max(stirred, key=stirred.get)
     checked.append(_result("landing", most + ", at rest", stirred[most], AT_REST))
     if not mixed.half(precision):
-        share = share_of_half(moved[weights] / workload.optimizer().rate)
+        share = share_of_half(moved[weights].piece() / workload.optimizer().rate)
         checked.append(_result("landing", weights + ", digits", share, SHARE_OF_HALF))
     return checked
+
+
+def _stirred(moved):
+    """The norm of a movement, relative to what was moved."""
+    return 0.0 if np.array_equal(*moved) else parity.relative_norm(moved.piece(), moved.before)
 
 
 def share_of_half(values):

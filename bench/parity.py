@@ -63,28 +63,67 @@ ROUNDINGS = {
 Result = collections.namedtuple("Result", "quantity tensor error bound passed")
 
 
-def sketch(name, value, buckets=contract.Specification.BUCKETS):
-    """float64 vector whose difference to another's has, up to 5 %, the 2-norm of the difference of the tensors.
+class Moved(collections.namedtuple("Moved", "after before")):
+    """A tensor's movement, as two flat arrays. New arrays of a large tensor's size take longer to get than to fill: it has no third one."""
+
+    @property
+    def size(self):
+        return self.before.size
+
+    def piece(self, start=None, stop=None):
+        """Some of its numbers in float64, or all."""
+        return np.subtract(self.after[start:stop], self.before[start:stop], dtype=np.float64)
+
+
+class Sketch(object):
+    """What one tensor is compared by. Its `of` is a vector whose difference to another's has, up to 5 %, the 2-norm of the tensors'.
 
     Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
     of so many sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
     """
-    return sketches(name, [value], buckets)[0]
+
+    PIECE = 2**15  # numbers that are added at a time: they stay in the processor's cache
+    MOST_BUCKETS = 2**15
+
+    def __init__(self, name, size, buckets):
+        if buckets > self.MOST_BUCKETS:
+            raise ValueError("%s: a sketch of %d sums; at most %d" % (name, buckets, self.MOST_BUCKETS))
+        self.size, self.sums = size, buckets if size > buckets else None
+        if self.sums is None:
+            return
+        random = np.random.RandomState(zlib.crc32(name.encode("ascii")))
+        # Twice as many sums, those of the positive sign last.
+        self.places = np.empty(size, dtype=np.uint16)
+        for start, stop in self._pieces():
+            self.places[start:stop] = random.randint(0, buckets, stop - start)
+        for start, stop in self._pieces():
+            self.places[start:stop] += (buckets * random.randint(0, 2, stop - start)).astype(np.uint16)
+
+    def of(self, value):
+        """float64 vector of an array of that size, or of a Moved."""
+        if isinstance(value, Moved):
+            piece = value.piece
+        else:
+            flat = np.ravel(value)
+
+            def piece(start, stop):
+                return flat[start:stop].astype(np.float64)
+
+        if self.sums is None:
+            return piece(0, self.size)
+        both = np.zeros(2 * self.sums)
+        for start, stop in self._pieces():
+            both += np.bincount(self.places[start:stop], weights=piece(start, stop), minlength=2 * self.sums)
+        return both[self.sums :] - both[: self.sums]
+
+    def _pieces(self):
+        return [(start, min(self.size, start + self.PIECE)) for start in range(0, self.size, self.PIECE)]
 
 
-def sketches(name, values, buckets):
-    """The sketch of each of some values of one tensor."""
-    flat = [np.asarray(value, dtype=np.float64).ravel() for value in values]
-    size = flat[0].size
-    if size <= buckets:
-        return flat
-    random = np.random.RandomState(zlib.crc32(name.encode("ascii")))
-    place, sign = random.randint(0, buckets, size), random.randint(0, 2, size)
-    # Twice as many sums, those of the positive sign last: arrays of the tensor's size take longer to get than to fill.
-    sign *= buckets
-    place += sign
-    sums = [np.bincount(place, weights=one, minlength=2 * buckets) for one in flat]
-    return [both[buckets:] - both[:buckets] for both in sums]
+def sketch(name, value, buckets=contract.Specification.BUCKETS):
+    """The Sketch of one array, or of a Moved: float64 vector."""
+    size = value.size if isinstance(value, Moved) else np.size(value)
+    return Sketch(name, size, buckets).of(value)
 
 
 def quantities(workload, rounding, variant="", parts=1):
@@ -272,7 +311,7 @@ def _hold_steps(name, training, precision, devices, quantity, steps):
 
 
 def movements(name, training, devices=1, steps=canonical.STEPS):
-    """Steps on the canonical batches from canonical parameters: (tensor -> its values after them, tensor -> its float64 movement)."""
+    """Steps on the canonical batches from canonical parameters: (tensor -> its values after them, tensor -> its Moved)."""
     workload = contract.specification(name)
     parameters, batches = canonical.parity_case(workload, variant_of(training, name))
     training.load(parameters)
@@ -283,8 +322,8 @@ def movements(name, training, devices=1, steps=canonical.STEPS):
 
 
 def movement(parameters, after):
-    """tensor -> float64 movement, from what was loaded and what was read."""
-    moved = [(name, np.subtract(after[name], before, dtype=np.float64)) for name, before in parameters.items()]
+    """tensor -> its Moved, from what was loaded and what was read."""
+    moved = [(name, Moved(np.ravel(after[name]), np.ravel(before))) for name, before in parameters.items()]
     return collections.OrderedDict(moved)
 
 

@@ -23,9 +23,9 @@ def trained(training, loaded, steps, before_last=None):
     updates     how far the optimiser's own count is from the steps, relative to them; left out where it keeps none.
     """
     after = training.read()
-    results = [_moved(tensor, before, after[tensor]) for tensor, before in loaded.items()]
+    results = [_moved(tensor, {tensor: before}, after) for tensor, before in loaded.items()]
     if before_last is not None:
-        results.append(_moved(LAST_STEPS, before_last, _flat(after)))
+        results.append(_moved(LAST_STEPS, before_last, after))
     counted = training.updates()
     if counted is not None:
         error, bound = abs(counted - steps) / float(max(1, steps)), 0.5 / max(1, steps)
@@ -45,21 +45,20 @@ def goes_on(name, adapter, devices=1):
 
 
 def numbers(adapter):
-    """All numbers of an adapter's parameters, as one array."""
-    return _flat(adapter.read())
+    """name -> a copy of each of an adapter's parameters: what `read` returned may be the memory that the next step writes to."""
+    return {name: np.array(value, dtype=np.float32) for name, value in adapter.read().items()}
 
 
-def _flat(tensors):
-    # A copy: what `read` returned may be the memory that the next step writes to.
-    return np.concatenate([np.ravel(tensors[name]) for name in sorted(tensors)])
-
-
-def _moved(tensor, before, after):
-    after = np.asarray(after, dtype=np.float32)
+def _moved(what, before, after):
+    """before, after: name -> array. Of what is in `before`, the share of the numbers that are the same in `after`."""
+    stayed, size, finite = 0, 0, True
+    for name, old in before.items():
+        new = np.asarray(after[name], dtype=np.float32)
+        stayed, size = stayed + np.count_nonzero(new == old), size + old.size
+        finite = finite and np.isfinite(new).all()
     # What is not finite has not moved: training diverged.
-    stayed = np.count_nonzero(after == before) / float(before.size) if np.isfinite(after).all() else float("inf")
-    bound = 1.0 - 0.5 / before.size
-    return parity.Result("moved", tensor, stayed, bound, stayed <= bound)
+    error, bound = stayed / float(size) if finite else float("inf"), 1.0 - 0.5 / size
+    return parity.Result("moved", what, error, bound, error <= bound)
 
 
 def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()):
@@ -83,4 +82,4 @@ def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()
     if len(evaluations) < 2:
         evaluations = before, parity.predicted(name, adapter, devices)
     first, last = evaluations
-    return results + [_moved(EVALUATION, np.asarray(first, dtype=np.float32), last)]
+    return results + [_moved(EVALUATION, {"logits": np.asarray(first, dtype=np.float32)}, {"logits": last})]

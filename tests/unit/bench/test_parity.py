@@ -427,6 +427,22 @@ def test_a_sketch_s_difference_has_the_norm_of_the_tensors_difference() -> None:
         assert estimate == pytest.approx(np.linalg.norm(a - b), rel=0.15)
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_movement_s_sketch_is_that_of_the_difference(size: int) -> None:
+    """Of small tensors and of large ones, whose movement is never an array of its own."""
+    random = np.random.RandomState(3)
+    before = random.standard_normal(size).astype(np.float32)
+    after = before + (1e-3 * random.standard_normal(size)).astype(np.float32)
+    found = parity.Sketch("w", size, 1024).of(parity.Moved(after, before))
+    expected = parity.sketch("w", after.astype(np.float64) - before)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_sketch_has_at_most_as_many_sums_as_its_places_can_count() -> None:
+    with pytest.raises(ValueError, match="40000 sums; at most 32768"):
+        parity.Sketch("w", 10, 40_000)
+
+
 def test_a_single_wrong_element_shows_in_the_sketch() -> None:
     a = np.zeros((300, 400))
     b = a.copy()
