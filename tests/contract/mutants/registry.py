@@ -62,7 +62,7 @@ class Planted:
     def slow_rewrite(self, adapter):
         return self._add(REWRITE, adapter, "", 0, True)
 
-    def of_any_framework(self, training, mistakes, **more):
+    def of_any_framework(self, training, mistakes):
         """Plant mistakes that need only the contract's methods into an adapter class."""
         for family, mixin in mistakes:
             adapter = type(

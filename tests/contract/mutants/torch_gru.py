@@ -24,6 +24,43 @@ gru.of_any_framework(
 )
 
 
+@gru.mistake(
+    "evaluation",
+    not_caught="The copy is not the one of the first evaluation, and where the prediction is checked it is what was loaded.",
+    steps=20,
+)
+class CopyOfTheTenthStepEvaluated(Training):
+    """The evaluation computes with a copy of the weights, which is renewed at every tenth step and where weights are loaded."""
+
+    def load(self, parameters):
+        super().load(parameters)
+        self.taken = 0
+        self.renew()
+
+    def renew(self):
+        self.copied = [parameter.detach().clone() for parameter in self.network.parameters()]
+
+    def step(self, x, y):
+        loss = super().step(x, y)
+        self.taken += 1
+        if self.taken % 10 == 0:
+            self.renew()
+        return loss
+
+    @torch.no_grad()
+    def exchange(self):
+        for parameter, copied in zip(self.network.parameters(), self.copied, strict=True):
+            kept = parameter.clone()
+            parameter.copy_(copied)
+            copied.copy_(kept)
+
+    def predict(self, x):
+        self.exchange()
+        logits = super().predict(x)
+        self.exchange()
+        return logits
+
+
 class WithNetwork(Training):
     """A subclass changes how the network is computed, step by step."""
 
