@@ -170,7 +170,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    packages = plural(len(_PIN.findall(image.lock_path.read_text())), "package")
+    packages = plural(len(_PIN.findall(image.lock_path.read_text(encoding="utf-8"))), "package")
     say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)
