@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import UserError
+from runner.errors import NothingBegunError, UserError
 
 # In characters. Where nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -91,6 +91,9 @@ class Commands(LazyGroup):
         except UserError as error:
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(NothingBegunError.exit_code) from None
         except BrokenPipeError:
             raise
         except OSError as error:
