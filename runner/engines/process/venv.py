@@ -147,6 +147,11 @@ def environment_folder(image: Image, interpreter: Interpreter) -> Path:
     return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 
+def is_any_made() -> bool:
+    """Whether an environment of some image is there, whole."""
+    return any((cache_folder() / "venvs").glob(f"*/{COMPLETE}"))
+
+
 def trial_folder(environment: Path) -> Path:
     """Where `runner images try` makes its own environment of the image that `environment` is of."""
     return environment.parent.parent / "tried" / environment.name
