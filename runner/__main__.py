@@ -3,22 +3,21 @@
 import sys
 
 try:
-    import os
-    import signal
+    from runner import interrupt
 except KeyboardInterrupt:
+    print("runner: interrupted", file=sys.stderr)
     sys.exit(130)
 
 
 def main() -> None:
-    # To load the command takes a tenth of a second or more. Ctrl-C ends it there without a traceback; a command has its own end.
-    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    # To load the command takes a tenth of a second or more, and to leave it some milliseconds.
+    interrupt.ends_at_once()
     from runner.cli.main import main as command
 
-    if interruptible:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    command()
+    try:
+        command()
+    finally:
+        interrupt.ends_at_once()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ class UserError(Exception):
     exit_code = 2
 
 
+class NothingBegunError(UserError):
+    """The user interrupted a command that had begun nothing. A shell calls such an end 130."""
+
+    exit_code = 130
+
+
 class EngineError(UserError):
     """An engine could not do its part. The wings `images` and `engines` raise it."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -14,6 +17,70 @@ from runner.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# What stands for a character that a terminal's encoding lacks. Letters with accents and raised digits lose these.
+_PLAIN_CHARACTERS = {
+    "±": "+/-",
+    "…": "...",
+    "–": "-",
+    "−": "-",
+    "─": "-",
+    "×": "x",
+    "≈": "~",
+    "≥": ">=",
+    "≤": "<=",
+    "→": "->",
+    "·": "-",
+    "µ": "u",
+    "°": " deg",
+    "◆": "*",
+    "●": "*",
+    "○": "o",
+    "†": "+",
+    "⟨": "<",
+    "⟩": ">",
+    "⏎": "|",
+}
+_REPLACING = "dlbench.plain"
+_ASCII = "dlbench-ascii"
+
+
+def _plain(character: str) -> str:
+    if character in _PLAIN_CHARACTERS:
+        return _PLAIN_CHARACTERS[character]
+    return unicodedata.normalize("NFKD", character).replace("−", "-").encode("ascii", "ignore").decode() or "?"
+
+
+def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+    """What is printed in place of characters that cannot be encoded. Bytes of a file's name that are no text stay as they are."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    if "\udc80" <= lacking[0] <= "\udcff":
+        return lacking[0].encode("ascii", "surrogateescape"), error.start + 1
+    return "".join(map(_plain, lacking)), error.end
+
+
+def _ascii_by_another_name(name: str) -> codecs.CodecInfo | None:
+    if name.replace("_", "-") != _ASCII:
+        return None
+    usual = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        usual.encode,
+        usual.decode,
+        incrementalencoder=usual.incrementalencoder,
+        incrementaldecoder=usual.incrementaldecoder,
+        name=_ASCII,
+    )
+
+
+def replace_what_lacks(stream: io.TextIOWrapper) -> None:
+    """Print plainer characters on this stream in place of those that its encoding lacks."""
+    codecs.register_error(_REPLACING, _replaced)
+    codecs.register(_ascii_by_another_name)
+    # To a stream whose encoding is called ASCII Typer writes UTF-8.
+    is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+    stream.reconfigure(encoding=_ASCII if is_ascii else None, errors=_REPLACING)
 
 
 class _Lasting:

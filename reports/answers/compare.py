@@ -21,6 +21,8 @@ from runner.results.cells import MISSING, not_yet_run
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
+MOST_NAMED = 3  # of the values of a fact on one side
+
 # What a cell has in common with its partner: the values of the fields that its kind names.
 Match = tuple[object, ...]
 
@@ -71,16 +73,33 @@ KINDS = {
 }
 
 
+# What may be why no cell of one side is in the other.
+_FACTS = (
+    *export.CELL,
+    export.Column("mode", lambda row: row.cell.mode or "default"),
+    export.Column("batch", lambda row: str(row.cell.key.batch)),
+)
+# What always differs between the sides: of most kinds the cell.
+_IS_A_SIDE = {"run": (), "gpu": ("device",)}
+
+
+def _some(values: Sequence[str]) -> str:
+    more = [f"{len(values) - MOST_NAMED} more"] if len(values) > MOST_NAMED else []
+    return listing([*values[:MOST_NAMED], *more])
+
+
 @dataclass(frozen=True)
 class Unpaired:
-    """A cell that was measured or planned on one side and has no partner, with the reason."""
+    """A cell that has nothing to be compared with, or that is the reason why another one has not."""
 
     cell: MeasuredCell
+    side: str  # the word of the side that it is on
     reason: str
-    lost: bool  # the first side measured it, and the second tried and failed
-    # The cell of either side that is not yet run, where that is the reason.
-    awaited: MeasuredCell | None = None
-    unfit: bool = False  # a side measured it too noisily or too shortly to say anything
+    both: bool = False  # both sides have it, and this is the side that says nothing of it
+    lost: bool = False  # the first side measured it, and the second tried and failed
+    awaited: bool = False  # it is not yet run
+    due: bool = False  # the same, and the first side measured it
+    unfit: bool = False  # it was measured with too much noise or too few windows to say anything
 
 
 @dataclass(frozen=True)
@@ -101,19 +120,21 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 2: the data cannot tell for some row,
-        or the second side has not yet run what the first measured, or a side measured it too noisily or too shortly, or all
-        rows moved together by more than two sessions are assumed to differ by."""
+        or the second side has not yet run what the first measured, or a side measured it with too much noise or too few
+        windows, or all rows moved together by more than two sessions are assumed to differ by."""
         if any(row.slower for row in self.rows) or any(cell.lost for cell in self.unpaired):
             return 1
-        awaited = any(cell.awaited and cell.awaited is not cell.cell for cell in self.unpaired)
+        due = any(cell.due for cell in self.unpaired)
         unfit = any(cell.unfit for cell in self.unpaired)
         large = self.shift is not None and self.shift.large
         undecided = any(row.undecided for row in self.rows)
-        return 2 if not self.rows or awaited or unfit or large or undecided else 0
+        return 2 if not self.rows or due or unfit or large or undecided else 0
 
     @property
     def summary(self) -> str:
-        """One sentence that counts the verdicts."""
+        """One sentence that counts the verdicts, or says that nothing is in both."""
+        if self.disjoint:
+            return f"no cell of one is in the other{f': {self._apart}' if self._apart else ''}."
         margin = shown(self.margin)
         decided = [row for row in self.rows if not row.undecided]
         real = [row for row in decided if row.verdict == "real"]
@@ -124,11 +145,30 @@ class Comparison:
             (len(decided) - len(real), f"the same within {margin}"),
             (len(self.rows) - len(decided), "undecided"),
             (sum(cell.lost for cell in self.unpaired), "no longer measured"),
-            (sum(cell.unfit for cell in self.unpaired), "measured too noisily or too shortly"),
+            (sum(cell.unfit for cell in self.unpaired), "too noisy or with too few windows"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
         beside = " beside what moved all" if self.shift and self.shift.known and self.shift.beside else ""
-        return f"{plural(len(self.rows), 'cell')} compared{beside}" + (f": {counts}." if counts else ".")
+        compared = f"{plural(len(self.rows), 'cell')} compared" if self.rows else "no cell is compared"
+        return f"{compared}{beside}" + (f": {counts}." if counts else ".")
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no cell is on both sides."""
+        return not self.rows and not any(cell.both for cell in self.unpaired)
+
+    @property
+    def _apart(self) -> str:
+        """The facts of which the two sides share no value: `workload cnn-cifar10 in a, gru-imdb in b`."""
+        sides = [[one for one in self.unpaired if one.side == side] for side in (self.a, self.b)]
+        parts = []
+        for column in _FACTS:
+            values = [sorted({visible(column.of(one), 80) for one in side}) for side in sides]
+            if column.head not in _IS_A_SIDE.get(self.kind, ("cell",)) and not set(values[0]) & set(values[1]):
+                parts.append(
+                    f"{column.head} {_some(values[0])} in {visible(self.a, 80)}, {_some(values[1])} in {visible(self.b, 80)}"
+                )
+        return "; ".join(parts)
 
 
 def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
@@ -194,7 +234,7 @@ def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | No
         sorted({(one.cell.framework, one.cell.image) for one in comparison.unpaired if one.cell.run_id == run})
         for run in (comparison.a, comparison.b)
     )
-    if comparison.rows or not left or not right or {image for _, image in left} & {image for _, image in right}:
+    if not comparison.disjoint or {image for _, image in left} & {image for _, image in right}:
         return None
     same = {framework for framework, _ in left} & {framework for framework, _ in right}
     first, second = (
@@ -308,19 +348,32 @@ def _unfit(cell: MeasuredCell) -> bool:
 def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:
     fit_left, fit_right = _measured(left), _measured(right)
     for match, cells in left.items():
-        if match in fit_left and match not in fit_right:
-            tried = right.get(match)
-            reason = f"in {b}: {tried[0].unranked}" if tried else f"not in {b}"
-            awaited = tried[0] if tried and all(cell.status == MISSING for cell in tried) else None
-            unfit = any(_unfit(cell) for cell in tried or ())
-            yield Unpaired(cells[0], reason, lost=bool(tried) and not (awaited or unfit), awaited=awaited, unfit=unfit)
+        if match in fit_left and match not in right:
+            yield Unpaired(cells[0], a, f"not in {b}")
+        elif match in fit_left and match not in fit_right:
+            tried = right[match]
+            due = all(cell.status == MISSING for cell in tried)
+            unfit = any(map(_unfit, tried))
+            # Of several runs one may have tried.
+            cell = min(tried, key=lambda cell: cell.status == MISSING)
+            yield Unpaired(cell, b, _in(b, cell), True, not (due or unfit), due, due, unfit)
         elif match not in fit_left:
-            awaited = cells[0] if cells[0].status == MISSING else None
-            unfit = any(_unfit(cell) for cell in cells)
-            yield Unpaired(cells[0], f"in {a}: {cells[0].unranked}", lost=False, awaited=awaited, unfit=unfit)
+            yield Unpaired(
+                cells[0],
+                a,
+                _in(a, cells[0]),
+                both=match in right,
+                awaited=cells[0].status == MISSING,
+                unfit=any(map(_unfit, cells)),
+            )
     for match, cells in right.items():
         if match not in left:
-            yield Unpaired(cells[0], f"not in {a}", lost=False)
+            yield Unpaired(cells[0], b, f"not in {a}")
+
+
+def _in(side: str, cell: MeasuredCell) -> str:
+    """Why a cell says nothing, and on which side that is."""
+    return f"in {side}: {cell.unranked}"
 
 
 # So many images are named in a command.
@@ -349,11 +402,17 @@ def _differences(kind: str, row: Contrast) -> str:
     return "; ".join(str(fact) for fact in row.differences if fact.name not in _implied(kind, row))
 
 
+def _shared_columns(kind: str) -> tuple[export.Column, ...]:
+    """What both sides of a row have in common. The sides themselves are no such thing."""
+    cell, *others = export.CELL
+    if kind in _ACROSS_IMAGES:
+        cell = export.Column("framework", _frameworks, narrows=True)
+    return (cell, *(column for column in others if column.head not in _IS_A_SIDE.get(kind, ())))
+
+
 def table(comparison: Comparison) -> export.Table:
     """The comparison as people read it."""
-    cell, *others = export.CELL
-    if comparison.kind in _ACROSS_IMAGES:
-        cell = export.Column("framework", _frameworks, narrows=True)
+    cell, *others = _shared_columns(comparison.kind)
     notes = export.shared_reasons(comparison.rows)
     sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None, notes=notes)
     differs = export.Column("what else differs", lambda row: _differences(comparison.kind, row), narrows=True)
@@ -378,8 +437,7 @@ COMPACT_NUMBERS = ("A", "B", "ratio")
 def compact(comparison: Comparison) -> Compact:
     """The comparison in few columns. The intervals of the step times are in the other formats."""
     rows = comparison.rows
-    named = [export.Column("framework", _frameworks) if comparison.kind in _ACROSS_IMAGES else export.CELL[0]]
-    words = {column.head: [column.of(row) for row in rows] for column in (*named, *export.CELL[1:])}
+    words = {column.head: [column.of(row) for row in rows] for column in _shared_columns(comparison.kind)}
     # What all rows share is said once. One row is named by its workload.
     same = [head for head in words if len(set(words[head])) == 1 and (len(rows) > 1 or head != "workload")]
     label, *others = [head for head in ("workload", *words) if head not in same] or ["workload"]
@@ -484,9 +542,9 @@ def remarks(comparison: Comparison) -> list[str]:
     missed = [
         f"not compared: {visible(cell.cell.name, 80)}, {visible(cell.cell.key.workload, 80)}: {visible(cell.reason, 200)}"
         for cell in comparison.unpaired
-        if cell.awaited is None
+        if not (cell.awaited or comparison.disjoint)
     ]
-    awaited = not_yet_run(cell.awaited for cell in comparison.unpaired if cell.awaited)
+    awaited = not_yet_run(cell.cell for cell in comparison.unpaired if cell.awaited)
     missed += [f"not compared: {visible(line, 300)}" for line in awaited]
     undecided = any(row.undecided for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []

@@ -298,7 +298,7 @@ def requirements_digest(path: Path) -> str:
 
 def read_pins(path: Path) -> list[Pin]:
     """A lock's requirements, in its order. Raises CatalogError for a line that is not a pin with a sha256."""
-    text = re.sub(r"\\\n", " ", path.read_text())
+    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
     pins: list[Pin] = []
     for line in text.splitlines():
         line = line.strip()

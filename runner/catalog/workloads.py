@@ -85,7 +85,8 @@ class Workload(_Frozen):
 def _data_sets() -> tuple[str, ...]:
     """The modules of bench/data that can write a stand-in, and random tensors."""
     modules = sorted((BENCH / "data").glob("*.py"))
-    return (*(path.stem for path in modules if "def write_stand_in(" in path.read_text()), rules.RANDOM_IMAGES)
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in modules}
+    return (*(name for name, source in sources.items() if "def write_stand_in(" in source), rules.RANDOM_IMAGES)
 
 
 def load_workloads(folder: Path = BENCH / "workloads") -> dict[str, Workload]:

@@ -87,7 +87,8 @@ def compare(
     else:
         if shift := answers.headline(comparison):
             print(folded(typed(shift)))
-        _print_rows(comparison)
+        if comparison.rows:
+            _print_rows(comparison)
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
             print(folded(typed(line)))
     raise typer.Exit(comparison.exit_code)

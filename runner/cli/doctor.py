@@ -17,7 +17,7 @@ def doctor(
     ] = None,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Starts a container with every GPU.
+    """Starts a container with every GPU. An engine is optional: without one, cells run in environments.
 
     Exit code 0: nothing failed; 1: something failed; 2: the checks could not be made.
     """

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
 
 from runner.cli.shared import PLAIN, LazyGroup
-from runner.errors import UserError
+from runner.errors import NothingBegunError, UserError
 
 # In characters. Where nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
@@ -89,6 +91,9 @@ class Commands(LazyGroup):
         except UserError as error:
             _say(str(error))
             raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(NothingBegunError.exit_code) from None
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -122,7 +127,17 @@ def main_group(
     """One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine."""
 
 
+def _print_in_any_encoding() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            # Most terminals have all characters.
+            from runner.terminal import replace_what_lacks
+
+            replace_what_lacks(stream)
+
+
 def main() -> None:
+    _print_in_any_encoding()
     # Pydantic looks through every installed package for plugins, which takes as long as to load Typer. Nothing here has one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Modules make much that stays and no garbage. To search it again and again takes a tenth of a short command's time.

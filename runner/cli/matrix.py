@@ -15,7 +15,7 @@ import typer
 
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
-from runner.errors import UserError
+from runner.errors import NothingBegunError, UserError
 from runner.machine import lease
 from runner.machine.lease import LeaseError
 from runner.results.parquet import packs
@@ -64,8 +64,7 @@ def matrix(
             else:
                 prospect, run = begin.start(options, sys.argv, minutes, look)
         except KeyboardInterrupt:
-            note("runner: interrupted before a cell was started")
-            raise typer.Exit(1) from None
+            raise NothingBegunError("interrupted before a cell was started") from None
         if dry_run:
             return print_plan(prospect, as_json, minutes, prospect.jobs_left(run))
         if resume is not None and not prospect.jobs_left(run):

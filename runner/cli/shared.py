@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperGroup
 
+from runner import interrupt
 from runner.errors import UserError, first_problem
 
 if TYPE_CHECKING:
@@ -80,12 +81,16 @@ class LazyCommands(Mapping[str, Any]):
 
 
 def _collecting(invoke: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, before which the garbage collector starts again where `main` stopped it. It never searches what is loaded by then."""
+    """The command, before which the garbage collector starts again where `main` stopped it. It never searches what is loaded by then.
+
+    Ctrl-C now lets it end what it began.
+    """
 
     def collecting(context: Any) -> Any:
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
+        interrupt.ends_in_order()
         return invoke(context)
 
     return collecting

@@ -13,7 +13,7 @@ from runner.catalog.names import ROSETTA, full_name
 from runner.cli.reference import References, shelf
 from runner.cli.report import write_report
 from runner.cli.shared import TextOrJson, chosen_runs, note, print_json, split_words, takes_options
-from runner.errors import UserError
+from runner.errors import NothingBegunError, UserError
 from runner.results.store import write_bytes
 from runner.run.begin import Prospect
 from runner.run.options import Options
@@ -115,7 +115,7 @@ def verify(
         folders = chosen_runs(run, options.out) if run else _measure(options, each_gpu, more_repeats, time)
         verdicts = judge(folders)
     except KeyboardInterrupt:
-        raise UserError("interrupted: nothing was judged") from None
+        raise NothingBegunError("interrupted: nothing was judged") from None
     _refuse_nothing(verdicts, each_gpu)
     if each_gpu:
         verdicts = with_fleets(verdicts, folders)

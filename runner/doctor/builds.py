@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.doctor import package_index
-from runner.doctor.scene import OK, WARN, Check, Scene
+from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.errors import EngineError
 
 # An image with CUDA is some 4 GB to fetch and twice that when it is unpacked.
@@ -91,8 +91,8 @@ def _registry_answers(client: Any, name: str) -> str | None:
     return None
 
 
-def pip_index(_: Scene) -> Iterator[Check]:
-    """The package index that builds use answers."""
+def pip_index(scene: Scene) -> Iterator[Check]:
+    """The package index that builds use answers. Without it, and with nothing installed, nothing can be measured."""
     if package_index.answers(_TIMEOUT_SECONDS):
         yield Check("pip index", OK, "it answers")
         return
@@ -108,7 +108,20 @@ def pip_index(_: Scene) -> Iterator[Check]:
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())[-200:]
     said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
-    yield Check("pip index", WARN, f"{shown} does not answer ({said})", "wheels cannot be fetched", fix)
+    saw = f"{shown} does not answer ({said})"
+    if scene.client is None and not _is_anything_installed():
+        means = "nothing can be measured: there is no engine, no environment is made, and none can be, as wheels cannot be fetched"
+        yield Check("pip index", FAIL, saw, means, fix)
+        return
+    yield Check("pip index", WARN, saw, "wheels cannot be fetched", fix)
+
+
+def _is_anything_installed() -> bool:
+    """Whether an environment is made, or this interpreter has a framework."""
+    from runner.engines.process import venv
+    from runner.engines.process.host import HostEngine
+
+    return venv.is_any_made() or HostEngine().unavailable() is None
 
 
 def _pip(*words: str) -> subprocess.CompletedProcess[str] | None:

@@ -175,12 +175,12 @@ def _install(
     without, only, left_out = split_lock(image.lock_path.read_text(encoding="utf-8"))
     new = NewEnvironment(image, interpreter, folder, say)
     lock = folder / "part.lock"
-    lock.write_text(without)
+    lock.write_text(without, encoding="utf-8")
     new.install(lock)
     new.build_sources()
     if left_out and imports(engine, prepared, image.frameworks, whole=False)[1]:
         say(f"{image.name}: a framework is not imported without NVIDIA's wheels, so they are installed")
-        lock.write_text(only)
+        lock.write_text(only, encoding="utf-8")
         new.install(lock)
         left_out = []
     if not left_out:

@@ -69,7 +69,7 @@ def resolve(
         *("--build-constraints", str(constraints)),
         *("--exclude-newer", day.isoformat(), *_site_options(), *options, str(requirements)),
     ]
-    constraints.write_text(_BUILD_CONSTRAINTS)
+    constraints.write_text(_BUILD_CONSTRAINTS, encoding="utf-8")
     try:
         ended = _run(command)
         if ended.returncode and image.extra_index:
@@ -119,7 +119,7 @@ def _write_lock(path: Path, text: str) -> None:
     """Write a lock whole, once it has been read back. Raises LockError."""
     aside = path.with_suffix(".part")
     try:
-        aside.write_text(text)
+        aside.write_text(text, encoding="utf-8")
         read_pins(aside)
         aside.replace(path)
     except CatalogError as error:

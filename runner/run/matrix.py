@@ -270,15 +270,18 @@ def _store_lost(run: RunStore, boards: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP do what Ctrl-C does. A signal that nohup ignores stays ignored.
+    """Within the block Ctrl-C raises KeyboardInterrupt wherever it comes, and SIGTERM and SIGHUP do what it does.
 
-    So does SIGUSR1 in a job of Slurm's: `sbatch --signal=B:USR1@120` sends it before the job ends.
+    A signal that nohup ignores stays ignored. SIGUSR1 does the same in a job of Slurm's: `sbatch --signal=B:USR1@120` sends it before the
+    job ends.
     """
     slurm = "SLURM_JOB_ID" in os.environ
     numbers = [signal.SIGTERM, signal.SIGHUP, *([signal.SIGUSR1] if slurm else [])]
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     interrupt = _end_with_slurm if slurm else signal.default_int_handler
     previous = {number: signal.signal(number, interrupt) for number in numbers}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:

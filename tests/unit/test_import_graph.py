@@ -17,7 +17,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 # From the ground up: a wing imports from itself and from those before it.
 WINGS = ("results", "catalog", "machine", "images", "engines", "plan", "run", "kit", "nodes", "verify", "doctor", "cli")
 # What every wing may import beside.
-GROUND = ("runner.errors", "runner.paths", "runner.text", "runner.terminal", "runner.known_messages", "runner.version")
+GROUND = (
+    "runner.errors",
+    "runner.interrupt",
+    "runner.paths",
+    "runner.text",
+    "runner.terminal",
+    "runner.known_messages",
+    "runner.version",
+)
 HALLS = ("reports.data", "reports.answers", "reports.page")
 
 # What the host may take from the bench. The bench takes nothing from the host.

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.cli.shared import TextOrJson, note, print_json, takes_options
+from runner.cli.shared import TextOrJson, print_json, takes_options
+from runner.errors import NothingBegunError
 from runner.nodes import show
 from runner.nodes.fleet import Fleet, Member, opened_fleet
 from runner.nodes.transports.choose import nodes_of
@@ -38,8 +39,7 @@ def nodes(
             _print(fleet, output_format == "json")
             everybody = len(fleet.taken()) == len(fleet.members)
     except KeyboardInterrupt:
-        note("runner: interrupted; nothing was changed")
-        raise typer.Exit(1) from None
+        raise NothingBegunError("interrupted; nothing was changed") from None
     raise typer.Exit(0 if everybody else 1)
 
 

@@ -147,6 +147,11 @@ def environment_folder(image: Image, interpreter: Interpreter) -> Path:
     return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 
+def is_any_made() -> bool:
+    """Whether an environment of some image is there, whole."""
+    return any((cache_folder() / "venvs").glob(f"*/{COMPLETE}"))
+
+
 def trial_folder(environment: Path) -> Path:
     """Where `runner images try` makes its own environment of the image that `environment` is of."""
     return environment.parent.parent / "tried" / environment.name
@@ -170,7 +175,7 @@ def alone(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _make(image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
     """Make the environment in its final place; the marker, written last, says that it is whole."""
-    packages = plural(len(_PIN.findall(image.lock_path.read_text())), "package")
+    packages = plural(len(_PIN.findall(image.lock_path.read_text(encoding="utf-8"))), "package")
     say(f"{image.name}: installing {packages}, {image.download_gb:g} GB where pip has none cached")
     environment = NewEnvironment(image, interpreter, folder, say)
     environment.install(image.lock_path)

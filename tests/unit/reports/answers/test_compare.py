@@ -355,7 +355,7 @@ def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: 
         synthetic.make_run(tmp_path / name, repeats=3, draw=draw, changes={"noise": 0.4} if name == noisy else {})
     result = ask(tmp_path, "a", "b", "--margin", "20")
     assert f"not compared: PyTorch 2.13.0, cnn-cifar10: in {noisy}: too noisy: ± 40" in result.stdout
-    assert "1 measured too noisily or too shortly" in result.stdout
+    assert "1 too noisy or with too few windows" in result.stdout
     assert "no longer measured" not in result.stdout
     assert result.exit_code == 2
 
@@ -421,3 +421,44 @@ def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(
         *(f"cannot tell [1]: --repeats {count} would tell" for count in (5, 7, 7)),
         "cannot tell [1]: not real after 4 questions: p = 0.03; --repeats 9 would tell",
     ]
+
+
+def test_two_runs_with_no_cell_in_common_are_one_sentence_that_says_what_differs(tmp_path: Path) -> None:
+    folders = {name: synthetic.make_run(tmp_path / name) for name in ("monday", "tuesday")}
+    for image, workload in synthetic.LEVELS:
+        synthetic.forget(folders["monday" if workload == "gru-imdb" else "tuesday"], image, workload)
+    result = ask(tmp_path, "monday", "tuesday")
+    assert result.exit_code == 2
+    assert result.stdout == (
+        "tuesday against monday: no cell of one is in the other: workload cnn-cifar10 in monday, gru-imdb in tuesday.\n"
+    )
+    told = json.loads(ask(tmp_path, "monday", "tuesday", "--format", "json").stdout)
+    assert len(told["unpaired"]) == 6
+    assert "|" not in ask(tmp_path, "monday", "tuesday", "--format", "markdown").stdout
+
+
+@pytest.mark.parametrize(("a", "b"), [("jax", "torch"), ("torch", "jax")])
+def test_a_cell_that_says_nothing_is_named_as_the_side_is_that_it_is_on(tmp_path: Path, a: str, b: str) -> None:
+    run, short = (synthetic.make_run(tmp_path / name / "run", windows=count) for name, count in (("a", 40), ("b", 5)))
+    torch = synthetic.cell("torch-2.13.0-cpu", "gru-imdb")["id"]
+    for path in short.glob(f"*/{torch}.r*.parquet"):
+        path.replace(run / path.parent.name / path.name)
+    synthetic.forget(run, "torch-2.13.0-cpu", "cnn-cifar10")
+    result = ask(run.parent, a, b)
+    assert result.exit_code == 2
+    assert (
+        "not compared: PyTorch 2.13.0, gru-imdb: in torch: too few windows: 5, and a 95 % interval needs 6\n"
+        in result.stdout
+    )
+    assert "JAX 0.10.2, gru-imdb" not in result.stdout
+    # No cell is compared, so there is no table.
+    assert "ratio  " not in result.stdout
+
+
+def test_a_comparison_of_two_devices_names_neither_as_what_they_share(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run")
+    synthetic.add_scaling(run, {1: 0.1}, device_model="Synthetic GPU 3g")
+    synthetic.add_scaling(run, {1: 0.2}, device_model="Synthetic GPU 4g")
+    told = ask(tmp_path, "3g", "4g").stdout
+    assert "1 cell compared" in told
+    assert "device" not in told

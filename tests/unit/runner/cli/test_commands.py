@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
+from runner.cli import shared
 from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -158,25 +159,51 @@ def test_a_number_that_is_no_sensible_one_is_refused_in_a_short_sentence(options
     assert "9" * 40 not in refused.stderr
 
 
-# The interrupt comes while the command's modules are loaded.
+# The interrupt comes when a module is first imported: while that is loaded, or in code that swallows what it raises, as imports do.
 _INTERRUPTED = """
-import builtins, os, signal
+import builtins, os, signal, sys
 from runner import __main__
-load = builtins.__import__
+load, wanted = builtins.__import__, sys.argv.pop(1)
 def interrupted(name, *more):
-    if name == "typer":
-        os.kill(os.getpid(), signal.SIGINT)
+    if name == wanted:
+        builtins.__import__ = load
+        try:
+            exec(compile("os.kill(os.getpid(), signal.SIGINT)", "<frozen importlib._bootstrap>", "exec"))
+        except KeyboardInterrupt:
+            pass
     return load(name, *more)
 builtins.__import__ = interrupted
 __main__.main()
 """
 
 
-def test_ctrl_c_while_a_command_is_loaded_ends_it_with_130_and_without_a_traceback() -> None:
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("typer", ["--version"]),
+        ("runner.version", ["--version"]),
+        ("runner.catalog.images", ["images", "list"]),
+        ("rich.table", ["images", "list"]),
+        ("runner.run.begin", ["matrix", "--dry-run", "--gpus", "none"]),
+        ("reports.data.tables", ["report", "--text", "nowhere"]),
+    ],
+)
+def test_ctrl_c_while_a_command_loads_its_modules_ends_it_with_130_and_a_short_sentence(
+    module: str, command: list[str]
+) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, "images", "list"], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _INTERRUPTED, module, *command], cwd=PROJECT, capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "runner: interrupted\n")
+
+
+def test_ctrl_c_in_a_command_that_keeps_nothing_is_the_same_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared, "stored_runs", interrupted)
+    ended = CliRunner().invoke(app, ["report", "--text"])
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (130, "", "runner: interrupted\n")
 
 
 def test_a_hint_names_a_command_that_can_be_typed_where_path_has_no_runner() -> None:

@@ -15,11 +15,14 @@ import pytest
 from docker.errors import DockerException
 
 from runner import known_messages
-from runner.catalog.images import PROJECT
+from runner.catalog.images import PROJECT, load_catalog
 from runner.doctor import builds as doctor_builds
 from runner.doctor import engine as doctor_engine
 from runner.doctor import gpus as doctor_gpus
 from runner.doctor.scene import FAIL, OK, SKIPPED, WARN, Check, Scene
+from runner.engines.process.host import HostEngine
+from runner.engines.process.interpreters import Interpreter
+from runner.engines.process.venv import COMPLETE, environment_folder
 from runner.machine.devices import Gpu, Process
 from tests.stand_ins.fleet import FakeGpu, Fleet, environment
 
@@ -215,10 +218,30 @@ def test_the_pip_index_is_shown_without_its_password(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):  # what else this machine may ask
         monkeypatch.delenv(name, raising=False)
-    check = the(doctor_builds.pip_index(WELL))
+    check = the(doctor_builds.pip_index(replace(WELL, client=Client())))
     assert check.status == WARN
     assert check.saw.startswith("http://127.0.0.1 does not answer")
     assert "secret" not in str(check)
+
+
+def test_an_index_that_does_not_answer_fails_only_where_nothing_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor_builds.package_index, "answers", lambda _: False)
+    monkeypatch.setattr(doctor_builds, "_pip", lambda *_: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(HostEngine, "unavailable", lambda _: "it has no framework")
+    check = the(doctor_builds.pip_index(WELL))
+    assert check.status == FAIL
+    assert check.means.startswith("nothing can be measured")
+    monkeypatch.setattr(HostEngine, "unavailable", lambda _: None)
+    assert the(doctor_builds.pip_index(WELL)).status == WARN
+    monkeypatch.setattr(HostEngine, "unavailable", lambda _: "it has no framework")
+    made = environment_folder(load_catalog()["torch-2.13.0-cpu"], Interpreter(Path(sys.executable), "3.11.7"))
+    made.mkdir(parents=True)
+    assert the(doctor_builds.pip_index(WELL)).status == FAIL
+    (made / COMPLETE).touch()
+    assert the(doctor_builds.pip_index(WELL)).status == WARN
 
 
 @pytest.mark.parametrize(
@@ -260,14 +283,28 @@ def command(nvml_library: Path, tmp_path: Path) -> Command:
 
 
 def test_the_command_exits_1_when_something_failed_and_a_script_learns_what(command: Command) -> None:
-    ended = command(Fleet((FakeGpu(persistence=0),)), "--format", "json")
+    ended = command(Fleet((FakeGpu(),), init_error=18), "--format", "json")
     assert ended.returncode == 1, ended.stderr
+    assert "driver" in json.loads(ended.stdout)["failed"]
+
+
+def test_a_machine_without_an_engine_can_measure_so_nothing_failed(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = tmp_path / "cache" / "dlbench" / "venvs" / "torch"
+    made.mkdir(parents=True)
+    (made / COMPLETE).touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ended = command(Fleet((FakeGpu(persistence=0),)), "--format", "json")
+    assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    assert told["failed"] == ["engine"]
+    assert told["failed"] == []
     by_name = {check["name"]: check for check in told["checks"]}
     assert by_name["driver"]["status"] == "ok"
     assert by_name["GPU 0"]["status"] == "warn"
     assert by_name["container"]["status"] == "skipped"
+    assert by_name["engine"]["status"] == "warn"
+    assert by_name["engine"]["means"].startswith("it is optional")
 
 
 def test_the_command_shows_a_person_what_it_saw_what_it_means_and_how_to_fix_it(command: Command) -> None:
