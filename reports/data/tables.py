@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
 # What an answer in words needs. Telemetry says whether the machine was busy.
-ANSWER = ("cells", "samples", "telemetry")
+ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
 def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, kept: Kept | None = None) -> Tables:
@@ -53,7 +53,9 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, kept: Kept |
     """
     # One that is named twice counts once.
     folders = list(dict.fromkeys(folders))
-    frames = {name: read(folders if name in needed else [], name, kept) for name in FRAMES}
+    cells = read(folders, "cells", kept) if "cells" in needed else None
+    frames = {name: read(folders if name in needed else [], name, kept, cells) for name in FRAMES if name != "cells"}
+    frames["cells"] = read([], "cells") if cells is None else cells
     return build(manifests_of(folders), frames)
 
 

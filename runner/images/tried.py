@@ -265,8 +265,7 @@ def _row(
         if check.outcome == "ok"
     ]
     bad = [
-        f"{name} {at}: {check.outcome}{old.get((name, at), '')}: {cell_text(check.reason)}"
-        f"{'' if (name, at) in offered else ' (skipped by the plan)'}"
+        _not_ok(check, old.get((name, at), ""), offered=(name, at) in offered)
         for (name, at), check in checks.items()
         if check.outcome != "ok"
     ]
@@ -279,6 +278,15 @@ def _row(
     if missing:
         bad.append("not run: " + ", ".join(f"{name} ({', '.join(precisions)})" for name, precisions in missing.items()))
     return [title, day, _installed(image, tried), "; ".join(good), "; ".join(bad) or "-"]
+
+
+def _not_ok(check: AdapterCheck, old: str, *, offered: bool) -> str:
+    """What a check that is not ok says. `old` marks one of older code."""
+    what, why = f"{check.workload} {check.precision}", cell_text(check.reason)
+    # Nobody runs it again, so it is no check to do.
+    if old and not offered:
+        return f"{what} is skipped by the plan; the last check, of older code: {check.outcome}: {why}"
+    return f"{what}: {check.outcome}{old}: {why}{'' if offered else ' (skipped by the plan)'}"
 
 
 def _installed(image: Image, tried: Tried) -> str:

@@ -292,9 +292,10 @@ def _state(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Table:
+def read(folders: Iterable[Path], table: str, kept: Kept | None = None, cells: pa.Table | None = None) -> pa.Table:
     """One table of some runs with the columns of TABLES; no rows where there are none. `kept` is what was read before.
 
+    `cells` are those of the same runs, where they were read before: the checks of a repeat are held against what it owes.
     Raises StoreError where a file is no such table, holds what no run writes, or speaks for another run.
     """
     import pyarrow as pa
@@ -302,6 +303,8 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Ta
     schema = arrow_schema(table)
     whole = [pa.Table.from_batches([], schema=schema)]
     for folder in folders:
+        # Read first: what ends meanwhile has checks that are not read.
+        ended_well = _ended_well(folder, cells) if table == "parity" else {}
         parts, packs = _settled(folder, functools.partial(_parts, folder, table, kept))
         whole.append(pa.concat_tables([whole[0], *parts.values()]))
         # A run may have thousands of files: they are searched one by one only where there is a fault.
@@ -323,6 +326,8 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None) -> pa.Ta
             _refuse_empty_windows(folder, parts)
         if table == "parity" and validate.doubled(whole[-1], CHECK):
             _refuse_doubled_checks(folder, parts)
+        if ended_well:
+            _refuse_unproved(whole[-1], packs, ended_well)
     return pa.concat_tables(whole)
 
 
@@ -360,6 +365,36 @@ def _refuse_doubled_checks(folder: Path, parts: Mapping[Path, pa.Table]) -> None
             raise StoreError(
                 f"{path}: it holds {plural(twice, 'row')} twice: each quantity is checked once; remove or restore it"
             )
+
+
+def _ended_well(folder: Path, cells: pa.Table | None) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """The repeats of a run that ended well, and their rows with what decides which checks they owe."""
+    run_id = _run_id(folder)
+    rows = (read([folder], "cells") if cells is None else cells).select(
+        [*validate.KEYS, "status", "workload", "preset"]
+    )
+    return {
+        (row["cell_id"], row["repeat"]): row
+        for row in rows.to_pylist()
+        if row["status"] == "ok" and row["run_id"] == run_id
+    }
+
+
+def _refuse_unproved(checks: pa.Table, packs: Packs, ended_well: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+    """Raise StoreError where the checks of a repeat that ended well do not show what it owes."""
+    from runner.results.plausible import checks as proved
+
+    def left_out(key: tuple[str, int]) -> set[str]:
+        path = packs.where("left_out", *key)
+        rows = read_file(path, "left_out", {}).to_pylist() if path.is_file() else []
+        return {row["what"] for row in rows if (row["cell_id"], row["repeat"]) == key}
+
+    if fault := proved.fault(checks, ended_well, left_out):
+        key, why = fault
+        raise StoreError(
+            f"{packs.where('parity', *key)}: {file_name(*key)} ended well, and {why}; restore the file, or remove "
+            f"{packs.where('cells', *key).name} from cells and --resume measures again what it held"
+        )
 
 
 def _settled(folder: Path, look: Callable[[], Found]) -> Found:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
 
 # Between windows lies so much of their time at most, and this much more each. A loaded machine interrupts a cell when it prints: some
 # milliseconds, which are much beside the short windows of single operations.
@@ -118,11 +120,12 @@ class Arrivals:
         for at in by_length[:evaluations]:
             wait = waits[at]
             waits[at] = replace(wait, whole=wait.whole - wait.evaluated, own=wait.own - wait.own_evaluated)
-        return _too_short(waits) or _far_apart(waits) or _out_of_step(self._reports, still)
+        between = far_apart([wait.own for wait in waits], [wait.window for wait in waits])
+        return _too_short(waits) or between or _out_of_step(self._reports, still)
 
 
-def _parts(waits: Sequence[_Wait], count: int) -> list[Sequence[_Wait]]:
-    return [waits[part * len(waits) // count : (part + 1) * len(waits) // count] for part in range(count)]
+def _parts(values: Sequence[Value], count: int) -> list[Sequence[Value]]:
+    return [values[part * len(values) // count : (part + 1) * len(values) // count] for part in range(count)]
 
 
 def _too_short(waits: Sequence[_Wait]) -> str | None:
@@ -138,15 +141,19 @@ def _too_short(waits: Sequence[_Wait]) -> str | None:
     return f"it says that {count} windows lasted {said:.3g} s together, and they arrived here over {seen:.3g} s"
 
 
-def _far_apart(waits: Sequence[_Wait]) -> str | None:
-    """Where more time lies between the windows, by the cell's own clock, than a cell spends there."""
+def far_apart(own: Sequence[float], windows: Sequence[float], evaluated: float = 0.0) -> str | None:
+    """Where more time lies between the windows, by the cell's own clock, than a cell spends there.
+
+    `own` is the time from the end of each window to that of the next one, and `windows` how long the next ones lasted. `evaluated` of the
+    time between all of them was no part of it.
+    """
     parts = [
-        (sum(wait.own - wait.window for wait in part), sum(wait.window for wait in part), len(part))
-        for part in _parts(waits, _PARTS)
+        (sum(whole) - sum(part), sum(part), len(part))
+        for whole, part in zip(_parts(own, _PARTS), _parts(windows, _PARTS), strict=True)
     ]
     parts.sort(key=lambda part: part[0] - _MOST_BETWEEN * part[1])
     between, said, count = (sum(values) for values in zip(*parts[:-_IGNORED_PARTS], strict=True))
-    if between <= _MOST_BETWEEN * said + _SECONDS_EACH * count:
+    if between - evaluated <= _MOST_BETWEEN * said + _SECONDS_EACH * count:
         return None
     return f"it says that {count} windows lasted {said:.3g} s together, and that {between:.3g} s lay between them"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
@@ -18,6 +18,9 @@ from runner.verify.references.facts import DifferentFact, Facts, facts_of
 from runner.verify.references.rules import IDENTITY, excuses, same_device
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedCell, SavedError, make
 from runner.verify.references.telemetry import Telemetry, summarise
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Of a list of cells that a note names.
 MOST_NAMED = 10
@@ -56,9 +59,9 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     measured = []
     for folder, manifest in zip(folders, store.manifests_of(folders), strict=True):
         gpus = len(manifest.get("devices") or ())
-        stored, samples = rows_of(store.read([folder], "cells")), by_repeat(store.read([folder], "samples"))
-        proved, packs = _proved(folder), store.packs_of(folder)
-        for cell, _ in cells.stored_cells([manifest], stored, samples):
+        stored, samples = store.read([folder], "cells"), by_repeat(store.read([folder], "samples"))
+        proved, packs = _proved(folder, stored), store.packs_of(folder)
+        for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
             measured.append(
@@ -67,9 +70,9 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     return measured
 
 
-def _proved(folder: Path) -> dict[str, tuple[str, ...]]:
+def _proved(folder: Path, stored: pa.Table) -> dict[str, tuple[str, ...]]:
     """Cell id -> the quantities that were checked on the adapter that it measured, each once, in the order of the checks."""
-    proved = parts(store.read([folder], "parity"), ("cell_id", "phase"))
+    proved = parts(store.read([folder], "parity", cells=stored), ("cell_id", "phase"))
     return {
         cell: tuple(dict.fromkeys(part["quantity"].to_pylist()))
         for (cell, phase), part in proved

@@ -124,9 +124,7 @@ def slowed(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_speed_up_of_an_unsteady_cell_spans_its_levels(tmp_path: Path) -> None:
     folder = synthetic.add_scaling(synthetic.make_run(tmp_path / "run", windows=6), {1: 0.1, 2: 0.1})
-    path = folder / "samples" / f"{synthetic.scaled_cell(2)['id']}.r1.parquet"
-    rows = [slowed(row) for row in pq.read_table(path).to_pylist()]
-    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema("samples")), path)
+    synthetic.with_windows(folder, synthetic.scaled_cell(2)["id"], slowed)
     (found,) = scaling.scalings(tables.load([folder]))
     two = found.points[1]
     assert two.cells[0].shifts

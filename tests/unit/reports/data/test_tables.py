@@ -166,6 +166,7 @@ def test_parity_shows_the_tensor_nearest_to_its_bound_of_each_quantity(tmp_path:
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
     bad = {"quantity": "gradient", "tensor": "conv1.w", "error": None, "bound": 1e-5, "passed": False, "variant": ""}
+    rows["cells"][0].update(status="failed", error_kind="parity")
     RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], bad]})
     found = cell(load(folder), "torch", "cnn-cifar10").parity_of
     assert list(found) == ["logits", "loss", "gradient", "parameter"]

@@ -152,7 +152,11 @@ def test_packed_samples_are_thinned_and_small(tmp_path: Path) -> None:
 
 
 def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path: Path) -> None:
-    times = {"torch-2.13.0-cpu": (100.0, 30.0), "jax-0.10.2-cpu": (120.0, 5.0), "tensorflow-2.21.0-cpu": (130.0, 9.0)}
+    times = {
+        "torch-2.13.0-cpu": (100.0, 300.0),
+        "jax-0.10.2-cpu": (300.0, 50.0),
+        "tensorflow-2.21.0-cpu": (400.0, 90.0),
+    }
     runs = []
     for name in ("one", "other"):
         run = synthetic.make_run(tmp_path / name)
@@ -168,9 +172,9 @@ def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path:
     cells = {(cell.image, cell.key.workload, cell.run_id): cell for cell in data.cells}
     torch, jax = cells["torch-2.13.0-cpu", "cnn-cifar10", "one"], cells["jax-0.10.2-cpu", "cnn-cifar10", "one"]
     ((only,), more) = found[torch.anchor, 1]
-    assert (only.cell, only.seconds, more) == (jax, 5.0, 0)
+    assert (only.cell, only.seconds, more) == (jax, 50.0, 0)
     ((other,), _) = found[jax.anchor, 1]
-    assert (other.cell, other.seconds) == (torch, 5.0)
+    assert (other.cell, other.seconds) == (torch, 50.0)
     assert (cells["tensorflow-2.21.0-cpu", "cnn-cifar10", "one"].anchor, 1) not in found  # it began as the other ended
 
 

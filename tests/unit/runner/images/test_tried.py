@@ -228,6 +228,10 @@ def test_what_an_image_does_not_compute_on_a_cpu_is_not_checked_there_and_a_chec
     wrong = AdapterCheck(
         framework="torch", workload="gru-imdb", precision="amp-fp16", outcome="wrong", date=DAY, reason="loss: 2 > 1"
     )
+    of_older_code = wrong.model_copy(update={"adapter_sha256": "0" * 64})
+    tried.write_record(lacking, record(lacking, checks=(of_older_code,)))
+    said = "gru-imdb amp-fp16 is skipped by the plan; the last check, of older code: wrong: loss: 2 \\> 1; amp-fp16 is skipped on"
+    assert said in row(lacking)
     tried.write_record(lacking, record(lacking, checks=(wrong,)))
     said = "gru-imdb amp-fp16: wrong: loss: 2 \\> 1 (skipped by the plan); amp-fp16 is skipped on a CPU: it adds up products in float16"
     assert said in row(lacking)
