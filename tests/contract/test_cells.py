@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT, load_catalog
+from runner.catalog.workloads import adapters
 from runner.results import store
 from tests.fixtures.cpus import take_own_cpus
 
-IMAGES = [image.name for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None]
+IMAGES = {
+    image.name: image for image in load_catalog().values() if image.accelerator == "cpu" and image.untested is None
+}
+# The quickest first. An image is measured in the first of these that one of its frameworks computes.
+QUICKEST = ("mlp-mnist", "cnn-cifar10", "resnet50-features")
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +30,12 @@ pytestmark = pytest.mark.slow
 def test_a_quick_cell_of_each_framework_ends_well(image: str, tmp_path: Path) -> None:
     if image != "tinygrad-0.14.0-cpu" and os.environ.get("DLBENCH_CURVES") != "all":
         pytest.skip("a cell takes half a minute, and its parts are checked elsewhere; DLBENCH_CURVES=all measures it")
-    options = ["--gpus", "none", "--engine", "venv", "--workloads", "mlp-mnist", "--repeats", "1", "--images", image]
+    frameworks = IMAGES[image].frameworks
+    able = {w: [name for name in frameworks if (name, w.replace("-", "_")) in adapters()] for w in QUICKEST}
+    workload = next(w for w in QUICKEST if able[w])
+    options = ["--gpus", "none", "--engine", "venv", "--workloads", workload, "--repeats", "1", "--images", image]
     command = [sys.executable, "-m", "runner", "matrix", *options, "--out", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, check=False, preexec_fn=take_own_cpus)
     cells = store.read([next(tmp_path.iterdir())], "cells").to_pylist()
-    assert cells, ended.stderr[-2000:]
-    assert {cell["framework"]: cell["status"] for cell in cells} == {cell["framework"]: "ok" for cell in cells}, (
-        ended.stdout[-2000:]
-    )
+    status = {cell["framework"]: cell["status"] for cell in cells if cell["framework"] in able[workload]}
+    assert status == dict.fromkeys(able[workload], "ok"), ended.stdout[-2000:] + ended.stderr[-2000:]
