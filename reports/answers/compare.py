@@ -10,6 +10,7 @@ from typing import Any
 
 from reports.answers import export
 from reports.answers import left as of_runs
+from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, shown
 from reports.answers.drift import drifts
 from reports.answers.left import Left
@@ -420,48 +421,21 @@ def table(comparison: Comparison) -> export.Table:
     return export.table(columns, comparison.rows, notes)
 
 
-@dataclass(frozen=True)
-class Compact:
-    """The comparison for a narrow terminal: rows under headings that name what they are of, and each reason once below."""
-
-    captions: tuple[str, ...]
-    heads: tuple[str, ...]
-    groups: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
-    notes: tuple[str, ...]
-
-
-# The columns of numbers of a compact table.
-COMPACT_NUMBERS = ("A", "B", "ratio")
-
-
 def compact(comparison: Comparison) -> Compact:
     """The comparison in few columns. The intervals of the step times are in the other formats."""
-    rows = comparison.rows
-    words = {column.head: [column.of(row) for row in rows] for column in _shared_columns(comparison.kind)}
-    # What all rows share is said once. One row is named by its workload.
-    same = [head for head in words if len(set(words[head])) == 1 and (len(rows) > 1 or head != "workload")]
-    label, *others = [head for head in ("workload", *words) if head not in same] or ["workload"]
-    others = [head for head in others if head != label]
-    notes = export.shared_reasons(rows, each=True)
-    differs = export.numbered((_differences(comparison.kind, row) for row in rows), after=len(notes))
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for at, row in enumerate(rows):
-        verdict = export.verdict(notes).of(row)
-        told = _differences(comparison.kind, row)
-        figures = (export.step_alone(row.before.step), export.step_alone(row.after.step), *export.ratio(row.judged))
-        line = (words[label][at], *figures, verdict + (f" [{differs[told]}]" if told else ""))
-        groups.setdefault(" · ".join(words[head][at] for head in others), []).append(line)
-    beside = comparison.shift is not None and any(row.beside for row in rows)
+    beside = comparison.shift is not None and any(row.beside for row in comparison.rows)
     sides = f"ms a step of A, {comparison.a}, and B, {comparison.b}{'; the ratio is beside what moved all' if beside else ''}"
-    shared = ", ".join(f"{head} {words[head][0]}" for head in same if words[head][0])
-    return Compact(
-        tuple(filter(None, (shared, sides))),
-        (label, *COMPACT_NUMBERS, "95 %", "verdict"),
-        tuple((heading, tuple(lines)) for heading, lines in groups.items()),
-        (
-            *(f"[{number_}] {part}" for part, number_ in notes.items()),
-            *(f"[{number_}] what else differs: {part}" for part, number_ in differs.items()),
-        ),
+    figures = (
+        export.Column("A", lambda row: export.step_alone(row.before.step)),
+        export.Column("B", lambda row: export.step_alone(row.after.step)),
+    )
+    return in_few_columns(
+        comparison.rows,
+        _shared_columns(comparison.kind),
+        figures,
+        told=lambda row: _differences(comparison.kind, row),
+        what="what else differs",
+        caption=sides,
     )
 
 

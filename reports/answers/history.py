@@ -19,6 +19,7 @@ import numpy as np
 
 from reports.answers import export
 from reports.answers.change_point import FEWEST_RUNS, Step, difference, step
+from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, between_runs
 from reports.data.model import MeasuredCell, Tables
@@ -243,6 +244,22 @@ def table(rows: Sequence[Contrast]) -> export.Table:
     notes = export.shared_reasons(rows)
     changed = export.Column("what changed", lambda row: row.changed)
     return export.table((*_COLUMNS, export.verdict(notes), changed), rows, notes)
+
+
+def compact(rows: Sequence[Contrast]) -> Compact:
+    """Rows of a history in few columns."""
+    return in_few_columns(
+        rows,
+        (*export.CELL, export.Column("", lambda row: f"since {row.cell.run_id}")),
+        (
+            export.Column("runs", lambda row: str(len(row.before.cells) + len(row.after.cells))),
+            export.Column("before", lambda row: number(1e3 * _level(row.before))),
+            export.Column("since", lambda row: number(1e3 * _level(row.after))),
+        ),
+        told=lambda row: row.changed if row.differences or row.verdict == "real" else "",
+        what="what changed",
+        caption="ms a step, before and since",
+    )
 
 
 def records(history: History) -> list[dict[str, Any]]:

@@ -19,15 +19,15 @@ from runner.cli.shared import (
     Out,
     chosen_runs,
     note,
-    print_answers,
     print_json,
+    print_rows,
     split_words,
     stored_runs,
 )
 from runner.errors import UserError
 from runner.paths import typed
 from runner.results.store import run_folder
-from runner.terminal import fits, folded, groups_fit, print_grouped
+from runner.terminal import folded
 from runner.text import visible
 
 MOST_RUNS = 30  # that are looked through for the two sides
@@ -88,27 +88,10 @@ def compare(
         if shift := answers.headline(comparison):
             print(folded(typed(shift)))
         if comparison.rows:
-            _print_rows(comparison)
+            print_rows(answers.table(comparison), answers.compact(comparison))
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
             print(folded(typed(line)))
     raise typer.Exit(comparison.exit_code)
-
-
-def _print_rows(comparison: answers.Comparison) -> None:
-    """One row a line: with all columns where they fit, as in a pipe, else with few."""
-    table = answers.table(comparison)
-    if fits(table.heads, [[typed(word) for word in row] for row in table.rows]):
-        return print_answers(table)
-    few = answers.compact(comparison)
-    groups = [(heading, [[typed(word) for word in row] for row in rows]) for heading, rows in few.groups]
-    if not groups_fit(few.heads, groups):
-        return print_answers(table)
-    for line in few.captions:
-        print(folded(visible(line)))
-    print_grouped(few.heads, groups, answers.COMPACT_NUMBERS)
-    for line in few.notes:
-        print(folded(visible(typed(line))))
-    return None
 
 
 def _half_a_pair(run: str, other: str, out: Path) -> UserError:

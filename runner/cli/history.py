@@ -13,7 +13,7 @@ from reports.answers.contrast import METHOD
 from reports.answers.export import comma_separated
 from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_answers, print_json, stored_runs
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, stored_runs
 from runner.errors import UserError
 from runner.paths import typed
 from runner.terminal import folded
@@ -44,9 +44,10 @@ def history(
     else:
         if moves.together:
             print(folded(typed(moves.together)))
-        if rows:
-            print_answers(answers.table(rows))
-        for line in (*(() if rows else moves.lines), moves.summary, *((METHOD,) if rows else ())):
+        # Where nothing moved, that is shown of each cell.
+        if shown := rows or moves.rows:
+            print_rows(answers.table(shown), answers.compact(shown))
+        for line in (moves.summary, *((METHOD,) if shown else ())):
             print(folded(typed(line)))
     raise typer.Exit(moves.exit_code)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
+    from reports.answers.compact import Compact
     from reports.answers.export import Table
 
 # Rich's help would double the start-up time.
@@ -222,18 +223,25 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
-def print_answers(table: Table) -> None:
-    """Print a table under its caption and over its notes, with its commands as one can type them."""
+def print_rows(table: Table, few: Compact) -> None:
+    """Print the table with all columns where they fit, as in a pipe, and else with `few`. Its commands are as one can type them."""
     # Help prints no table.
     from runner.paths import typed
-    from runner.terminal import folded, print_table
+    from runner.terminal import fits, folded, groups_fit, print_grouped, print_table
     from runner.text import visible
 
-    if table.caption:
-        typer.echo(folded(visible(table.caption)))
-    print_table(table.heads, [[typed(word) for word in row] for row in table.rows])
-    for words in table.notes:
-        typer.echo(folded(visible(typed(words))))
+    rows = [[typed(word) for word in row] for row in table.rows]
+    groups = [(heading, [[typed(word) for word in row] for row in lines]) for heading, lines in few.groups]
+    narrow = not fits(table.heads, rows) and groups_fit(few.heads, groups)
+    captions, notes = (few.captions, few.notes) if narrow else (filter(None, (table.caption,)), table.notes)
+    for line in captions:
+        typer.echo(folded(visible(line)))
+    if narrow:
+        print_grouped(few.heads, groups, few.numbers)
+    else:
+        print_table(table.heads, rows)
+    for line in notes:
+        typer.echo(folded(visible(typed(line))))
 
 
 def print_json(value: object) -> None:

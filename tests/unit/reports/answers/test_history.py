@@ -126,17 +126,37 @@ def test_where_nothing_moved_each_cell_has_a_line(tmp_path: Path) -> None:
     for day in range(6):
         night(tmp_path, day, "550.54", repeats=2)
     lines = ask(tmp_path).stdout.splitlines()
-    assert sum("PyTorch 2.13.0, cnn-cifar10" in line and "(6 runs)" in line for line in lines) == 1
-    assert lines[-1].startswith("5 comparisons over 6 runs: ")
+    assert sum(line.startswith("PyTorch 2.13.0 ") and "cnn-cifar10" in line for line in lines) == 1
+    assert lines[-2].startswith("5 comparisons over 6 runs: ")
+
+
+def test_on_a_narrow_terminal_it_is_a_table_with_each_reason_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(3):
+        night(tmp_path, day, "550.54" if day < 2 else "570.10", repeats=2)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = ask(tmp_path).stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert " ".join(shown).startswith("device ")
+    assert "preset quick, since 20261122 ms a step, before and since" in " ".join(shown)
+    assert ["workload", "runs", "before", "since", "ratio", "95", "%", "verdict"] in map(str.split, shown)
+    assert sum("driver 550.54 → 570.10" in line for line in shown) == 1
+    (row,) = (line for line in shown[shown.index("PyTorch 2.13.0") :][:3] if "cnn-cifar10" in line)
+    assert row.split()[:2] == ["cnn-cifar10", "3"]
 
 
 def test_the_lines_of_a_cells_states_name_the_run_that_each_is_of(tmp_path: Path) -> None:
     for day in range(6):
         night(tmp_path, day, "550.54" if day < 3 else "570.10", repeats=2)
-    lines = [line for line in ask(tmp_path).stdout.splitlines() if line.startswith("PyTorch 2.13.0, cnn-cifar10")]
+    found = history.history(tables.load(sorted(tmp_path.iterdir())))
+    lines = [line for line in found.lines if line.startswith("PyTorch 2.13.0, cnn-cifar10")]
     assert len(lines) > 1
     assert len({line.partition(": ")[0] for line in lines}) == len(lines)
     assert ", since 20261123: " in lines[0]
+    # The columns of the table name them too.
+    rows = [line for line in ask(tmp_path).stdout.splitlines() if line.startswith("PyTorch 2.13.0 ")]
+    assert sum("cnn-cifar10" in row for row in rows) == len(lines)
 
 
 def test_a_run_whose_run_json_is_damaged_is_named_and_the_history_goes_on(tmp_path: Path) -> None:
