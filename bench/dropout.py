@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from bench import arithmetic, canonical, contract, mixed, parity, rules
+from bench import arithmetic, canonical, contract, mixed, parity, rules, sketches
 
 # Of the reference, each with masks of its own. The deviation of a statistic is then known to 9 %.
 RUNS = 64
@@ -61,23 +61,23 @@ def movements(name, seed):
     workload, random = contract.specification(name), np.random.RandomState(seed)
     parameters, batches = case(workload)
     p = collections.OrderedDict((tensor, value.astype(np.float64)) for tensor, value in parameters.items())
-    optimizer, rounding, moved, sketches = workload.optimizer(), arithmetic.Exact(), [], sketches_of(parameters)
+    optimizer, rounding, moved, by_tensor = workload.optimizer(), arithmetic.Exact(), [], sketches_of(parameters)
     for x, y in batches:
         masks = workload.draw_masks(random, len(x))
         gradients = workload.loss_and_gradients(p, x.astype(np.float64), y, rounding, masks=masks)[2]
         optimizer.update(p, gradients, rounding)
-        moved.append(sketched(sketches, parity.movement(parameters, p)))
+        moved.append(sketched(by_tensor, sketches.movement(parameters, p)))
     return moved
 
 
 def sketches_of(parameters):
     """tensor -> what its movement is compared by."""
-    return {tensor: parity.Sketch(tensor, value.size, BUCKETS) for tensor, value in parameters.items()}
+    return {tensor: sketches.Sketch(tensor, value.size, BUCKETS) for tensor, value in parameters.items()}
 
 
-def sketched(sketches, moved):
+def sketched(by_tensor, moved):
     """A movement, each tensor as its sketch."""
-    return collections.OrderedDict((tensor, sketches[tensor].of(one)) for tensor, one in moved.items())
+    return collections.OrderedDict((tensor, by_tensor[tensor].of(one)) for tensor, one in moved.items())
 
 
 def parts(moved, momentum):
@@ -170,13 +170,13 @@ def check(name, training, precision, devices=1):
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)
-    moved, checked, sketches = [], [], sketches_of(parameters)
+    moved, checked, by_tensor = [], [], sketches_of(parameters)
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
         # What was read may be the memory that the next step writes to.
-        movement = parity.movement(parameters, training.read())
+        movement = sketches.movement(parameters, training.read())
         checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
-        moved.append(sketched(sketches, movement))
+        moved.append(sketched(by_tensor, movement))
     return checked + results(parts(moved, workload.optimizer().momentum), known)
 
 

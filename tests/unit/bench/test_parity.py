@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, parity, reference, rules
+from bench import arithmetic, canonical, contract, parity, reference, rules, sketches
 from tests.fixtures.adapters import Incomplete
 
 DECLARED = {name: rules.workload_declaration(name) for name in rules.workload_names()}
@@ -433,14 +433,14 @@ def test_a_movement_s_sketch_is_that_of_the_difference(size: int) -> None:
     random = np.random.RandomState(3)
     before = random.standard_normal(size).astype(np.float32)
     after = before + (1e-3 * random.standard_normal(size)).astype(np.float32)
-    found = parity.Sketch("w", size, 1024).of(parity.Moved(after, before))
+    found = sketches.Sketch("w", size, 1024).of(sketches.Moved(after, before))
     expected = parity.sketch("w", after.astype(np.float64) - before)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_a_sketch_has_at_most_as_many_sums_as_its_places_can_count() -> None:
     with pytest.raises(ValueError, match="40000 sums; at most 32768"):
-        parity.Sketch("w", 10, 40_000)
+        sketches.Sketch("w", 10, 40_000)
 
 
 def test_a_single_wrong_element_shows_in_the_sketch() -> None:
