@@ -14,6 +14,7 @@ from runner.text import plural as plural
 
 LONGEST_LOG = 6000  # of a log's end
 FARTHEST = 3.0  # times the median: an interval of two repeats that ends farther away only says that they are two
+WIDEST = 10.0  # times its lower end: an interval that ends farther away only says that a few repeats lie far apart
 
 
 def framework_name(framework: str | None) -> str:
@@ -113,12 +114,36 @@ def step_interval(step: Estimate | None, factor: float | None = None, unit: str 
     interval says nothing."""
     if step is None or step.low is None or step.high is None:
         return between(step)
-    if step.repeats == 2 and not (0 < step.value / FARTHEST <= step.low and step.high <= FARTHEST * step.value):
-        return "two repeats: too few to tell"
+    if says_nothing(step):
+        return _too_few(step.repeats)
     if factor is None:
         factor, own = _unit(step.value)
         unit = f" {own}"
     return between(step, factor) + unit
+
+
+def says_nothing(step: Estimate) -> bool:
+    """Whether the ends of the interval of a step time, or of its rate, only say how few its repeats are."""
+    if step.low is None or step.high is None or step.repeats < 2:
+        return False
+    near = 0 < step.value / FARTHEST <= step.low and step.high <= FARTHEST * step.value
+    return too_wide(step.low, step.high) or (step.repeats == 2 and not near)
+
+
+def too_wide(low: float, high: float) -> bool:
+    """Whether the ends of an interval lie so far apart that the far one is no figure."""
+    return high > WIDEST * low
+
+
+def wide_ratio(low: float, high: float, few: str) -> str:
+    """The interval of a ratio that is too wide, in words: on which side of 1 it lies, where it lies on one. `few` says why it is."""
+    if low > 1:
+        return f"more than {number(low)}; {few} how much"
+    return f"less than {number(high)}; {few} how much" if high < 1 else few
+
+
+def _too_few(repeats: int) -> str:
+    return f"{'two' if repeats == 2 else repeats} repeats: too few to tell"
 
 
 def between_ratios(ratio: Estimate | None) -> str:
@@ -127,6 +152,9 @@ def between_ratios(ratio: Estimate | None) -> str:
         return between(ratio)
     # The other side of a ratio may have more repeats: then its cell is not one of one run.
     once = "" if ratio.repeats != 1 else "one run on one side, " if "one side has" in ratio.note else "one run, "
+    if too_wide(ratio.low, ratio.high):
+        few = f"{once}and its windows lie too far apart to tell" if once else _too_few(ratio.repeats)
+        return wide_ratio(ratio.low, ratio.high, few)
     # An end that is not 1 is not written as if it were, as far as seven digits show that.
     for digits in range(3, 8):
         ends = [number(end, digits) for end in (ratio.low, ratio.high)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -14,64 +14,15 @@ from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, shown
 from reports.answers.drift import drifts
 from reports.answers.left import Left
+from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
 from reports.answers.sessions import CommonShift, between_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import framework_name, listing, percent, plural
-from runner.errors import UserError
-from runner.results.cells import MISSING, not_yet_run
+from runner.results.cells import not_yet_run
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
 MOST_NAMED = 3  # of the values of a fact on one side
-
-# What a cell has in common with its partner: the values of the fields that its kind names.
-Match = tuple[object, ...]
-
-
-class CompareError(UserError):
-    """The sides do not exist or cannot be compared; the message says what there is."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of thing that can be compared: the words that name the thing a cell belongs to, and the fields that partners share.
-
-    `loose` are the fields where no cell has a partner otherwise: for images of different frameworks, and for CUDA
-    versions that no single release of a framework was built for.
-    """
-
-    name: str
-    words: Callable[[MeasuredCell], tuple[str, ...]]
-    match: Callable[[MeasuredCell], Match]
-    loose: Callable[[MeasuredCell], Match] | None = None
-
-
-# All partners share these. The kind of data is compared later: a cell that failed early never recorded it.
-_ALWAYS = ("key.workload", "key.precision", "key.preset", "key.devices", "key.scaling", "key.batch", "mode")
-_DEVICE = (*_ALWAYS, "key.device_kind", "key.device_model")
-
-
-def _gpus(cell: MeasuredCell) -> tuple[str, ...]:
-    if cell.key.device_kind == "cpu":
-        return (cell.key.device_model,)
-    uuids = cell.row.get("device_uuids")
-    return (cell.key.device_model, *(str(uuid) for uuid in (uuids if uuids is not None else ())))
-
-
-def _cuda_versions(cell: MeasuredCell) -> tuple[str, ...]:
-    return (str(cell.row["cuda_version"]),) if cell.row.get("cuda_version") else ()
-
-
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("run", lambda cell: (cell.run_id,), attrgetter(*_DEVICE, "image", "framework", "uuid")),
-        Kind("image", lambda cell: (cell.image,), attrgetter(*_DEVICE, "framework"), attrgetter(*_DEVICE)),
-        Kind("framework", lambda cell: (cell.framework,), attrgetter(*_DEVICE)),
-        Kind("gpu", _gpus, attrgetter(*_ALWAYS, "image", "framework")),
-        Kind("cuda", _cuda_versions, attrgetter(*_DEVICE, "framework", "version"), attrgetter(*_DEVICE, "framework")),
-    )
-}
 
 
 # What may be why no cell of one side is in the other.
@@ -87,20 +38,6 @@ _IS_A_SIDE = {"run": (), "gpu": ("device",)}
 def _some(values: Sequence[str]) -> str:
     more = [f"{len(values) - MOST_NAMED} more"] if len(values) > MOST_NAMED else []
     return listing([*values[:MOST_NAMED], *more])
-
-
-@dataclass(frozen=True)
-class Unpaired:
-    """A cell that has nothing to be compared with, or that is the reason why another one has not."""
-
-    cell: MeasuredCell
-    side: str  # the word of the side that it is on
-    reason: str
-    both: bool = False  # both sides have it, and this is the side that says nothing of it
-    lost: bool = False  # the first side measured it, and the second tried and failed
-    awaited: bool = False  # it is not yet run
-    due: bool = False  # the same, and the first side measured it
-    unfit: bool = False  # it was measured with too much noise or too few windows to say anything
 
 
 @dataclass(frozen=True)
@@ -179,17 +116,17 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     """
     if a == b:
         raise CompareError(f"both sides are {a!r}; name two")
-    kind = _kind(tables.cells, a, b, by)
-    left_cells, right_cells = (_cells(kind, tables.cells, word) for word in (a, b))
-    left, right = _matched(kind, left_cells, right_cells, a, b)
-    fit_left, fit_right = _measured(left), _measured(right)
+    kind = kind_of(tables.cells, a, b, by)
+    left_cells, right_cells = (cells_of(kind, tables.cells, word) for word in (a, b))
+    left, right = matched(kind, left_cells, right_cells, a, b)
+    fit_left, fit_right = measured(left), measured(right)
     shared = [match for match in fit_left if match in fit_right]
     pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
     rows, shift = between_runs(pairs, margin, tables.cells, common=kind.name == "run")
     runs = {cell.run_id for cell in (*left_cells, *right_cells)}
     beside = _beside_the_report(rows, tables)
     lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
-    return Comparison(kind.name, a, b, margin, rows, tuple(_unpaired(left, right, a, b)), shift, lacking, beside)
+    return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking, beside)
 
 
 def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, ...]:
@@ -220,15 +157,6 @@ def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, .
     return tuple(said)
 
 
-def has_both(tables: Tables, a: str, b: str, by: str | None = None) -> bool:
-    """Whether both words name something of one kind in these runs."""
-    try:
-        _kind(tables.cells, a, b, by)
-    except CompareError:
-        return False
-    return True
-
-
 def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:
     """The images of each of two runs that share none. The first ones compute the same framework, where two do."""
     left, right = (
@@ -245,136 +173,7 @@ def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | No
     return first, second
 
 
-Matched = dict[Match, list[MeasuredCell]]
 _SIDES = (attrgetter("before"), attrgetter("after"))
-
-
-def _kind(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Kind:
-    kinds = [KINDS[by]] if by else list(KINDS.values())
-    for kind in kinds:
-        if all(any(_means(kind, cell, word) for cell in cells) for word in (a, b)):
-            return kind
-    # A cell that is too noisy to be ranked was measured all the same; and a run is named whatever it measured.
-    fit = [cell for cell in cells if cell.step is not None]
-    names = {kind.name: sorted({word for cell in fit for word in kind.words(cell)}) for kind in kinds}
-    names |= {name: sorted({cell.run_id for cell in cells}) for name in names if name == "run"}
-    choices = "; ".join(f"{name}: {', '.join(words) or 'none'}" for name, words in names.items())
-    raise CompareError(
-        f"{a!r} and {b!r} do not name two things of one kind; these runs measured {choices}; --runs names other runs, "
-        "and docs/compare-and-history.md says what can be compared"
-    )
-
-
-def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
-    """Whether `word` names the cell. A part of the model's name is enough for a device."""
-    if word in kind.words(cell):
-        return True
-    if kind.name == "image":
-        return word == f"{cell.image}:{cell.framework}"
-    if kind.name == "framework":
-        return word.casefold() in (cell.framework.casefold(), framework_name(cell.framework).casefold())
-    return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
-
-
-def _cells(kind: Kind, cells: Iterable[MeasuredCell], word: str) -> list[MeasuredCell]:
-    chosen = [cell for cell in cells if _means(kind, cell, word)]
-    models = sorted({cell.key.device_model for cell in chosen})
-    if kind.name == "gpu" and len(models) > 1:
-        raise CompareError(f"{word!r} is part of several devices' names: {listing(models)}; give one whole name")
-    return list(_of_one_image(chosen, word)) if kind.name == "framework" else chosen
-
-
-def _of_one_image(chosen: Sequence[MeasuredCell], word: str) -> Sequence[MeasuredCell]:
-    """The cells of a framework's one image that was measured. Raises CompareError where several were."""
-    images = sorted({cell.image for cell in chosen if cell.comparable})
-    if len(images) > 1:
-        raise CompareError(f"{word!r} was measured in several images: {listing(images)}; name an image on each side")
-    return [cell for cell in chosen if not images or cell.image == images[0]]
-
-
-def _matched(
-    kind: Kind, left: Sequence[MeasuredCell], right: Sequence[MeasuredCell], a: str, b: str
-) -> tuple[Matched, Matched]:
-    advice = _advice(kind, {a: left, b: right})
-    of_left, of_right = _by(kind.match, left, advice), _by(kind.match, right, advice)
-    if kind.loose is None or of_left.keys() & of_right.keys():
-        return of_left, of_right
-    return _by(kind.loose, _named_after(left), advice), _by(kind.loose, _named_after(right), advice)
-
-
-def _advice(kind: Kind, sides: Mapping[str, Sequence[MeasuredCell]]) -> str:
-    """What to compare where a side has several cells that partner the same cell."""
-    if kind.name != "image":
-        return "compare two images by name instead"
-    frameworks = {
-        word: sorted({cell.framework for cell in _named_after(cells) if not cell.unranked})
-        or sorted({cell.framework for cell in _named_after(cells)})
-        for word, cells in sides.items()
-    }
-    words = [word if len(names) < 2 else f"{word}:{names[0]}" for word, names in frameworks.items()]
-    return f"name the framework behind the image: `runner compare {visible(' '.join(words), 200)}`"
-
-
-def _by(match: Callable[[MeasuredCell], Match], cells: Iterable[MeasuredCell], advice: str) -> Matched:
-    matched: Matched = {}
-    for cell in cells:
-        same = matched.setdefault(match(cell), [])
-        if any((other.image, other.framework) != (cell.image, cell.framework) for other in same):
-            pairs = sorted({(other.image, other.framework) for other in (*same, cell)})
-            if len({image for image, _ in pairs}) == 1:
-                both = listing(framework for _, framework in pairs)
-                raise CompareError(f"{pairs[0][0]} has cells of {both} at one workload; {advice}")
-            images = [f"{image} ({framework})" for image, framework in pairs]
-            raise CompareError(f"one side has several images: {listing(images)}; {advice}")
-        same.append(cell)
-    return matched
-
-
-def _named_after(cells: Sequence[MeasuredCell]) -> Sequence[MeasuredCell]:
-    """Of an image that serves several frameworks, the cells of the framework that it is named after."""
-    own = [cell for cell in cells if cell.image.replace("-", "_").startswith(cell.framework + "_")]
-    return own or cells
-
-
-def _measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
-    fit = {match: [cell for cell in cells if cell.comparable] for match, cells in side.items()}
-    return {match: cells for match, cells in fit.items() if cells}
-
-
-def _unfit(cell: MeasuredCell) -> bool:
-    """Whether a cell ended well and computed the right thing, and its figure alone is the reason why it is not ranked."""
-    return cell.step is not None and bool(cell.unfit) and cell.unranked == cell.unfit
-
-
-def _unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired]:
-    fit_left, fit_right = _measured(left), _measured(right)
-    for match, cells in left.items():
-        if match in fit_left and match not in right:
-            yield Unpaired(cells[0], a, f"not in {b}")
-        elif match in fit_left and match not in fit_right:
-            tried = right[match]
-            due = all(cell.status == MISSING for cell in tried)
-            unfit = any(map(_unfit, tried))
-            # Of several runs one may have tried.
-            cell = min(tried, key=lambda cell: cell.status == MISSING)
-            yield Unpaired(cell, b, _in(b, cell), True, not (due or unfit), due, due, unfit)
-        elif match not in fit_left:
-            yield Unpaired(
-                cells[0],
-                a,
-                _in(a, cells[0]),
-                both=match in right,
-                awaited=cells[0].status == MISSING,
-                unfit=any(map(_unfit, cells)),
-            )
-    for match, cells in right.items():
-        if match not in left:
-            yield Unpaired(cells[0], b, f"not in {a}")
-
-
-def _in(side: str, cell: MeasuredCell) -> str:
-    """Why a cell says nothing, and on which side that is."""
-    return f"in {side}: {cell.unranked}"
 
 
 # So many images are named in a command.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.answers.contrast import Contrast
-from reports.text import between_ratios, duration, number, step_interval
+from reports.text import between_ratios, duration, number, step_interval, too_wide, wide_ratio
 from runner.results.statistics import Estimate
 from runner.text import visible
 
@@ -110,8 +110,11 @@ def ratio(estimate: Estimate | None) -> tuple[str, str]:
     """A ratio, and its interval in few characters."""
     if estimate is None:
         return "–", ""
-    known = estimate.low is not None and estimate.high is not None
-    return number(estimate.value), f"{number(estimate.low)}–{number(estimate.high)}" if known else ""
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.value), ""
+    if too_wide(estimate.low, estimate.high):
+        return number(estimate.value), wide_ratio(estimate.low, estimate.high, "too few to tell").partition(";")[0]
+    return number(estimate.value), f"{number(estimate.low)}–{number(estimate.high)}"
 
 
 def numbered(sentences: Iterable[str], after: int) -> dict[str, int]:

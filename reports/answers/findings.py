@@ -14,7 +14,17 @@ from reports.answers.contrast import Contrast
 from reports.answers.drained import drained
 from reports.data.groups import OTHER_RUNS, questions_among
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
-from reports.text import between_ratios, device_name, duration, framework_name, listing, number, percent, plural
+from reports.text import (
+    between_ratios,
+    device_name,
+    duration,
+    framework_name,
+    listing,
+    number,
+    percent,
+    plural,
+    too_wide,
+)
 from runner.results import statistics
 from runner.results.cells import MISSING
 
@@ -296,8 +306,11 @@ def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
 def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
     parts = []
     for entry in tied[:3]:
-        low, high = between_ratios(entry.ratio).split(" to ")
-        parts.append(f"{called[entry.cell.anchor]} may take from {low} to {high} times as long")
+        name, ends = called[entry.cell.anchor], between_ratios(entry.ratio)
+        wide = (
+            entry.ratio.low is not None and entry.ratio.high is not None and too_wide(entry.ratio.low, entry.ratio.high)
+        )
+        parts.append(f"{name} is not settled ({ends})" if wide else f"{name} may take from {ends} times as long")
     return f"{listing(parts)}."
 
 

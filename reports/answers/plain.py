@@ -15,7 +15,7 @@ from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
 from reports.data.model import MOST_TIED, MeasuredCell, Ranked, Tables
-from reports.text import device_name, number, plural
+from reports.text import device_name, number, plural, says_nothing
 from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
@@ -80,6 +80,7 @@ def _ranked(entry: Ranked, name: str, best: MeasuredCell) -> tuple[str, ...]:
     cell, step = entry.cell, entry.cell.step
     once = len(cell.measured) == 1 or len(best.measured) == 1
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
+    ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
     near = cell is not best and not once and not entry.apart
     few = "one run" if len(cell.measured) == 1 else "the first has one run"

@@ -267,7 +267,7 @@ def _measures(cell: MeasuredCell, ratio: Estimate, *, once: bool) -> str:
 
 def _interval(step: Estimate | None) -> str:
     """Also of one repeat, as the pointer's text has it; empty where it says nothing."""
-    if step is None or step.low is None or step.high is None or "too few" in text.step_interval(step):
+    if step is None or step.low is None or step.high is None or text.says_nothing(step):
         return ""
     return f"{_figure(1e3 * step.low)},{_figure(1e3 * step.high)}"
 
@@ -280,8 +280,10 @@ def start_up(cell: MeasuredCell) -> float | None:
 def _numbers(estimate: Estimate | None, factor: float = 1.0) -> str:
     if estimate is None:
         return ""
-    ends = (estimate.low, estimate.high) if estimate.repeats > 1 else ()
-    return ",".join([_figure(factor * estimate.value), *(_figure(factor * end) for end in ends if end is not None)])
+    ends = [end for end in (estimate.low, estimate.high) if end is not None and estimate.repeats > 1]
+    if len(ends) == 2 and text.too_wide(*ends):
+        ends = []
+    return ",".join(_figure(factor * value) for value in (estimate.value, *ends))
 
 
 def _figure(value: float | None) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from reports.answers import compare as answers
 from reports.answers.export import comma_separated
+from reports.answers.partners import has_both
 from reports.data.model import Tables
 from reports.data.tables import ANSWER, load
 from reports.text import listing
@@ -107,7 +108,7 @@ def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:
     folders = stored_runs(out)[:-MOST_RUNS:-1]
     for folder in folders:
         tables = load([folder], ANSWER)
-        if answers.has_both(tables, a, b, by):
+        if has_both(tables, a, b, by):
             note(f"looked up in run {visible(folder.name)}")
             return tables
     return load(folders[:1], ANSWER)

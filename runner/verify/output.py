@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bench import rules
 from reports.answers.export import escaped
+from reports.text import says_nothing, step_interval, too_wide, wide_ratio
 from runner.paths import typed
 from runner.results import parity
 from runner.terminal import folded, print_table
@@ -56,10 +57,14 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
         measured = f"{_milliseconds(ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
         many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, 'session')}"
         reference = f"{_milliseconds(ratio.reference_seconds)} ms, {finding.reference}: {many}"
-        interval = f"{ratio.value:.3f} (90 %: {ratio.low:.3f} to {ratio.high:.3f})"
+        ends = f"{ratio.low:.3f} to {ratio.high:.3f}"
+        if too_wide(ratio.low, ratio.high):
+            ends = wide_ratio(ratio.low, ratio.high, "repeats lie too far apart to tell")
+        interval = f"{ratio.value:.3f} (90 %: {ends})"
         assumed = _assumed(ratio)
     elif step:
         ends = f" (95 %: {_milliseconds(step.low)} to {_milliseconds(step.high)})" if step.low is not None else ""
+        ends = f" ({step_interval(step)})" if says_nothing(step) else ends
         measured = f"{_milliseconds(step.value)} ms{ends}"
     if finding.reference and not ratio:
         reference = f"{_milliseconds(finding.reference_seconds)} ms, {finding.reference}"

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from runner.results import store
+from runner.results.on_disk.packed import strange
+from runner.results.on_disk.table_file import limits, to_bytes
 from runner.results.parquet import bounded
 from runner.results.parquet.schema import TABLES, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The most that a pack holds. A reader takes no larger files (runner.results.store.limits), and reserves for a column of lists what all
-# of its values would take if each were as long as the longest may be.
+# The most that a pack holds. A reader takes no larger files (runner.results.on_disk.table_file.limits), and reserves for a column of
+# lists what all of its values would take if each were as long as the longest may be.
 MOST_REPEATS = 400
 _MOST_ROWS, _MOST_BYTES = 150_000, 48 << 20
 
@@ -100,7 +102,7 @@ class Packer:
             path = folder / table / f"{name}.parquet"
             must = table == "cells" or table in store.ALWAYS
             rows = store.read_file(path, table, {}) if must or path.is_file() else _no_rows(table)
-            if store.strange(path, rows, nothing):
+            if strange(path, rows, nothing):
                 raise store.StoreError(f"{path} holds rows of another repeat")
             tables[table] = rows
         beside = {}
@@ -168,9 +170,9 @@ def _packed(batch: Sequence[_Repeat]) -> dict[str, bytes] | None:
     packed = {}
     for table in TABLES:
         rows = pa.concat_tables([repeat.tables[table] for repeat in batch])
-        data = store.to_bytes(rows)
+        data = to_bytes(rows)
         try:
-            most_rows, most_bytes = store.limits(Path(table) / "x.p1.parquet")
+            most_rows, most_bytes = limits(Path(table) / "x.p1.parquet")
             found = bounded.columns(data, rows.schema.names, False, most_rows, most_bytes)
         except pa.ArrowException:
             return None

@@ -306,3 +306,21 @@ def test_what_machines_read_says_how_many_repeats_each_side_has() -> None:
 def test_an_end_of_an_interval_that_is_not_1_is_not_written_as_1(ends: tuple[float, float]) -> None:
     written = between_ratios(Estimate(0.99, *ends, 10, 3, ""))
     assert all(float(end) != 1 for end in written.split(" to "))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "repeats", "note", "words"),
+    [
+        (0.3, 2.9, 3, "", "0.300 to 2.90"),
+        (0.28, 2.9, 3, "", "3 repeats: too few to tell"),
+        (0.0037, 8090.0, 2, "", "two repeats: too few to tell"),
+        (1.3, 3.68e6, 2, "", "more than 1.30; two repeats: too few to tell how much"),
+        (2e-7, 0.75, 2, "", "less than 0.750; two repeats: too few to tell how much"),
+        (0.1, 30.0, 1, "", "one run, and its windows lie too far apart to tell"),
+        (0.1, 30.0, 1, "one side has one repeat", "one run on one side, and its windows lie too far apart to tell"),
+    ],
+)
+def test_the_ends_of_an_interval_that_spans_more_than_ten_times_are_words(
+    low: float, high: float, repeats: int, note: str, words: str
+) -> None:
+    assert between_ratios(Estimate(1.0, low, high, 40, repeats, "", note)) == words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Pat
     result = ask(tmp_path, "a", "c", "--format", "json")
     assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("real") == 1
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("how", ["text", "markdown"])
+def test_two_repeats_that_lie_a_decade_apart_have_no_interval_in_figures(tmp_path: Path, how: str) -> None:
+    synthetic.make_run(tmp_path / "a", repeats=2)
+    synthetic.make_run(tmp_path / "b", repeats=2, draw=3, drift=30.0)
+    said = ask(tmp_path, "a", "b", "--format", how).stdout
+    assert said.count("two repeats: too few to tell") >= 5
+    assert not re.search(r"\d to \d+[ \u2009]\d{3}\b", said)
 
 
 @pytest.mark.parametrize("how", ["text", "markdown", "json"])

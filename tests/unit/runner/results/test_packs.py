@@ -17,6 +17,7 @@ import pytest
 from reports.data.tables import load
 from runner.plan import durations
 from runner.results import store
+from runner.results.on_disk import table_file
 from runner.results.parquet import packs
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.verify.references import measured
@@ -104,7 +105,7 @@ def test_a_bit_that_flips_in_a_page_is_an_error_that_names_the_file(
 ) -> None:
     # In the form that the store writes, which has checksums.
     for path in store.singles_of(run.folder / table):
-        path.write_bytes(store.to_bytes(pq.ParquetFile(path).read()))
+        path.write_bytes(table_file.to_bytes(pq.ParquetFile(path).read()))
     if packed:
         pack(run)
     found = run.folder.glob(f"{table}/*.parquet")
@@ -147,7 +148,7 @@ def test_a_pack_is_no_larger_than_a_reader_takes(run: RunStore, monkeypatch: pyt
 def test_repeats_that_no_reader_takes_together_become_two_packs(run: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     before = all_of(run.folder)
     most = max(len(pq.ParquetFile(path).read()) for path in run.folder.glob("samples/*"))
-    monkeypatch.setattr(store, "_MOST_ROWS", 3 * most)
+    monkeypatch.setattr(table_file, "_MOST_ROWS", 3 * most)
     pack(run)
     assert len(list((run.folder / "samples").glob("*.p[0-9]*.parquet"))) > 2
     assert all_of(run.folder) == before

@@ -17,6 +17,8 @@ import pytest
 from runner.machine import telemetry
 from runner.paths import PROJECT
 from runner.results import store
+from runner.results.on_disk import kept as of_kept
+from runner.results.on_disk import table_file
 from runner.results.store import TABLES, RunStore, StoreError
 from runner.run import record
 from tests.fixtures import synthetic
@@ -218,7 +220,7 @@ def test_a_small_file_of_repeated_rows_is_refused_by_name_before_it_takes_memory
 
 
 def test_a_table_of_few_rows_is_stored_as_it_is_and_a_long_one_compressed(run: RunStore) -> None:
-    run.write_repeat("bbbb", 1, tables(windows=store._MANY_ROWS + 1))
+    run.write_repeat("bbbb", 1, tables(windows=table_file._MANY_ROWS + 1))
 
     def compression(path: Path) -> set[str]:
         group = pq.read_metadata(path).row_group(0)
@@ -228,7 +230,7 @@ def test_a_table_of_few_rows_is_stored_as_it_is_and_a_long_one_compressed(run: R
         assert compression(run.folder / table / "aaaa.r1.parquet") == {"UNCOMPRESSED"}
     assert compression(run.folder / "samples" / "bbbb.r1.parquet") == {"ZSTD"}
     found = store.read([run.folder], "samples").to_pandas()
-    assert found["cell_id"].value_counts().to_dict() == {"bbbb": store._MANY_ROWS + 1, "aaaa": 3}
+    assert found["cell_id"].value_counts().to_dict() == {"bbbb": table_file._MANY_ROWS + 1, "aaaa": 3}
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -255,9 +257,9 @@ def test_a_small_file_is_opened_once_however_it_was_compressed(
 
 
 def test_all_events_that_a_cell_may_print_and_the_telemetry_of_days_are_read(run: RunStore) -> None:
-    assert store._MOST_ROWS > record.MAX_EVENTS
+    assert table_file._MOST_ROWS > record.MAX_EVENTS
     # A CPU and sixteen GPUs.
-    assert store._MOST_TELEMETRY_ROWS > 17 * telemetry._MOST_ROWS
+    assert table_file._MOST_TELEMETRY_ROWS > 17 * telemetry._MOST_ROWS
     path = run.folder / "samples" / "aaaa.r1.parquet"
     rows = pq.read_table(path).take([0] * record.MAX_EVENTS)
     at = rows.schema.get_field_index("index")
@@ -288,7 +290,7 @@ def test_what_was_read_before_is_not_read_again_unless_it_became_another_file(
     later.rename(tmp_path / "later.parquet")
     kept, read = store.Kept(), store.read_file
     opened: list[Path] = []
-    monkeypatch.setattr(store, "read_file", lambda path, *rest: opened.append(path) or read(path, *rest))
+    monkeypatch.setattr(of_kept, "read_file", lambda path, *rest: opened.append(path) or read(path, *rest))
 
     def again() -> tuple[bool, int]:
         """Whether what is kept gives what the files hold, and how many were opened for it."""
@@ -305,7 +307,7 @@ def test_what_was_read_before_is_not_read_again_unless_it_became_another_file(
     rows = store.read_columns(first, store.arrow_schema("cells").names)
     status = rows.schema.get_field_index("status")
     changed = rows.set_column(status, rows.schema.field(status), pa.array(["failed"]))
-    store.write_bytes(first, store.to_bytes(changed))
+    store.write_bytes(first, table_file.to_bytes(changed))
     assert again() == (True, 1)
     first.unlink()
     assert again() == (True, 0)

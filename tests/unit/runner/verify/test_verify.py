@@ -397,6 +397,23 @@ def test_a_row_has_one_interval_and_the_output_says_how_verify_differs_from_comp
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.9, 1.1, "0.900 to 1.100"),
+        (0.002, 800.0, "repeats lie too far apart to tell"),
+        (1.3, 3.68e6, "more than 1.30; repeats lie too far apart to tell how much"),
+    ],
+)
+def test_an_interval_of_repeats_that_lie_far_apart_is_said_in_words(
+    again: Path, lab: Reference, low: float, high: float, words: str
+) -> None:
+    found = torch_cnn(assess([again], [lab]))
+    assert found.ratio is not None
+    shown = verify_output.cells_of(replace(found, ratio=replace(found.ratio, value=1.0, low=low, high=high)))
+    assert shown[3] == f"1.000 (90 %: {words})"
+
+
 def test_compare_and_verify_find_the_same_ratio_of_one_cell(again: Path, lab: Reference) -> None:
     cells = {(one.cell.framework, one.cell.key.workload): one.repeats for one in read_runs([again])}
     for finding in assess([again], [lab]).findings:

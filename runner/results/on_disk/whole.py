@@ -1,0 +1,73 @@
+"""Files that are read and written whole: a reader sees all of a file or none of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from runner.errors import UserError
+from runner.text import in_a_line
+
+# In characters: two paths and what is wrong.
+_LONGEST_ERROR = 20_000
+
+# A run.json holds the plan: some hundred bytes a cell.
+MOST_MANIFEST_BYTES = 64 << 20
+
+
+class StoreError(UserError):
+    """A stored file that cannot be used; the message names it and says what to do.
+
+    It is one line without escapes: the name of a folder may hold line breaks.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(in_a_line(message, _LONGEST_ERROR))
+
+
+def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
+    """What a file holds. Raises OSError where it has more than `most` bytes, or is no file: a pipe may never be written to."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        if status.st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+        # Most files are small: one call reads one.
+        data = os.read(descriptor, min(most, status.st_size))
+        if len(data) == status.st_size:
+            return data
+        with open(descriptor, "rb", closefd=False) as file:
+            return data + file.read(most - len(data))
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file aside, sync it, and rename it into place: a reader sees all of it or none."""
+    # /dev/stdout must stay what it is.
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_bytes(data)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        # A full disk names no file.
+        error.filename = error.filename or str(path)
+        raise
+    finally:
+        aside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
