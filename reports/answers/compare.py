@@ -145,7 +145,7 @@ class Comparison:
             (len(decided) - len(real), f"the same within {margin}"),
             (len(self.rows) - len(decided), "undecided"),
             (sum(cell.lost for cell in self.unpaired), "no longer measured"),
-            (sum(cell.unfit for cell in self.unpaired), "measured too noisily or too shortly"),
+            (sum(cell.unfit for cell in self.unpaired), "too noisy or with too few windows"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
         beside = " beside what moved all" if self.shift and self.shift.known and self.shift.beside else ""

@@ -38,7 +38,7 @@ class History:
     once: int
     unfit: tuple[
         str, ...
-    ] = ()  # the cells that several runs measured, one of them too noisily or too shortly to be compared
+    ] = ()  # the cells that several runs measured, one of them too noisily or in too few windows to be compared
     together: str = ""  # a sentence about what moved nearly all cells, where something did
 
     @property
@@ -73,7 +73,7 @@ class History:
             if self.unfit:
                 more = [f"{len(self.unfit) - MOST_NAMED} more"] if len(self.unfit) > MOST_NAMED else []
                 named = "; ".join([*(visible(name, 120) for name in self.unfit[:MOST_NAMED]), *more])
-                return f"Measured by several runs, but too noisily or too shortly to compare: {named}."
+                return f"Measured by several runs, but too noisy or with too few windows to compare: {named}."
             return "No cell was measured by more than one of these runs."
         unsure = sum(row.verdict == "cannot tell" for row in self.rows)
         parts = [

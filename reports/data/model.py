@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from bench import rules
-from reports.text import cell_name, percent, plural, step_interval
+from reports.text import cell_name, percent, step_interval
 from runner.results import clocks, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
 from runner.results.statistics import Array, Estimate, told_apart
@@ -152,7 +152,7 @@ class MeasuredCell(StoredCell):
     @property
     def _reason_of_noise(self) -> str:
         if self.step is not None and self.step.windows < statistics.fewest_windows():
-            return f"{plural(self.step.windows, 'window')}: too few"
+            return statistics.too_few(self.step.windows)
         noisy = self.noise is not None and self.noise > MOST_NOISE
         return f"too noisy: ± {percent(self.noise)}" if noisy else ""
 

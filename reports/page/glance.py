@@ -38,7 +38,7 @@ def _ends(data: Tables) -> Iterator[Pill]:
         results.failure(cell)[1] for cell in data.cells if cell.status == "ok" and cell.parity_passed and cell.unfit
     )
     for words, count in unfit.most_common():
-        yield Pill(f"{count} {words}, not ranked", "warn", "measurements")
+        yield Pill(f"{count} not ranked: {words}", "warn", "measurements")
     for entry in left.left(data.cells, data.runs):
         yield Pill(entry.count, "warn", "not-run")
     if skipped := sum(len(entry.rows) for entry in data.skipped):

@@ -302,7 +302,7 @@ def failure(cell: MeasuredCell) -> tuple[str, str]:
         return "failed", str(cell.row.get("error_kind") or "failed").replace("-", " ")[:40]
     if cell.parity_passed is not True:
         return "failed", "wrong result" if cell.parity_passed is False else "not checked"
-    return "unranked", "too noisy" if cell.too_noisy else "too few samples"
+    return "unranked", "too noisy" if cell.too_noisy else "too few windows"
 
 
 # -- Rows -------------------------------------------------------------------------------------------------------------------------

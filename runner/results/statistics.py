@@ -151,7 +151,7 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     """The estimate from the windows of one process."""
     n = len(values)
     if n < fewest_windows(level):
-        return Estimate(value, None, None, n, 1, "none", _too_few(n, level))
+        return Estimate(value, None, None, n, 1, "none", too_few(n, level))
     if float(np.ptp(values)) == 0.0:
         return Estimate(value, value, value, n, 1, "none needed", "every window took the same time: the clock's step")
     draws = median_draws(values, np.random.default_rng(SEED))
@@ -201,11 +201,11 @@ def error_draws(estimate: Estimate, rng: np.random.Generator, draws: int) -> Arr
     return np.asarray(inside * rng.standard_normal(draws))
 
 
-def _too_few(windows: int, level: float) -> str:
+def too_few(windows: int, level: float = LEVEL) -> str:
+    """Why so many windows have no interval. Every place that says so begins with these words."""
     # Rounded down: over many pairs the level is 99.96 %, and no interval is one of 100 %.
     share = f"{math.floor(level * 1e4 + 1e-6) / 100:g} %"
-    word = "window" if windows == 1 else "windows"
-    return f"{windows} {word}: fewer than the {fewest_windows(level)} that a {share} interval needs"
+    return f"too few windows: {windows}, and a {share} interval needs {fewest_windows(level)}"
 
 
 def _percentiles(n: float, level: float) -> tuple[float, float]:
@@ -279,7 +279,7 @@ def ratio_estimate(
     windows, repeats = min(len(above), len(below)), min(len(side) for side in groups)
     single = [side[0] for side in groups if len(side) == 1]
     if any(len(values) < fewest_windows(level) for values in single):
-        note = _too_few(min(len(values) for values in single), level)
+        note = too_few(min(len(values) for values in single), level)
         return Estimate(value, None, None, windows, repeats, "none", note)
     if len(single) == 2:
         low, high = _single_interval(above, below, level)

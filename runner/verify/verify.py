@@ -287,8 +287,8 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
         return "unsure", cell.reason or "parity was not checked, so the cell may compute another network", None
     if not measured.repeats:
         why = (
-            f"no repeat has {FEWEST_WINDOWS} windows: the cell is too slow for this preset, or the machine is too busy; measure with "
-            "--preset standard, or on a quiet machine"
+            f"too few windows: no repeat has {FEWEST_WINDOWS}; the cell is too slow for this preset, or the machine is too busy; "
+            "measure with --preset standard, or on a quiet machine"
         )
         return "unsure", why, None
     if chosen.cell is None:

@@ -243,7 +243,7 @@ def _notes(
     short = [one for one in measured if len(one.repeats) < len(one.cell.repeats)]
     if short:
         names = _first([f"{_name(one)}: {len(one.cell.repeats) - len(one.repeats)}" for one in short])
-        yield f"repeats with fewer than {FEWEST_WINDOWS} windows are not kept: {names}"
+        yield f"repeats with too few windows, fewer than {FEWEST_WINDOWS}, are not kept: {names}"
     if noisy := [_name(one) for one in measured if one.cell.too_noisy]:
         yield f"too noisy to be ranked, and kept: {_first(_counted(noisy))}; {_QUIETER}"
     if unsteady := [_name(one) for one in measured if one.cell.shifts]:

@@ -67,7 +67,7 @@ class SavedCell(BaseModel):
     @model_validator(mode="after")
     def _has_windows(self) -> SavedCell:
         if min(map(len, self.repeats)) < FEWEST_WINDOWS:
-            raise ValueError(f"a repeat has fewer than {FEWEST_WINDOWS} windows; measure longer")
+            raise ValueError(f"a repeat has too few windows, fewer than {FEWEST_WINDOWS}; measure longer")
         if len(self.session_of) not in (0, len(self.repeats)):
             raise ValueError(f"{len(self.repeats)} repeats have {len(self.session_of)} sessions")
         return self

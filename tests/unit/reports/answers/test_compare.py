@@ -355,7 +355,7 @@ def test_a_cell_too_noisy_to_say_anything_is_not_lost_and_ends_with_2(tmp_path: 
         synthetic.make_run(tmp_path / name, repeats=3, draw=draw, changes={"noise": 0.4} if name == noisy else {})
     result = ask(tmp_path, "a", "b", "--margin", "20")
     assert f"not compared: PyTorch 2.13.0, cnn-cifar10: in {noisy}: too noisy: ± 40" in result.stdout
-    assert "1 measured too noisily or too shortly" in result.stdout
+    assert "1 too noisy or with too few windows" in result.stdout
     assert "no longer measured" not in result.stdout
     assert result.exit_code == 2
 
@@ -446,7 +446,10 @@ def test_a_cell_that_says_nothing_is_named_as_the_side_is_that_it_is_on(tmp_path
     synthetic.forget(run, "torch-2.13.0-cpu", "cnn-cifar10")
     result = ask(run.parent, a, b)
     assert result.exit_code == 2
-    assert "not compared: PyTorch 2.13.0, gru-imdb: in torch: " in result.stdout
+    assert (
+        "not compared: PyTorch 2.13.0, gru-imdb: in torch: too few windows: 5, and a 95 % interval needs 6\n"
+        in result.stdout
+    )
     assert "JAX 0.10.2, gru-imdb" not in result.stdout
     # No cell is compared, so there is no table.
     assert "ratio  " not in result.stdout

@@ -73,7 +73,7 @@ def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
                 rows.set_column(rows.schema.get_field_index("noise"), rows.schema.field("noise"), noise), path
             )
     result = ask(tmp_path)
-    assert "too noisily or too shortly to compare: " in result.stdout
+    assert "too noisy or with too few windows to compare: " in result.stdout
     assert "PyTorch 2.13.0, cnn-cifar10" in result.stdout
     assert "No cell was measured" not in result.stdout
     assert result.exit_code == 2

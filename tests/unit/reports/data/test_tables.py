@@ -17,6 +17,7 @@ from reports.data import tables
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import MeasuredCell, Skipped, Tables
 from reports.page import render, summary
+from reports.page.results import failure
 from runner.results.store import TABLES, RunStore, StoreError, read
 from tests.fixtures import synthetic
 from tests.fixtures.pages import whole
@@ -284,7 +285,8 @@ def test_a_cell_with_too_few_windows_for_an_interval_is_not_ranked_and_says_so(t
     data = load(synthetic.make_run(tmp_path / "run", windows=4))
     answer = findings.findings(data)[0]
     assert answer.headline == "No answer"
-    assert "(4 windows: too few)" in " ".join(answer.caveats)
+    assert "(too few windows: 4, and a 95 % interval needs 6)" in " ".join(answer.caveats)
+    assert {failure(cell)[1] for cell in answer.group.others if cell.unfit} == {"too few windows"}
 
 
 def test_a_cell_too_noisy_to_rank_says_so_everywhere(tmp_path: Path) -> None:

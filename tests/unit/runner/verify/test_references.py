@@ -179,7 +179,7 @@ def test_samples_that_no_clock_gives_make_no_reference() -> None:
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="repeats"):
             SavedCell(facts=facts(), repeats=((wrong,) * 8,))
-    with pytest.raises(ValueError, match="fewer than 6 windows"):
+    with pytest.raises(ValueError, match="too few windows, fewer than 6"):
         SavedCell(facts=facts(), repeats=((0.1,) * 5,))
 
 
