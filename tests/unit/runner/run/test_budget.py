@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -127,6 +128,19 @@ def test_the_first_group_has_all_its_repeats_before_the_next_begins_where_the_ti
     # Not even one workload's repeats fit.
     shorter = carried_out(agenda(cost=0, groups=3), 3.5 * CELL_SECONDS).order
     assert [job.repeat for job in shorter] == [1] * 3
+
+
+def test_the_next_step_of_thousands_of_repeats_is_found_in_a_second() -> None:
+    jobs = [job for job in blocks(CELLS, 1000, seed=1) if job.repeat > 1]
+    begin = time.process_time()
+    step = agenda(cost=0, groups=3).next_step(jobs, frozenset(), 2000 * CELL_SECONDS)
+    assert time.process_time() - begin < 0.5
+    assert step is not None
+    assert {(job.cell.framework, job.repeat) for job in step.jobs} == {("torch", 2)}
+    # Nothing of any repeat fits.
+    begin = time.process_time()
+    assert agenda(cost=0, groups=3).next_step(jobs, frozenset(), 1.0) is None
+    assert time.process_time() - begin < 0.5
 
 
 def resumed(begun: dict[tuple[str, str], int], held: float) -> list[tuple[str, str, int]]:
