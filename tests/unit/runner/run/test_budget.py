@@ -186,7 +186,10 @@ def test_what_a_run_took_is_what_it_expects() -> None:
     first, second, other = (CELLS[at] for at in (0, 1, 2))
     durations.learn(first, 60.0)
     assert durations.seconds(first) == 60
+    assert durations.seconds(second) == guesses.seconds(second), "one cell says nothing of the machine"
     pace = 60 / guesses.seconds(first)
+    for framework in ("chainer", "paddle"):
+        durations.learn(replace(first, framework=framework), 60.0)
     assert durations.seconds(second) == pace * guesses.seconds(second)
     durations.learn(other, 90.0)
     assert durations.seconds(other) == 90
