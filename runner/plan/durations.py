@@ -33,6 +33,10 @@ _MOST_CELL_SECONDS = 7 * 86400.0
 _MOST_SECONDS = 86400.0
 _MOST_BYTES = 10**12
 
+# As if two kinds of cells had taken what was guessed: without them one slow cell would stretch all that is left, and it takes three to say
+# that the machine is slow.
+_AS_GUESSED = (1.0, 1.0)
+
 # A cell takes about as long as another with the same values of these, on the same device model if one ran there.
 _ALIKE = ("framework", "workload", "precision", "preset", "mode", "device_kind", "devices")
 _KIND = (*_ALIKE, "device_model")
@@ -63,8 +67,8 @@ class Durations:
     # Of a run that goes on: what its run.json says of the cells that had ended.
     ended: list[dict[str, Any]] = field(default_factory=list)
     _learned: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
-    # Of cells whose length was a guess: how long they took, relative to the guess.
-    _pace: list[float] = field(default_factory=list)
+    # How long the cells of each kind took, relative to the guess.
+    _paces: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
 
     def seconds(self, cell: Cell) -> float:
         """What a cell takes, by what is nearest to it: its like in this run, then what the run that goes on stored, then its like in
@@ -72,7 +76,7 @@ class Durations:
         alike = _alike(cell)
         if learned := self._learned.get((*alike, cell.device_model)):
             return statistics.median(learned)
-        guess = self._guess(cell) * (statistics.median(self._pace) if self._pace else 1.0)
+        guess = self._guess(cell) * self._pace()
         if cell.id in self.stored:
             seconds, guessed = self.stored[cell.id]
             return guess if guessed else seconds
@@ -88,8 +92,9 @@ class Durations:
 
     def learn(self, cell: Cell, seconds: float) -> None:
         """A cell of this run ended well after so many seconds."""
-        self._pace.append(seconds / self._guess(cell))
-        self._learned.setdefault((*_alike(cell), cell.device_model), []).append(seconds)
+        kind = (*_alike(cell), cell.device_model)
+        self._paces.setdefault(kind, []).append(seconds / self._guess(cell))
+        self._learned.setdefault(kind, []).append(seconds)
 
     def took(self) -> list[dict[str, Any]]:
         """What the cells of this run took that ended well, for its run.json: the median of each kind of cell."""
@@ -108,6 +113,10 @@ class Durations:
             return same[-1]
         pace = [each.seconds / _guessed_preparing(each.bytes) for each in self.prepared]
         return _guessed_preparing(cost) * (statistics.median(pace) if pace else 1.0)
+
+    def _pace(self) -> float:
+        """How long cells take in this run, relative to their guess. Each kind counts once, however many repeats it has had."""
+        return statistics.median([*_AS_GUESSED, *map(statistics.median, self._paces.values())])
 
     def _guess(self, cell: Cell) -> float:
         # What was stored holds the pace of the run until then.

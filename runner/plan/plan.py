@@ -66,6 +66,14 @@ class Cell(Combination):
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # A plan of many repeats asks for it millions of times. The same in every process: a cell may be sent to another one.
+        return hash(int(self.id, 16))
+
     @property
     def takes(self) -> int:
         """How many devices of the machine the cell holds. The devices of a CPU cell are processes that share the one CPU."""

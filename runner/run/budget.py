@@ -9,6 +9,7 @@ shuffled over all images that are ready.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,8 +73,8 @@ class Agenda:
             if step := self._first_repeats(waiting, jobs, unready, left):
                 return step
         place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
-        for repeat in sorted({job.repeat for job in later}):
-            block = sorted((job for job in later if job.repeat == repeat), key=lambda job: place[job.cell])
+        for _, block in sorted(_by_repeat(later).items()):
+            block.sort(key=lambda job: place[job.cell])
             if fits := self._fitting(block, left):
                 return Step(None, _in_order(waiting, fits))
         return None
@@ -114,8 +115,7 @@ class Agenda:
                 return step
         place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
         again = sorted((job for job in later if job.cell in self.begun), key=lambda job: (job.repeat, place[job.cell]))
-        for repeat in dict.fromkeys(job.repeat for job in again):
-            block = [job for job in again if job.repeat == repeat]
+        for block in _by_repeat(again).values():
             chosen: frozenset[Job] = frozenset()
             for compared in dict.fromkeys(_compared(job.cell) for job in block):
                 more = [job for job in block if job in chosen or _compared(job.cell) == compared]
@@ -128,19 +128,30 @@ class Agenda:
     def _whole_workloads(self, later: Sequence[Job], left: float) -> list[Job]:
         """The further repeats of the first group's workloads, in their shuffled order: of as many workloads as all repeats fit of."""
         of_group = set(self.groups[0])
+        of_workloads = [job for job in later if job.cell in of_group]
+        whole: list[str] = []
         chosen: list[Job] = []
         for workload in dict.fromkeys(cell.workload for cell in self.groups[0]):
-            more = [job for job in later if job in chosen or (job.cell in of_group and job.cell.workload == workload)]
+            more = [job for job in of_workloads if job.cell.workload in (*whole, workload)]
             if len(self._fitting(more, left)) == len(more):
-                chosen = more
+                whole, chosen = [*whole, workload], more
         return chosen
 
     def _fitting(self, jobs: Sequence[Job], left: float) -> frozenset[Job]:
         """Those of the jobs, in this order, that end in the seconds that are left."""
         if math.isinf(left):
             return frozenset(jobs)
-        short = [job for job in jobs if self.durations.seconds(job.cell) <= left]
-        return frozenset(span.job for span in spans_of(short, self.machine, self.durations.seconds) if span.end <= left)
+        seconds = functools.cache(self.durations.seconds)
+        short = [job for job in jobs if seconds(job.cell) <= left]
+        return frozenset(span.job for span in spans_of(short, self.machine, seconds, left) if span.end <= left)
+
+
+def _by_repeat(jobs: Iterable[Job]) -> dict[int, list[Job]]:
+    """The jobs of each repeat, in their order."""
+    blocks: dict[int, list[Job]] = {}
+    for job in jobs:
+        blocks.setdefault(job.repeat, []).append(job)
+    return blocks
 
 
 def _compared(cell: Cell) -> tuple[object, ...]:
@@ -148,19 +159,31 @@ def _compared(cell: Cell) -> tuple[object, ...]:
     return cell.workload, cell.precision, cell.device_kind, cell.device_model, cell.devices, cell.scaling
 
 
-def spans_of(jobs: Sequence[Job], machine: Machine, seconds: Callable[[Cell], float]) -> list[Span]:
-    """When each of these jobs would begin and end, in seconds from now: GPU cells side by side, then the CPU's one by one."""
+def spans_of(
+    jobs: Sequence[Job], machine: Machine, seconds: Callable[[Cell], float], until: float = math.inf
+) -> list[Span]:
+    """When each of these jobs would begin and end, in seconds from now: GPU cells side by side, then the CPU's one by one.
+
+    What begins after `until` may be left out.
+    """
     spans: list[Span] = []
+    began = 0.0
     for kind in ("cuda", "cpu"):
         of_kind = [job for job in jobs if job.cell.device_kind == kind]
+        devices = places(machine, kind)
         for turn in turns(of_kind):
-            began = max((span.end for span in spans), default=0.0)
-            spans += _later(simulate(turn, places(machine, kind), seconds), began)
+            more = _later(simulate(turn, devices, seconds, until - began), began)
+            began = max((span.end for span in more), default=began)
+            spans += more
     return spans
 
 
-def _later(spans: Iterable[Span], seconds: float) -> list[Span]:
-    return [Span(span.job, span.places, seconds + span.begin, seconds + span.end) for span in spans]
+def _later(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
+    return (
+        spans
+        if not seconds
+        else [Span(span.job, span.places, seconds + span.begin, seconds + span.end) for span in spans]
+    )
 
 
 def agenda(

@@ -7,11 +7,13 @@ the end starts at once (longest processing time first, Graham 1969, only where i
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.machine.devices import Machine
@@ -210,9 +212,9 @@ class Dispatcher:
 
     def add(self, job: Job) -> None:
         """A further job waits."""
-        model, uuid = key = job.cell.device_model, job.cell.device_uuid
+        key = job.cell.device_model, job.cell.device_uuid
         if key not in self._pools:
-            fit = [place for place in self._places if place.model == model and uuid in ("", place.uuid)]
+            fit = [place for place in self._places if _is_for(job.cell, place)]
             self._pools[key] = _Pool(fit, (), self._seconds)
         self._pools[key].add(job, self._seconds)
 
@@ -334,14 +336,20 @@ class Span:
     end: float
 
 
-def simulate(jobs: Sequence[Job], devices: Sequence[Place], seconds: Callable[[Cell], float]) -> list[Span]:
-    """What a run would look like if every job took exactly as long as expected."""
+def simulate(
+    jobs: Sequence[Job], devices: Sequence[Place], seconds: Callable[[Cell], float], until: float = math.inf
+) -> list[Span]:
+    """What a run would look like if every job took exactly as long as expected. What begins after `until` may be left out."""
+    # There may be thousands of repeats of a cell.
+    seconds = functools.cache(seconds)
+    if len(devices) == 1 and all(job.cell.takes == 1 and _is_for(job.cell, devices[0]) for job in jobs):
+        return list(_in_line(jobs, devices[0], seconds, until))
     dispatcher = Dispatcher(jobs, devices, seconds)
     dispatcher.without_devices()
     now = 0.0
     spans: list[Span] = []
     ends: list[tuple[float, int, Job]] = []
-    while True:
+    while now <= until:
         while started := dispatcher.next(now):
             job, chosen = started
             end = now + seconds(job.cell)
@@ -351,3 +359,20 @@ def simulate(jobs: Sequence[Job], devices: Sequence[Place], seconds: Callable[[C
             return spans
         now, _, job = heapq.heappop(ends)
         dispatcher.ended(job)
+    return spans
+
+
+def _is_for(cell: Cell, place: Place) -> bool:
+    """Whether a cell may run on a device."""
+    return place.model == cell.device_model and cell.device_uuid in ("", place.uuid)
+
+
+def _in_line(jobs: Sequence[Job], place: Place, seconds: Callable[[Cell], float], until: float) -> Iterator[Span]:
+    """The jobs of one device. It takes them in their order, since none can run on alone beside another."""
+    now = 0.0
+    for job in jobs:
+        if now > until:
+            return
+        end = now + seconds(job.cell)
+        yield Span(job, (place,), now, end)
+        now = end

@@ -19,8 +19,8 @@ from runner.run.schedule import Observer, Outcome
 from runner.text import length, number, plural, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import TaskID
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress, TaskID
 
 
 def say(sentence: str) -> None:
@@ -249,30 +249,66 @@ class PlainObserver:
             say(f"{line} ({self._remaining})")
 
 
-def _escaped(text: str) -> str:
-    # See `observer`.
-    from rich.markup import escape
+def title(job: Job) -> str:
+    """A running job in few words: its workload and its image, with the framework where the image's name does not say it."""
+    said = job.cell.image.startswith(f"{job.cell.framework.replace('_', '-')}-")
+    return " · ".join([job.cell.workload, job.cell.image, *([] if said else [job.cell.framework])])
 
-    return escape(text)
+
+# The characters of a bar, and of all that stands behind it at most: the windows, the time, the longest phase, and the spaces between.
+_BAR = 24
+_BEHIND = len("1000/1000") + len("0:00:00") + max(map(len, PHASES.values())) + 3
+
+
+def _display(console: Console) -> Progress:
+    """The running cells, a line each: with a bar where there is room, without one, or in two lines. Only names and notes are cut."""
+    # See `observer`.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    count, elapsed = MofNCompleteColumn(), TimeElapsedColumn(Column(no_wrap=True))
+
+    class Display(Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            tasks = self.tasks
+            longest = max((len(task.description) for task in tasks), default=0)
+            room = console.width - longest - _BEHIND
+            if room > _BAR:
+                yield self.make_tasks_table(tasks)
+                return
+            for task in tasks:
+                facts = f"{count.render(task).plain.strip()} {elapsed.render(task).plain} {task.fields['note']}"
+                # The first line is of the whole run: its name is short, and its note may be cut.
+                if room > 0 or task is tasks[0]:
+                    yield _cut(f"{task.description:{longest if room > 0 else 0}} {facts}")
+                else:
+                    yield _cut(task.description)
+                    yield _cut(f"  {facts}")
+
+    def _cut(line: str) -> Text:
+        return Text(line, no_wrap=True, overflow="ellipsis")
+
+    return Display(
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=_BAR),
+        count,
+        elapsed,
+        TextColumn(
+            "{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        ),
+        console=console,
+        expand=True,
+    )
 
 
 class LiveObserver:
     """A live display on a terminal."""
 
     def __init__(self, console: Console, jobs: int, remaining: Remaining) -> None:
-        # See `observer`.
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
         self._remaining = remaining
         self._lines = Lines()
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-        )
+        self.progress = _display(console)
         self._all = self.progress.add_task("matrix", total=jobs, note=remaining)
         self._tasks: dict[Job, TaskID] = {}
         self._shown = 0.0
@@ -280,14 +316,13 @@ class LiveObserver:
     def preparing(self, image: str, line: str) -> None:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
-            self.progress.update(self._all, note=_escaped(image_line(image, line, 80)))
+            self.progress.update(self._all, note=image_line(image, line))
 
     def started(self, job: Job) -> None:
         # A job that is tried again has a task already.
         if (before := self._tasks.pop(job, None)) is not None:
             self.progress.remove_task(before)
-        title = _escaped(f"{job.cell.workload} · {job.cell.framework} · {job.cell.image}")
-        self._tasks[job] = self.progress.add_task(title, total=None, note="starting")
+        self._tasks[job] = self.progress.add_task(title(job), total=None, note="starting")
         self._lines.started(job)
         self._remaining.started(job)
         # The column prints it anew whenever it is drawn, so the time left moves while a cell runs.
@@ -297,7 +332,7 @@ class LiveObserver:
         self._lines.printed(job, event)
         task = self._tasks[job]
         if event["event"] == "phase" and event["state"] == "begin":
-            self.progress.update(task, note=PHASES.get(event["name"], _escaped(event["name"])))
+            self.progress.update(task, note=PHASES.get(event["name"], event["name"]))
         elif event["event"] == "plan":
             self.progress.update(task, total=event["windows"])
         elif event["event"] == "operation" or (event["event"] == "sample" and event["stage"] == "steady"):
@@ -309,5 +344,5 @@ class LiveObserver:
             self.progress.remove_task(task)
         self._remaining.ended(outcome.job)
         if line := self._lines.ended(outcome):
-            self.progress.console.print(_escaped(line), highlight=False)
+            self.progress.console.print(line, highlight=False, markup=False)
         self.progress.update(self._all, advance=1, note=self._remaining)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from runner.errors import UserError
 from runner.images.docker_client import connect
 from runner.images.recipe import recipe
 from runner.images.transfer import registry
+from runner.text import plural
 
 
 def prune(
@@ -23,24 +25,25 @@ def prune(
     """Without names, also removes the images that the catalog does not have and what builds left over. Keeps what a process or a container
     uses, the images that another checkout on this machine built last, and each image and name that no build, push or pull made here."""
     images = chosen(names)
-    removed = [
-        _print(str(folder), sentence, None if dry_run else environments.remove(folder))
-        for folder, sentence in environments.stale(images)
-    ]
+    removed = {
+        "environment": [
+            _print(str(folder), sentence, None if dry_run else environments.remove(folder))
+            for folder, sentence in environments.stale(images)
+        ]
+    }
     try:
         client = connect()
     except UserError as error:
         note(f"images were not looked for: {error}")
-        _print_end(removed, dry_run)
-        return
-    found = list(registry.stale(client, {image.name: partial(recipe, image) for image in images}))
-    if not names:
-        found += registry.unknown(client, images)
-    removed += [
-        _print(image_id[:19], sentence, None if dry_run else registry.remove(client, image_id))
-        for image_id, sentence in found
-    ]
-    _print_end(removed, dry_run)
+    else:
+        found = list(registry.stale(client, {image.name: partial(recipe, image) for image in images}))
+        if not names:
+            found += registry.unknown(client, images)
+        removed["image"] = [
+            _print(image_id[:19], sentence, None if dry_run else registry.remove(client, image_id))
+            for image_id, sentence in found
+        ]
+    note(end_of(removed, dry_run))
 
 
 def _print(name: str, sentence: str, why_kept: str | None) -> bool:
@@ -49,9 +52,12 @@ def _print(name: str, sentence: str, why_kept: str | None) -> bool:
     return why_kept is None
 
 
-def _print_end(removed: list[bool], dry_run: bool) -> None:
-    """How many went, beside the lines that a script reads."""
+def end_of(removed: Mapping[str, Sequence[bool]], dry_run: bool) -> str:
+    """How many of each kind were out of date, and went or stay. What is up to date is not counted: it stays in any case."""
+    gone = ", ".join(plural(sum(each), kind) for kind, each in removed.items() if sum(each))
+    kept = ", ".join(plural(each.count(False), kind) for kind, each in removed.items() if each.count(False))
+    if not gone and not kept:
+        return f"no {' and no '.join(removed)} is out of date, so nothing was removed"
     if dry_run:
-        note(f"{len(removed)} would be removed; nothing was, because of --dry-run")
-    else:
-        note(f"{sum(removed)} removed, {len(removed) - sum(removed)} kept")
+        return f"out of date: {gone}; --dry-run removes nothing"
+    return f"removed: {gone or 'nothing'}" + (f"; out of date and kept: {kept}" if kept else "")

@@ -442,3 +442,15 @@ def test_large_and_small_numbers_stay_readable() -> None:
     assert text.number(1234567.0) == "1\u2009230\u2009000"
     assert text.number(1.04e-7, 2) == "1.0 · 10⁻⁷"
     assert text.number(float("nan")) == "–"
+
+
+def test_the_page_says_once_what_runner_is_in_its_commands(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run", manifest={"repeats": 3})
+    said = "In commands <code>runner</code> is <code>.venv/bin/runner</code>, in the project's folder."
+    page = whole(reports.page.render.page(tables.load([run])))
+    assert page.count(said) == 1
+    assert page.index(said) > page.index("<footer")
+    synthetic.unrun(run, ("torch-2.13.0-cpu", "cnn-cifar10"), ("jax-0.10.2-cpu", "cnn-cifar10"))
+    page = whole(reports.page.render.page(tables.load([run])))
+    assert page.count(said) == 1
+    assert f"<code>runner matrix --resume run</code>. {said}" in page

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from runner.catalog.images import PROJECT, load_catalog
 from runner.catalog.workloads import adapters, load_workloads
 from runner.cli import shared
+from runner.cli.images.prune import end_of
 from runner.cli.main import app
 from runner.cli.shared import chosen_runs
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -338,12 +339,37 @@ def test_prune_removes_old_environments_where_no_engine_answers(tmp_path: Path) 
     told = runner("images", "prune", "--dry-run", env=environment)
     assert (told.returncode, told.stdout) == (0, f"{old} {image.name} of another lock or Python, 0.0 GB\n")
     assert told.stderr.startswith("images were not looked for: ")
-    assert told.stderr.endswith("1 would be removed; nothing was, because of --dry-run\n")
+    assert told.stderr.endswith("\nout of date: 1 environment; --dry-run removes nothing\n")
     assert old.is_dir()
     done = runner("images", "prune", image.name, env=environment)
     assert done.stdout == told.stdout
-    assert done.stderr.endswith("1 removed, 0 kept\n")
+    assert done.stderr.endswith("\nremoved: 1 environment\n")
     assert not old.exists()
+    again = runner("images", "prune", image.name, env=environment)
+    assert again.stderr.endswith("\nno environment is out of date, so nothing was removed\n")
+
+
+@pytest.mark.parametrize(
+    ("removed", "dry_run", "words"),
+    [
+        ({"environment": [], "image": []}, False, "no environment and no image is out of date, so nothing was removed"),
+        (
+            {"environment": [True] * 2, "image": [True]},
+            True,
+            "out of date: 2 environments, 1 image; --dry-run removes nothing",
+        ),
+        (
+            {"environment": [True], "image": [False, True]},
+            False,
+            "removed: 1 environment, 1 image; out of date and kept: 1 image",
+        ),
+        ({"environment": [False]}, False, "removed: nothing; out of date and kept: 1 environment"),
+    ],
+)
+def test_prune_says_how_many_of_what_were_out_of_date(
+    removed: dict[str, list[bool]], dry_run: bool, words: str
+) -> None:
+    assert end_of(removed, dry_run) == words
 
 
 @pytest.mark.parametrize(

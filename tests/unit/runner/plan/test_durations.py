@@ -103,9 +103,29 @@ def test_a_run_that_goes_on_takes_what_its_run_json_says_until_its_cells_say_oth
     other = replace(CELL, framework="tensorflow")
     durations.stored[other.id] = (50.0, True)
     durations.learn(other, 100.0)
+    assert [durations.seconds(cell) for cell in (known, never, other)] == [30, 100, 100]
+    for framework in ("chainer", "paddle"):
+        durations.learn(replace(CELL, framework=framework), 2 * Durations(WORKLOADS, {}).seconds(CELL))
     assert [durations.seconds(cell) for cell in (known, never, other)] == [30, 200, 100], "guesses at the run's pace"
     durations.learn(known, 60.0)
     assert durations.seconds(known) == 60
+
+
+def test_one_slow_cell_stretches_nothing_else_and_a_slow_machine_does() -> None:
+    cells = [replace(CELL, framework=f"framework_{number}") for number in range(20)]
+    guess = Durations(WORKLOADS, {}).seconds(CELL)
+    for slow in range(5):
+        durations = Durations(WORKLOADS, {})
+        for at, cell in enumerate(cells[:10]):
+            # Its repeats are of one kind.
+            for _ in range(3):
+                durations.learn(cell, guess * (20.0 if at == slow else 1.0))
+            assert durations.seconds(cells[-1]) == guess
+        assert durations.seconds(cells[slow]) == 20 * guess
+    durations = Durations(WORKLOADS, {})
+    for cell in cells[:3]:
+        durations.learn(cell, 5 * guess)
+    assert durations.seconds(cells[-1]) == 5 * guess
 
 
 def test_a_file_that_cannot_be_read_takes_no_plan_with_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -129,6 +130,19 @@ def test_the_first_group_has_all_its_repeats_before_the_next_begins_where_the_ti
     assert [job.repeat for job in shorter] == [1] * 3
 
 
+def test_the_next_step_of_thousands_of_repeats_is_found_in_a_second() -> None:
+    jobs = [job for job in blocks(CELLS, 1000, seed=1) if job.repeat > 1]
+    begin = time.process_time()
+    step = agenda(cost=0, groups=3).next_step(jobs, frozenset(), 2000 * CELL_SECONDS)
+    assert time.process_time() - begin < 0.5
+    assert step is not None
+    assert {(job.cell.framework, job.repeat) for job in step.jobs} == {("torch", 2)}
+    # Nothing of any repeat fits.
+    begin = time.process_time()
+    assert agenda(cost=0, groups=3).next_step(jobs, frozenset(), 1.0) is None
+    assert time.process_time() - begin < 0.5
+
+
 def resumed(begun: dict[tuple[str, str], int], held: float) -> list[tuple[str, str, int]]:
     """What a run measures in the time of so many cells where (framework, workload) has had so many repeats before."""
     plan = replace(agenda(cost=0, groups=3), begun=frozenset(cell for cell in CELLS if place_of(cell) in begun))
@@ -172,7 +186,10 @@ def test_what_a_run_took_is_what_it_expects() -> None:
     first, second, other = (CELLS[at] for at in (0, 1, 2))
     durations.learn(first, 60.0)
     assert durations.seconds(first) == 60
+    assert durations.seconds(second) == guesses.seconds(second), "one cell says nothing of the machine"
     pace = 60 / guesses.seconds(first)
+    for framework in ("chainer", "paddle"):
+        durations.learn(replace(first, framework=framework), 60.0)
     assert durations.seconds(second) == pace * guesses.seconds(second)
     durations.learn(other, 90.0)
     assert durations.seconds(other) == 90

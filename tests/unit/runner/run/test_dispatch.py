@@ -218,6 +218,32 @@ def test_a_thousand_cells_are_scheduled_in_a_second() -> None:
     assert time.process_time() - begin < 0.5
 
 
+def test_many_repeats_are_scheduled_in_a_second_and_a_length_is_asked_once_of_a_cell() -> None:
+    jobs = blocks(cells(100), 300, seed=1)
+    asked: Counter[Cell] = Counter()
+
+    def seconds(cell: Cell) -> float:
+        asked[cell] += 1
+        return 10.0
+
+    begin = time.process_time()
+    spans = simulate(jobs, fleet(1), seconds)
+    assert time.process_time() - begin < 0.5
+    assert [span.job for span in spans] == jobs
+    assert [span.begin for span in spans] == [10.0 * at for at in range(len(jobs))]
+    assert set(asked.values()) == {1}
+
+
+@given(count=st.integers(1, 12), boards=st.integers(1, 3), until=st.floats(0, 500), seed=st.integers(0, 2**16))
+def test_a_run_that_is_simulated_to_a_time_is_whole_until_then(
+    count: int, boards: int, until: float, seed: int
+) -> None:
+    jobs, seconds = blocks(cells(count), 3, seed), lengths(seed)
+    whole, begun = simulate(jobs, fleet(boards), seconds), simulate(jobs, fleet(boards), seconds, until)
+    assert begun == whole[: len(begun)]
+    assert all(span.begin > until for span in whole[len(begun) :])
+
+
 @given(count=st.integers(0, 12), repeats=st.integers(1, 6), seed=st.integers(0, 2**32))
 def test_every_cell_is_run_once_in_every_block(count: int, repeats: int, seed: int) -> None:
     jobs = blocks(cells(count), repeats, seed)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bench import rules
 from runner.plan.plan import Plan
 from runner.run import progress
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
-from runner.run.progress import PlainObserver, Remaining, announce, image_line, limit, not_yet_run
+from runner.run.progress import (
+    PHASES,
+    LiveObserver,
+    PlainObserver,
+    Remaining,
+    announce,
+    image_line,
+    limit,
+    not_yet_run,
+)
 from runner.run.schedule import Outcome
 from tests.fixtures.plans import make_cell
 
@@ -176,3 +187,42 @@ def test_the_time_left_is_added_up_in_a_hundredth_of_the_time(monkeypatch: pytes
 
 def test_every_phase_of_a_cell_has_words() -> None:
     assert set(progress.PHASES) == set(rules.PHASES)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_the_running_cells_are_whole_at_the_width_of_a_terminal(width: int) -> None:
+    names = [
+        ("onnxruntime-training-1.19.2-cpu", "onnxruntime_training", "densenet121-chestxray"),
+        ("tensorflow-2.21.0-cpu", "keras_tensorflow", "gru-imdb"),
+        ("torch-2.13.0-cpu", "torch", "cnn-cifar10"),
+    ]
+    jobs = [
+        Job(make_cell(image=image, framework=framework, workload=workload), 1) for image, framework, workload in names
+    ]
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    live = LiveObserver(console, 360, Remaining(jobs, takes_30, 1))
+
+    def shown() -> list[str]:
+        with console.capture() as captured:
+            console.print(live.progress.get_renderable())
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        assert max(map(len, lines)) <= width
+        return lines
+
+    live.preparing("torch-2.13.0-cpu", "[torch] " + 20 * "downloading ")
+    (line,) = shown()
+    assert "0/360 0:00:00 torch-2.13.0-cpu: [torch] " in line
+    for job in jobs:
+        live.started(job)
+        live.printed(job, {"event": "plan", "windows": 1000})
+    assert "about 1 min left" in shown()[0] or "about 90 s left" in shown()[0]
+    for name, words in PHASES.items():
+        for job in jobs:
+            live.printed(job, {"event": "phase", "state": "begin", "name": name})
+        text = "\n".join(shown())
+        assert "…" not in text
+        assert text.count(words) == text.count("0/1000") == len(jobs)
+        assert [text.count(f"{job.cell.workload} · {job.cell.image}") for job in jobs] == [1] * len(jobs)
+        # The image's name says the others.
+        assert "tensorflow-2.21.0-cpu · keras_tensorflow" in text
+        assert text.count("onnxruntime") == 1

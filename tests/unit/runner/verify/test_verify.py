@@ -211,7 +211,7 @@ def test_too_few_windows_are_no_verdict_and_no_reference(tmp_path: Path, lab: Re
     run = make_run(tmp_path / "few", windows=4)
     found = torch_cnn(assess([run], [lab]))
     assert found.kind == "unsure"
-    assert "no repeat has 6 windows" in found.reason
+    assert "too few windows: no repeat has 6; " in found.reason
     assert "--preset standard" in found.reason
     # The row has both figures, and no ratio.
     assert (found.reference, found.ratio) == ("lab", None)
