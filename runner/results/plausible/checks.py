@@ -72,7 +72,7 @@ def _lacking(
     if not checked:
         return "no check is there"
     phased = {(phase, quantity) for phase, quantity in checked if phase is not None}
-    if len(phased) < len(checked) or row["workload"] not in rules.workload_names():
+    if not phased or row["workload"] not in rules.workload_names():
         return None
     cell = parity.Checked(row["workload"], "", str(row.get("preset")), 1)
     lacking = [key for key in parity.due(cell, phased) if key not in phased]

@@ -178,11 +178,11 @@ def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_ol
     folder = synthetic.make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
-    moved = {"quantity": "moved", "tensor": "conv1.w", "error": 0.0, "bound": 0.99, "passed": True, "variant": ""}
-    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], moved | {"phase": "proof"}]})
-    found = cell(load(folder), "torch", "cnn-cifar10").parity_of
-    assert found["moved"].phase == "proof"
-    assert found["logits"].phase == ""
+    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
+    data = load(folder)
+    found = cell(data, "torch", "cnn-cifar10").parity_of
+    assert (found["moved"].phase, found["logits"].phase) == ("proof", "parity")
+    assert cell(data, "jax", "cnn-cifar10").parity_of["logits"].phase == ""
 
 
 def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ FAULTS = [
     (without(phase="proof"), "no check of moved in the phase proof is there"),
     (without(quantity="gradient"), "no check of gradient in the phase parity is there"),
     (without(quantity="updates"), "no check of updates in the phase proof is there"),
+    (
+        lambda row: row | {"phase": row["phase"] if row["quantity"] != "loss" else None},
+        "no check of loss in the phase parity is there",
+    ),
     (having(error=2.0), "loss all has passed true, error 2 and bound 1"),
     (having(error=None), "loss all has passed true, error not finite and bound 1"),
     (having(passed=False), "loss all has passed false, error 0.5 and bound 1"),

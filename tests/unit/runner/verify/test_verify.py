@@ -335,12 +335,10 @@ def test_what_was_checked_on_the_measured_adapter_is_named(tmp_path: Path) -> No
     run = make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
-    row = {"tensor": "", "error": 0.0, "bound": 1.0, "passed": True, "variant": "", "phase": "proof"}
-    proved = [{**row, "quantity": quantity} for quantity in ("moved", "updates", "prediction")]
-    RunStore(run).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], *proved]})
+    RunStore(run).write_repeat(entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
     found = assess([run], [])
-    assert torch_cnn(found).proved == ("moved", "updates", "prediction")
-    line = "that of torch cnn-cifar10 fp32 passed: training moved every tensor, the optimiser's count of its steps, prediction"
+    assert torch_cnn(found).proved == ("moved", "updates", "learning", "prediction", "landing", "dropout")
+    line = "that of torch cnn-cifar10 fp32 passed: training moved every tensor, the optimiser's count of its steps, learning curve, "
     assert sum(line in told for told in verify_output.details(found)) == 1
     # What all cells of a group passed is said once, and what some passed beside it.
     (finding,) = (finding for finding in found.findings if finding.proved)
