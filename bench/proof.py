@@ -6,7 +6,7 @@
 
 import numpy as np
 
-from bench import canonical, contract, dropout, parity, rules
+from bench import canonical, contract, dropout, parity, rules, sketches
 
 MOST_SKIPPED = 3
 # What "moved" compares beside each tensor: all numbers before the last steps and after them, the logits before training and after it.
@@ -53,6 +53,7 @@ def _moved(what, before, after):
     """before, after: name -> array. Of what is in `before`, the share of the numbers that are the same in `after`."""
     stayed, size, finite = 0, 0, True
     for name, old in before.items():
+        sketches.refuse_shape(name, after[name], old)
         new = np.asarray(after[name], dtype=np.float32)
         stayed, size = stayed + np.count_nonzero(new == old), size + old.size
         finite = finite and np.isfinite(new).all()

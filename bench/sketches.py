@@ -64,6 +64,14 @@ class Sketch(object):
 
 
 def movement(parameters, after):
-    """tensor -> its Moved, from what was loaded and what was read."""
+    """tensor -> its Moved, from what was loaded and what was read. Raises ValueError where a tensor was read in another shape."""
+    for name, before in parameters.items():
+        refuse_shape(name, after[name], before)
     moved = [(name, Moved(np.ravel(after[name]), np.ravel(before))) for name, before in parameters.items()]
     return collections.OrderedDict(moved)
+
+
+def refuse_shape(name, read, loaded):
+    """Raises ValueError where a tensor was read in another shape than it was loaded in."""
+    if np.shape(read) != np.shape(loaded):
+        raise ValueError("%s was read as %r and loaded as %r" % (name, np.shape(read), np.shape(loaded)))

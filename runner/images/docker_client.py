@@ -137,7 +137,7 @@ def connect(version: str = "auto") -> DockerClient:
     """A client of the engine that the environment names. Raises EngineGoneError."""
     try:
         return docker.from_env(version=version)
-    except DockerException as error:
+    except (DockerException, ValueError) as error:  # a port that is no number, of an address in the environment
         raise EngineGoneError(why_no_engine(error)) from error
 
 

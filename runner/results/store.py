@@ -181,7 +181,7 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None, cells: p
         if table == "parity" and validate.doubled(whole[-1], CHECK):
             refuse_doubled_checks(folder, parts)
         if ended_well:
-            refuse_unproved(whole[-1], packs, ended_well)
+            refuse_unproved(folder, whole[-1], packs, ended_well)
     return pa.concat_tables(whole)
 
 

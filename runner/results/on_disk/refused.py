@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.results import validate
 from runner.results.on_disk.layout import file_name
-from runner.results.on_disk.packed import Packs, finished
+from runner.results.on_disk.packed import Packs, finished, packs_of
 from runner.results.on_disk.table_file import read_file
 from runner.results.on_disk.whole import StoreError
 from runner.results.parquet.schema import SCHEMA_VERSION, TABLES
@@ -58,13 +59,23 @@ def refuse_doubled_checks(folder: Path, parts: Mapping[Path, pa.Table]) -> None:
             )
 
 
-def refuse_unproved(checks: pa.Table, packs: Packs, ended_well: Mapping[tuple[str, int], Mapping[str, Any]]) -> None:
+def refuse_unproved(
+    folder: Path, checks: pa.Table, packs: Packs, ended_well: Mapping[tuple[str, int], Mapping[str, Any]]
+) -> None:
     """Raise StoreError where the checks of a repeat that ended well do not show what it owes."""
     from runner.results.plausible import checks as proved
 
+    @functools.cache  # a pack holds many repeats
+    def rows_of(path: Path) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = read_file(path, "left_out", {}).to_pylist()
+        return rows
+
     def left_out(key: tuple[str, int]) -> set[str]:
         path = packs.where("left_out", *key)
-        rows = read_file(path, "left_out", {}).to_pylist() if path.is_file() else []
+        if not path.is_file():
+            # It may have been packed since the checks were read.
+            path = packs_of(folder).where("left_out", *key)
+        rows = rows_of(path) if path.is_file() else []
         return {row["what"] for row in rows if (row["cell_id"], row["repeat"]) == key}
 
     if fault := proved.fault(checks, ended_well, left_out):

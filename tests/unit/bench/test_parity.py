@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bench import arithmetic, canonical, contract, parity, reference, rules, sketches
+from bench import arithmetic, canonical, contract, parity, proof, reference, rules, sketches
 from tests.fixtures.adapters import Incomplete
 
 DECLARED = {name: rules.workload_declaration(name) for name in rules.workload_names()}
@@ -436,6 +436,19 @@ def test_a_movement_s_sketch_is_that_of_the_difference(size: int) -> None:
     found = sketches.Sketch("w", size, 1024).of(sketches.Moved(after, before))
     expected = parity.sketch("w", after.astype(np.float64) - before)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [np.zeros(6), np.zeros((3, 2)), np.zeros((2, 2, 3)), np.float32(0.0)],
+    ids=["flat", "turned", "two copies", "a number"],
+)
+def test_a_tensor_that_is_read_in_another_shape_is_refused(read: np.ndarray) -> None:
+    loaded = {"w": np.zeros((2, 3), dtype=np.float32)}
+    with pytest.raises(ValueError, match="w was read as"):
+        sketches.movement(loaded, {"w": read})
+    with pytest.raises(ValueError, match="w was read as"):
+        proof._moved("w", loaded, {"w": read})
 
 
 def test_a_sketch_has_at_most_as_many_sums_as_its_places_can_count() -> None:

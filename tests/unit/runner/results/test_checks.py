@@ -93,6 +93,19 @@ def test_a_repeat_is_read_that_is_excused_or_of_an_older_release_or_of_an_unknow
     assert load([made(tmp_path / "unknown", without(phase="proof"), workload="vit-imagenet")], ANSWER)
 
 
+def test_what_is_packed_while_a_run_is_read_keeps_its_excuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, real = made(tmp_path / "run", without(quantity="updates"), left_out=UPDATES), store._parts
+
+    def is_packed_after_the_checks_are_read(folder: Path, table: str, kept: Any) -> Any:
+        found = real(folder, table, kept)
+        if table == "parity":
+            packs.Packer(RunStore(folder)).pack_rest()
+        return found
+
+    monkeypatch.setattr(store, "_parts", is_packed_after_the_checks_are_read)
+    assert store.read([folder], "parity").num_rows
+
+
 def test_what_ends_while_a_run_is_read_is_held_against_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checks are not among those that were read."""
     folder, real = synthetic.make_run(tmp_path / "run", windows=6), store._parts
