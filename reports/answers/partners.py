@@ -78,9 +78,9 @@ class Unpaired:
 
 
 def has_both(tables: Tables, a: str, b: str, by: str | None = None) -> bool:
-    """Whether both words name something of one kind in these runs."""
+    """Whether both words name something of one kind that these runs measured, or tried to."""
     try:
-        kind_of(tables.cells, a, b, by)
+        kind_of([cell for cell in tables.cells if cell.status != MISSING], a, b, by)
     except CompareError:
         return False
     return True
@@ -206,7 +206,8 @@ def unpaired(left: Matched, right: Matched, a: str, b: str) -> Iterable[Unpaired
             )
     for match, cells in right.items():
         if match not in left:
-            yield Unpaired(cells[0], b, f"not in {a}")
+            awaited = all(cell.status == MISSING for cell in cells)
+            yield Unpaired(cells[0], b, _in(b, cells[0]) if awaited else f"not in {a}", awaited=awaited)
 
 
 def _in(side: str, cell: MeasuredCell) -> str:

@@ -315,9 +315,18 @@ def test_the_newest_run_that_has_both_sides_is_looked_at_and_named(tmp_path: Pat
     for path in (tmp_path / "20261121-verify").glob("cells/*.parquet"):
         if pq.read_table(path).to_pylist()[0]["framework"] != "torch":
             path.unlink()
+    # What a run only planned it has not.
+    begun = synthetic.make_run(tmp_path / "20261122-begun", repeats=2)
+    for path in begun.glob("cells/*.parquet"):
+        if path.stem != "skipped" and pq.read_table(path).to_pylist()[0]["framework"] == "jax":
+            for part in begun.glob(f"*/{path.name}"):
+                part.unlink()
     result = ask(tmp_path, "jax", "torch")
     assert "looked up in run 20261120-matrix" in result.stderr
     assert "compared" in result.stdout
+    # Nor does a comparison with it list what neither has measured.
+    result = ask(tmp_path, "20261121-verify", "20261122-begun")
+    assert "jax" not in result.stdout.casefold()
     result = ask(tmp_path, "jax", "torch", "--runs", "20261121-verify")
     assert "these runs measured run: 20261121-verify; image: torch-2.13.0-cpu" in result.stderr
 
