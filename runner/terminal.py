@@ -119,12 +119,18 @@ def lasting_stderr() -> Iterator[None]:
         yield
 
 
+def _columns() -> int:
+    """The width that COLUMNS gives; 0 where it gives none."""
+    said = os.environ.get("COLUMNS", "")
+    return int(said) if said.isdecimal() else 0
+
+
 def folded(line: str, *, to_stderr: bool = False, hang: int | None = None) -> str:
     """A sentence in lines of the terminal's width, broken between words; as it is in a pipe, unless COLUMNS gives a width.
 
     Where it is indented, its further lines are indented more; `hang` says how far these stand in.
     """
-    if not (sys.stderr if to_stderr else sys.stdout).isatty() and "COLUMNS" not in os.environ:
+    if not (sys.stderr if to_stderr else sys.stdout).isatty() and not _columns():
         return line
     width = shutil.get_terminal_size().columns
     if len(line) <= width:
@@ -143,9 +149,10 @@ def _console(to_stderr: bool = False) -> Console:
     from rich.console import Console
 
     console = Console(stderr=to_stderr)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if not console.is_terminal and not _columns():
         return Console(stderr=to_stderr, width=10_000)
-    return console
+    # Rich takes a width of 0 for one.
+    return console if console.width > 0 else Console(stderr=to_stderr, width=shutil.get_terminal_size().columns)
 
 
 def _widths(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[int]:

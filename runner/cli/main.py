@@ -127,6 +127,13 @@ def main_group(
     """One benchmark, every deep-learning framework: run the matrix of images, read the report, verify a machine."""
 
 
+def _open_what_is_closed() -> None:
+    """Python has no stream where the shell closed one (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 it is open as long as the process runs
+
+
 def _print_in_any_encoding() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
@@ -137,6 +144,7 @@ def _print_in_any_encoding() -> None:
 
 
 def main() -> None:
+    _open_what_is_closed()
     _print_in_any_encoding()
     # Pydantic looks through every installed package for plugins, which takes as long as to load Typer. Nothing here has one.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

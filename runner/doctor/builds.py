@@ -102,11 +102,9 @@ def pip_index(scene: Scene) -> Iterator[Check]:
     if answer is not None and answer.returncode == 0:
         yield Check("pip index", OK, "it answers pip")
         return
-    url = package_index.configured("index-url")
-    # The address may hold a password: show only the host.
-    shown = f"{urlsplit(url).scheme}://{urlsplit(url).hostname}" if url else "pip's own index"
+    shown, secret = _shown(package_index.configured("index-url") or "")
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())[-200:]
-    said = said.replace(urlsplit(url).netloc, urlsplit(url).hostname or "") if url else said
+    said = said.replace(secret, shown) if secret else said
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
     saw = f"{shown} does not answer ({said})"
     if scene.client is None and not _is_anything_installed():
@@ -114,6 +112,17 @@ def pip_index(scene: Scene) -> Iterator[Check]:
         yield Check("pip index", FAIL, saw, means, fix)
         return
     yield Check("pip index", WARN, saw, "wheels cannot be fetched", fix)
+
+
+def _shown(url: str) -> tuple[str, str]:
+    """An index as it is shown, and the part of its address that may hold a password: of that only the host is shown."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        return f"an address that is none ({error})", url
+    return (
+        (f"{parts.scheme}://{parts.hostname}", f"{parts.scheme}://{parts.netloc}") if url else ("pip's own index", "")
+    )
 
 
 def _is_anything_installed() -> bool:

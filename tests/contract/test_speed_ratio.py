@@ -46,6 +46,19 @@ FASTER: dict[tuple[str, str], tuple[float, str]] = {
         "The adapter takes the input's product before the loop; CudnnCompatibleGRUCell takes three products at each position.",
     ),
 }
+# Where an adapter costs more than its framework's documents: the largest ratio, and what makes it so. The report says it beside the figure.
+SLOWER: dict[tuple[str, str], tuple[float, str]] = {
+    # Measured: 1.14 to 1.23 of the published loop. With CNTK's own Adam in its place the adapter takes 1 / 1.15 to 1 / 1.20 of its time.
+    ("cntk", "gru-imdb"): (
+        1.25,
+        "CNTK's own Adam adds epsilon to the uncorrected root, so Adam is written in operators.",
+    ),
+    # Measured: 1.08 to 1.10 of the published loop.
+    ("caffe2", "gru-imdb"): (
+        1.2,
+        "Caffe2's own Adam adds epsilon to the uncorrected root, so Adam is written in operators.",
+    ),
+}
 EVERYTHING = os.environ.get("DLBENCH_SPEED") == "all"
 
 
@@ -94,11 +107,12 @@ def test_an_adapter_is_as_fast_as_its_framework_s_published_loop(
 ) -> None:
     script = "speed_ratio.R" if framework == "r_keras" else "speed_ratio.py"
     least, _ = FASTER.get((framework, workload), (speed_verdict.ADAPTER.least, ""))
+    most, _ = SLOWER.get((framework, workload), (speed_verdict.ADAPTER.most, ""))
 
     def one_process() -> float:
         return float(json.loads(run_in(image_name, script, framework, workload, SECONDS))["ratio"])
 
-    verdict, ratios = speed_verdict.verdict_of(one_process, speed_verdict.ADAPTER._replace(least=least))
+    verdict, ratios = speed_verdict.verdict_of(one_process, speed_verdict.Bounds(least, most))
     assert verdict == "alike", f"{verdict}: {ratios}"
 
 
@@ -114,8 +128,15 @@ def test_every_workload_that_a_framework_trains_has_a_published_loop_or_a_reason
 
 def test_only_a_case_that_is_measured_has_a_bound_of_its_own() -> None:
     measured = {(framework, workload) for framework in FRAMEWORKS for workload in published(framework)}
-    assert set(FASTER) <= measured - set(WITHOUT)
+    assert set(FASTER) | set(SLOWER) <= measured - set(WITHOUT)
     assert all(least < speed_verdict.ADAPTER.least and reason.endswith(".") for least, reason in FASTER.values())
+    assert all(most > speed_verdict.ADAPTER.most and reason.endswith(".") for most, reason in SLOWER.values())
+
+
+def test_the_report_says_where_an_adapter_costs_more_than_its_documents() -> None:
+    for framework, workload in SLOWER:
+        caveats = rules.framework_declaration(framework)["caveats"]
+        assert any("Adam" in caveat["sentence"] and caveat.get("workloads") == [workload] for caveat in caveats)
 
 
 def test_no_published_loop_uses_what_the_adapter_computes_with() -> None:

@@ -2,7 +2,7 @@
 
 As there: brew's helpers on a ModelHelper, initialised by its param_init_net, AddGradientOperators, optimizer.build_*, the net created
 once; in each step blobs are fed and the net is run. Other than there: the loss is not fetched in each step, this benchmark's layers and
-optimisers, the GRU's reset gate after the product, and mini-batches from NumPy.
+optimisers, the GRU's reset gate after the product, an Adam that updates all rows of the embedding, and mini-batches from NumPy.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ def sentiment(model):
     table = model.param_init_net.XavierFill([], "embedding", shape=(30000, 125))
     model.AddParameter(table)
     words = model.net.Reshape(
-        model.net.Gather([table, "data"], "flat"), ["words", "words_shape"], shape=(150, 64, 125)
+        model.net.Gather([table, "data"], "flat", dense_gradient=True), ["words", "words_shape"], shape=(150, 64, 125)
     )[0]
     for blob, value in (("lengths", np.full(64, 150, "int32")), ("start", np.zeros((1, 64, 100), "float32"))):
         workspace.FeedBlob("example/" + blob, value)

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,26 @@ def test_a_character_that_the_encoding_has_stays_and_one_without_a_plainer_one_i
 def test_the_bytes_of_a_file_s_name_that_are_no_text_stay() -> None:
     name = b"r\xe9sultats".decode("ascii", "surrogateescape")
     assert _printed(f"{name}…", "ascii", "surrogateescape") == b"r\xe9sultats..."
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "wide"])
+def test_a_width_that_is_none_is_no_width(columns: str, run: Path) -> None:
+    words = ["report", "--text", "--out", str(run.parent)]
+    without = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    assert runner(*words, env=without | {"COLUMNS": columns}).stdout == runner(*words, env=without).stdout
+
+
+@pytest.mark.parametrize("words", [["history"], ["report", "--text"], ["matrix", "--dry-run", "--gpus", "none"]])
+def test_a_closed_standard_output_is_no_error(words: list[str], run: Path) -> None:
+    command = [sys.executable, "-m", "runner", *words, "--out", str(run.parent)]
+    shell = ["sh", "-c", '"$@" >&-', "sh", *command]
+    ended = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode in (0, 2), ended.stderr.count("Traceback")) == (True, 0), ended.stderr
+
+
+def test_an_address_that_is_none_is_a_finding_and_no_error() -> None:
+    for address in ("tcp://127.0.0.1:abc", "tcp://[::1"):
+        ended = runner("doctor", env=os.environ | {"DOCKER_HOST": address, "PIP_INDEX_URL": "http://[::1"})
+        assert (ended.returncode in (0, 1), "Traceback" in ended.stderr) == (True, False), ended.stderr
+        assert f"no Docker Engine answers at {address}" in ended.stdout
+        assert "an address that is none (Invalid IPv6 URL) does not answer" in ended.stdout
