@@ -57,7 +57,10 @@ def matrix(
         look = _looking(stack)
         try:
             if dry_run and resume is None:
-                return print_plan(look(options, minutes), as_json, minutes)
+                prospect = look(options, minutes)
+                if as_json or prospect.plan.cells:
+                    print_plan(prospect, as_json, minutes)
+                return begin.refuse_nothing(prospect)
             if resume is not None:
                 prospect, run = begin.resume(resume, options, look)
                 _refuse_others(options, prospect.options)

@@ -200,6 +200,13 @@ def _check(options: Options, machine: Machine) -> None:
         raise UsageError(f"{option}: no GPU can be used here ({machine.why_no_gpu}); leave the option out")
 
 
+def refuse_nothing(prospect: Prospect) -> None:
+    """Raise UsageError, with the reasons, where nothing can be run."""
+    if not prospect.plan.cells:
+        reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
+        raise UsageError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+
+
 # Finds what would be run: look_ahead, or what looks at several nodes.
 Look = Callable[[Options, float | None], Prospect]
 
@@ -209,9 +216,7 @@ def start(
 ) -> tuple[Prospect, store.RunStore]:
     """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: what it may take."""
     prospect = look(options, minutes)
-    if not prospect.plan.cells:
-        reasons = "\n".join(dict.fromkeys(f"  {skip.image}: {skip.reason}" for skip in prospect.plan.skips))
-        raise UsageError(f"none of these cells can run here:\n{reasons or '  no image was chosen'}")
+    refuse_nothing(prospect)
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     run = _new_run(options.out, now)
