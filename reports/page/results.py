@@ -11,7 +11,7 @@ from reports import text
 from reports.answers.competitors import without_run
 from reports.answers.findings import Finding, measured_once, repeats_of
 from reports.data import groups
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables, unsettled
 from reports.page.page import Choice, Column, Entry, Row, Slice
 from runner.results import cells
 from runner.results.statistics import Estimate
@@ -216,6 +216,8 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
     once = bool(measured_once((cell, group.ranked[0].cell)))
     # One repeat does not show how much another run would differ: a bar of an interval would claim that it does.
     low, high = (None, None) if best or once else (ratio.low, ratio.high)
+    # Of one repeat the head of the column says so.
+    is_open = bool(unsettled(group.ranked[0].cell, cell, ratio.value)) or (not once and not ranked.apart)
     end = 100 / reach
     return Entry(
         "ranked",
@@ -225,7 +227,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
         measures=_measures(cell, ratio, once=once),
         interval=_interval(cell.step),
         best=best and compared,
-        tied=not best and not once and not ranked.apart,
+        tied=not best and is_open,
         unsteady=bool(cell.shifts),
         noted=bool(cell.caveats),
         heat=round(max(0.0, MOST_HEAT * (1 - math.log(max(ratio.value, 1.0)) / math.log(MOST_RATIO)))),

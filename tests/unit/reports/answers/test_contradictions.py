@@ -187,6 +187,8 @@ def test_more_cpus_may_change_the_order_says_every_answer(shares: tuple[float | 
     (finding,) = findings.findings(tables)
     starved = "f0" if shares[0] else "f1"
     assert finding.headline == f"Not settled: {starved} 1 got less than half of its CPUs"
+    # The first screen marks the pair, as its legend says.
+    assert {name: entry.tied for name, entry in entries(tables).items()} == {"f0": False, "f1": True}
     assert f"Less than half of the CPUs: {starved} 1 ({30 if shares[0] else 40}" in " ".join(finding.caveats)
     section, *_ = plain.sections(tables)
     assert section.above[-1] == f"{finding.headline}."
