@@ -52,6 +52,18 @@ def test_the_rows_of_real_cells_agree_and_those_with_another_time_of_their_stead
             for sample in samples
         ]
         assert judged(row, scaled), factor
+    # With the pauses between them too.
+    first = min(sample["begin_seconds"] for sample in samples if sample["stage"] == "steady")
+    for factor in (0.01, 0.5):
+        packed = [
+            sample
+            | {"seconds": sample["seconds"] * factor}
+            | {"begin_seconds": first + factor * (sample["begin_seconds"] - first)}
+            if sample["stage"] == "steady"
+            else sample
+            for sample in samples
+        ]
+        assert "lie within" in str(judged(row | {"short": True}, packed)), factor
 
 
 def test_a_whole_run_evaluates_between_its_windows() -> None:
