@@ -17,7 +17,7 @@ from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads
-from reports.data.model import MOST_TIED, Group, MeasuredCell, Ranked, Repeat, Run, Tables
+from reports.data.model import MOST_TIED, Group, MeasuredCell, Ranked, Repeat, Run, Tables, unsettled
 from reports.page import results
 from reports.page.page import Entry
 from runner.results import steadiness
@@ -137,7 +137,9 @@ def check_answers(tables: Tables, finding: Finding, kind: str) -> None:
     shown = entries(tables)
     for entry in finding.group.ranked[1:]:
         once = 1 in (len(entry.cell.measured), len(finding.group.ranked[0].cell.measured))
-        assert shown[entry.cell.anchor].tied == (not once and not entry.apart)
+        # The legend: "tied with it or not settled". More CPUs may change the order of a pair that got few.
+        is_open = bool(unsettled(finding.group.ranked[0].cell, entry.cell, entry.ratio.value))
+        assert shown[entry.cell.anchor].tied == (is_open or (not once and not entry.apart))
 
 
 @pytest.mark.timeout(1200)
