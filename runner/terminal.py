@@ -119,7 +119,7 @@ def lasting_stderr() -> Iterator[None]:
         yield
 
 
-def _columns() -> int:
+def columns() -> int:
     """The width that COLUMNS gives; 0 where it gives none."""
     said = os.environ.get("COLUMNS", "")
     return int(said) if said.isdecimal() else 0
@@ -130,7 +130,7 @@ def folded(line: str, *, to_stderr: bool = False, hang: int | None = None) -> st
 
     Where it is indented, its further lines are indented more; `hang` says how far these stand in.
     """
-    if not (sys.stderr if to_stderr else sys.stdout).isatty() and not _columns():
+    if not (sys.stderr if to_stderr else sys.stdout).isatty() and not columns():
         return line
     width = shutil.get_terminal_size().columns
     if len(line) <= width:
@@ -149,7 +149,7 @@ def _console(to_stderr: bool = False) -> Console:
     from rich.console import Console
 
     console = Console(stderr=to_stderr)
-    if not console.is_terminal and not _columns():
+    if not console.is_terminal and not columns():
         return Console(stderr=to_stderr, width=10_000)
     # Rich takes a width of 0 for one.
     return console if console.width > 0 else Console(stderr=to_stderr, width=shutil.get_terminal_size().columns)

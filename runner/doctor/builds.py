@@ -103,8 +103,9 @@ def pip_index(scene: Scene) -> Iterator[Check]:
         yield Check("pip index", OK, "it answers pip")
         return
     shown, secret = _shown(package_index.configured("index-url") or "")
-    said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())[-200:]
-    said = said.replace(secret, shown) if secret else said
+    said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
+    # Before it is cut: half of a password tells much.
+    said = (said.replace(secret, "…") if secret else said)[-200:]
     fix = "`pip config set global.index-url URL` names your site's index; HTTPS_PROXY a proxy"
     saw = f"{shown} does not answer ({said})"
     if scene.client is None and not _is_anything_installed():
@@ -115,14 +116,14 @@ def pip_index(scene: Scene) -> Iterator[Check]:
 
 
 def _shown(url: str) -> tuple[str, str]:
-    """An index as it is shown, and the part of its address that may hold a password: of that only the host is shown."""
+    """An index as it is shown, and the name and password in its address, which are not."""
+    secret = url.partition("//")[2].partition("/")[0].rpartition("@")[0]
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        return f"an address that is none ({error})", url
-    return (
-        (f"{parts.scheme}://{parts.hostname}", f"{parts.scheme}://{parts.netloc}") if url else ("pip's own index", "")
-    )
+    except ValueError:
+        # What is wrong with it may repeat it.
+        return "an address that is none", secret
+    return f"{parts.scheme}://{parts.hostname}" if url else "pip's own index", secret
 
 
 def _is_anything_installed() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -18,7 +17,7 @@ from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job, Span
-from runner.terminal import folded, print_table
+from runner.terminal import columns, folded, print_table
 from runner.text import length, plural, visible
 
 # What follows in a reason is the name of an image that runs instead.
@@ -171,7 +170,7 @@ def _below_one_another(names: Iterable[str]) -> Iterator[str]:
 
 def _narrow() -> bool:
     """Whether lines have a width: those of a pipe have none."""
-    return sys.stdout.isatty() or "COLUMNS" in os.environ
+    return sys.stdout.isatty() or columns() > 0
 
 
 def _print_held(prospect: Prospect, held: Forecast) -> None:

@@ -99,4 +99,4 @@ def test_an_address_that_is_none_is_a_finding_and_no_error() -> None:
         ended = runner("doctor", env=os.environ | {"DOCKER_HOST": address, "PIP_INDEX_URL": "http://[::1"})
         assert (ended.returncode in (0, 1), "Traceback" in ended.stderr) == (True, False), ended.stderr
         assert f"no Docker Engine answers at {address}" in ended.stdout
-        assert "an address that is none (Invalid IPv6 URL) does not answer" in ended.stdout
+        assert "an address that is none does not answer" in ended.stdout
