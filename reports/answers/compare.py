@@ -75,7 +75,7 @@ class Comparison:
             return f"no cell of one is in the other{f': {self._apart}' if self._apart else ''}."
         margin = shown(self.margin)
         decided = [row for row in self.rows if not row.undecided]
-        real = [row for row in decided if row.verdict == "real"]
+        real = [row for row in decided if row.real]
         parts = [
             (sum(row.slower for row in real), "slower"),
             (sum(not row.longer and row.matters is not False for row in real), "faster"),
@@ -146,11 +146,11 @@ def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, .
         if entry is None or group is None or min(len(row.before.repeats), len(row.after.repeats)) < 2:
             continue
         best, where = group.ranked[0].cell.label, f"{entry.cell.label}, {entry.cell.key.workload}"
-        if row.verdict == "real" and not entry.apart:
+        if row.real and not entry.apart:
             asks = f"it compares all {len(group.ranked)} cells at once"
             level = "is not settled against" if entry.open else "is tied with"
             said.append(f"in the report: {where} {level} {best}, since {asks}")
-        if row.verdict != "real" and entry.apart:
+        if not row.real and entry.apart:
             said.append(
                 f"in the report: {where} is slower than {best}, since it has not the other {len(rows) - 1} rows beside it"
             )

@@ -23,7 +23,8 @@ from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
 from runner.results.statistics import Estimate
 
-Verdict = Literal["real", "same", "cannot tell"]
+# slower and faster: really, by however little. same: not really, and within the margin. open: the data do not say.
+Verdict = Literal["slower", "faster", "same", "open"]
 
 ALPHA = statistics.ALPHA
 MARGIN = 0.05  # a smaller change does not matter
@@ -152,9 +153,14 @@ class Contrast:
         return False if within(ratio, self.margin) else None
 
     @property
+    def real(self) -> bool:
+        """Whether the sides really differ, by however little."""
+        return self.verdict in ("slower", "faster")
+
+    @property
     def longer(self) -> bool:
         """Whether `after` really takes longer, by however little."""
-        return self.verdict == "real" and self.judged is not None and self.judged.value > 1
+        return self.verdict == "slower"
 
     @property
     def slower(self) -> bool:
@@ -164,7 +170,7 @@ class Contrast:
     @property
     def undecided(self) -> bool:
         """Whether more repeats are needed: for a verdict, or for whether what takes longer does so by more than the margin."""
-        return self.verdict == "cannot tell" or (self.longer and self.matters is None)
+        return self.verdict == "open" or (self.longer and self.matters is None)
 
     @property
     def change(self) -> str:
@@ -179,10 +185,10 @@ class Contrast:
         margin = shown(self.margin)
         if self.verdict == "same":
             return f"same within {margin}"
-        if self.verdict != "real":
+        if not self.real:
             return self.verdict
-        size = {True: "real", False: f"real, below {margin}", None: f"real, above or below {margin}"}[self.matters]
-        return f"{size}: {self.change}"
+        size = {True: "", False: f" by less than {margin}", None: f", perhaps by less than {margin}"}[self.matters]
+        return f"{self.verdict}{size}: {self.change}"
 
 
 def differences(before: Side, after: Side) -> tuple[Difference, ...]:
@@ -203,7 +209,7 @@ def contrasts(
     blocks = _blocks(pairs, beside)
     ratios = moderated_ratios(pairs, [ratio_of(*pair, blocks) for pair in pairs], blocks)
     rows = [
-        Contrast(*pair, ratio, None, "cannot tell", "", differences(*pair), margin=margin)
+        Contrast(*pair, ratio, None, "open", "", differences(*pair), margin=margin)
         for pair, ratio in zip(pairs, ratios, strict=True)
     ]
     return judged(rows)
@@ -303,7 +309,7 @@ def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
     verdict, reason = _verdict(row, p)
     ratio = row.judged
     alone = ratio is not None and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high
-    if verdict != "real" and p is not None and alone and not statistics.told_apart(p):
+    if verdict in ("same", "open") and p is not None and alone and not statistics.told_apart(p):
         asked = f"not real after {plural(questions, 'question')}: p = {number(p, 2)}"
         reason = f"{asked}; {reason}" if reason else asked
     return replace(row, p=p, verdict=verdict, reason=reason)
@@ -312,24 +318,24 @@ def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
 def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
     ratio, before, after = row.judged, row.before, row.after
     if not _alike(before, after):
-        return "cannot tell", "not measured on the same kind of data"
+        return "open", "not measured on the same kind of data"
     if ratio is None:
-        return "cannot tell", "no steady window on one side"
+        return "open", "no steady window on one side"
     if ratio.low is None or ratio.high is None:
-        return "cannot tell", ratio.note
+        return "open", ratio.note
     if few := _starved(before, after, ratio.value):
-        return "cannot tell", f"{few} got less than half of the CPUs; more CPUs may change the order"
+        return "open", f"{few} got less than half of the CPUs; more CPUs may change the order"
     if statistics.told_apart(p):
-        return "real", ""
+        return "slower" if ratio.value > 1 else "faster", ""
     if ratio.error is None:
-        return "cannot tell", f"one repeat does not show how much another run would differ; {_further(row)}"
+        return "open", f"one repeat does not show how much another run would differ; {_further(row)}"
     if within(ratio, row.margin):
         return "same", ""
     if p is None:
-        return "cannot tell", "every window took the same time: the clock is too coarse"
+        return "open", "every window took the same time: the clock is too coarse"
     if ratio.repeats == 1 and (before.unsteady or after.unsteady):
-        return "cannot tell", f"unsteady: over its levels the ratio may be {between(ratio)}"
-    return "cannot tell", f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
+        return "open", f"unsteady: over its levels the ratio may be {between(ratio)}"
+    return "open", f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
 
 
 def _starved(before: Side, after: Side, ratio: float) -> str:

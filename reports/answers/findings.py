@@ -137,7 +137,7 @@ def changes(
             ladder = ladders.get(group.anchor)
             where = f"{workload.title}, {group.key.device}, {group.key.precision}, {group.key.preset}"
             effects = ladder.effects if ladder else ()
-            real = (effect for effect in effects if effect.apart and effect.contrast.verdict == "real")
+            real = (effect for effect in effects if effect.apart and effect.contrast.real)
             sentences += [f"{where}: {_change(effect)}" for effect in real]
         known = None if across_cells is None else across_cells.get(workload.anchor, ())
         for table in known if known is not None else _effects(workload, tables):
@@ -155,7 +155,7 @@ def _together(table: Across) -> Iterator[str]:
     for effect in table.effects:
         kinds.setdefault(effect.of, []).append(effect.contrast)
     for of, rows in kinds.items():
-        ratios = [row.ratio.value for row in rows if row.verdict == "real" and row.ratio is not None]
+        ratios = [row.ratio.value for row in rows if row.real and row.ratio is not None]
         parts = []
         for direction, shares in (
             ("less time", sorted(1 - ratio for ratio in ratios if ratio < 1)),

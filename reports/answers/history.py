@@ -45,7 +45,7 @@ class History:
     @property
     def moved(self) -> tuple[Contrast, ...]:
         """The rows that moved, if by more than the margin or perhaps by more."""
-        return tuple(row for row in self.rows if row.verdict == "real" and row.matters is not False)
+        return tuple(row for row in self.rows if row.real and row.matters is not False)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class History:
         """0: nothing moved. 1: something moved. 2: the data cannot tell for some row, or there is no row."""
         if self.moved:
             return 1
-        return 2 if not self.rows or any(row.verdict == "cannot tell" for row in self.rows) else 0
+        return 2 if not self.rows or any(row.verdict == "open" for row in self.rows) else 0
 
     @property
     def summary(self) -> str:
@@ -76,7 +76,7 @@ class History:
                 named = "; ".join([*(visible(name, 120) for name in self.unfit[:MOST_NAMED]), *more])
                 return f"Measured by several runs, but too noisy or with too few windows to compare: {named}."
             return "No cell was measured by more than one of these runs."
-        unsure = sum(row.verdict == "cannot tell" for row in self.rows)
+        unsure = sum(row.verdict == "open" for row in self.rows)
         parts = [
             (len(self.moved), "changed"),
             (len(self.rows) - len(self.moved) - unsure, "did not"),
@@ -137,7 +137,7 @@ def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Contrast],
         pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
         shift = between_runs(pairs, margin, common=True)[1]
         return shift.said if shift else ""
-    since = Counter((row.cell.run_id, row.longer) for row in rows if row.verdict == "real")
+    since = Counter((row.cell.run_id, row.longer) for row in rows if row.real)
     (run, longer), count = since.most_common(1)[0] if since else (("", False), 0)
     if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
         return ""
@@ -192,7 +192,7 @@ def _row(
     before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], ratio: Estimate | None, margin: float
 ) -> Contrast:
     sides = Side(tuple(before)), Side(tuple(after))
-    return Contrast(*sides, ratio, None, "cannot tell", "", differences(*sides), margin=margin)
+    return Contrast(*sides, ratio, None, "open", "", differences(*sides), margin=margin)
 
 
 def _between(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], margin: float) -> Contrast:
@@ -213,7 +213,7 @@ def _line(row: Contrast) -> str:
     cell, runs = row.cell, len(row.before.cells) + len(row.after.cells)
     names = [cell.name, cell.key.workload, cell.key.device, cell.key.precision]
     since, words = f"since {visible(cell.run_id, 80)}", row.words
-    if row.verdict == "real":
+    if row.real:
         words = f"{since} {row.change}; {row.changed}"
     else:
         # A cell has a row for each of its states: without the run they look alike.
@@ -256,7 +256,7 @@ def compact(rows: Sequence[Contrast]) -> Compact:
             export.Column("before", lambda row: number(1e3 * _level(row.before))),
             export.Column("since", lambda row: number(1e3 * _level(row.after))),
         ),
-        told=lambda row: row.changed if row.differences or row.verdict == "real" else "",
+        told=lambda row: row.changed if row.differences or row.real else "",
         what="what changed",
         caption="ms a step, before and since",
     )

@@ -125,13 +125,13 @@ def _with_repeats(row: Contrast) -> Contrast:
 def _with_reason(row: Contrast, shift: CommonShift) -> Contrast:
     """The row, whose reason says that it was judged beside the shift. Beside a large one no row is called the same, nor faster."""
     faster = shift.large and bool(shift.stayed) and shift.ratio.value < 1
-    if not faster and (row.beside is None or row.verdict == "real"):
+    if not faster and (row.beside is None or row.real):
         return row
     if shift.large:
         reason = (
             f"the cells take {shift.size}, and two runs are assumed to differ by at most {percent(shift.plausible, 2)}"
         )
-        return replace(row, verdict="cannot tell", reason=reason)
+        return replace(row, verdict="open", reason=reason)
     return replace(row, reason="; ".join(filter(None, (row.reason, BESIDE)))) if shift.known else row
 
 

@@ -226,7 +226,7 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects:
         return Answer(question, "CUDA never changed alone", "not compared", detail, link)
     ratios = [row.ratio.value for row in alone if row.ratio]
     detail = f"CUDA alone, {plural(len(alone), 'pair')}: {_range(ratios)} time"
-    real = [row for row in alone if row.verdict == "real"]
+    real = [row for row in alone if row.real]
     faster = sum(not row.longer for row in real)
     if not real and all(len(row.before.repeats) < 2 or len(row.after.repeats) < 2 for row in alone):
         return Answer(question, "No verdict: measured once", "one run", detail, link)
@@ -281,7 +281,7 @@ def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: 
     middle = math.exp(float(np.median(np.log([speed for _, speed in most]))))
     fast, slow = (second, first) if middle > 1 else (first, second)
     speeds = sorted(speed if middle > 1 else 1 / speed for _, speed in most)
-    agree = sum(row.verdict == "real" and (speed > 1) == (middle > 1) for row, speed in most)
+    agree = sum(row.real and (speed > 1) == (middle > 1) for row, speed in most)
     detail = f"median of {plural(len(rows), 'pair')}, {number(speeds[0])} to {number(speeds[-1])}"
     detail += f"; {plural(len(pairs) - 1, 'more pair')} of models in the details" if len(pairs) > 1 else ""
     words = f"{device_name(fast)}: {number(max(middle, 1 / middle))}\u00a0× an {device_name(slow)}"

@@ -67,9 +67,9 @@ def test_the_effects_of_cuda_and_cudnn_are_told_apart_where_the_cells_allow_it(t
     data = tables.load([ladder(tmp_path / "run")])
     found = effects(across.versions(group(data, GPU)))
     assert found == {
-        "CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1": ("real", True),
+        "CUDA 12.6 → 12.8, with cuDNN 9.5.1 and PyTorch 2.9.1": ("faster", True),
         "cuDNN 9.5.1 → 9.10.2, with CUDA 12.8 and PyTorch 2.9.1": ("same", True),
-        "CUDA 12.4 → 12.6, cuDNN 9.1.0 → 9.5.1 and PyTorch 2.8.0 → 2.9.1": ("real", False),
+        "CUDA 12.4 → 12.6, cuDNN 9.1.0 → 9.5.1 and PyTorch 2.8.0 → 2.9.1": ("faster", False),
     }
 
 
@@ -104,7 +104,7 @@ def test_precisions_are_held_against_fp32_in_the_same_image(tmp_path: Path) -> N
     add(folder, "torch-2.13.0-cpu", 0.6, 1, precision="amp-bf16")
     data = tables.load([folder])
     (found,) = across.precisions(data.workloads[0])
-    assert effects(found) == {"fp32 → amp-bf16": ("real", True)}
+    assert effects(found) == {"fp32 → amp-bf16": ("faster", True)}
     # and they are never ranked as the same thing
     for group in data.workloads[0].groups:
         assert {entry.cell.key.precision for entry in group.ranked} == {group.key.precision}
@@ -172,7 +172,7 @@ def test_several_runs_have_a_section_on_what_moved(tmp_path: Path) -> None:
     page = whole(tmp_path / "report.html")
     section = page[page.index('id="history"') : page.index('id="not-run"')]
     assert "5 comparisons over 8 runs: 1 changed" in section
-    assert "real: takes" in section
+    assert "slower: takes" in section
     assert "nothing recorded changed" in section
     assert "since day5" in section
     assert "5 runs before, 3 since" in section

@@ -31,7 +31,7 @@ def told(
 
 
 def moved(histories: list[History]) -> float:
-    return sum(any(row.verdict == "real" for row in one.rows) for one in histories) / len(histories)
+    return sum(any(row.real for row in one.rows) for one in histories) / len(histories)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_step_is_still_told_ten_runs_later_with_the_run_since_which_it_is_ther
     found = [told(random, 0.01, 6 + later, 6) for _ in range(200 if ALL else 20)]
     print(f"told: {moved(found):.1%} of {len(found)} histories")
     assert moved(found) >= 0.95
-    since = [row.cell.run_id for one in found for row in one.rows if row.verdict == "real"]
+    since = [row.cell.run_id for one in found for row in one.rows if row.real]
     assert since.count("day06") >= 0.8 * len(since)
 
 
@@ -100,14 +100,14 @@ def test_the_step_and_its_size_are_said_in_a_line() -> None:
 def test_too_few_runs_cannot_tell_and_say_how_many_would(runs: int) -> None:
     one = told(np.random.default_rng(10), 0.0, runs, runs - 1, 1.5)
     assert one.exit_code == 2
-    assert f"cannot tell: {runs} runs with the same recorded facts; 4 or more are needed" in one.lines[0]
+    assert f"open: {runs} runs with the same recorded facts; 4 or more are needed" in one.lines[0]
 
 
 def test_runs_that_hold_their_level_say_so_and_runs_that_scatter_do_not() -> None:
     random = np.random.default_rng(11)
     assert "same within 5" in told(random, 0.002, 12).lines[0]
     scattered = told(random, 0.05, 6).lines[0]
-    assert "cannot tell: the interval leaves room for 5" in scattered
+    assert "open: the interval leaves room for 5" in scattered
     assert "more runs narrow it (6 runs)" in scattered
 
 
@@ -123,7 +123,7 @@ def test_a_change_after_a_step_is_set_against_the_level_since_that_step() -> Non
     one = history(tables)
     assert [row.words.replace("\u00a0", " ").partition(":")[0] for row in one.rows] == [
         "same within 5 %",
-        "real",
+        "slower",
         "same within 5 %",
     ]
     # The driver changed at day08, three runs after the step: nothing is left for it to explain.
@@ -134,7 +134,7 @@ def test_a_change_after_a_step_is_set_against_the_level_since_that_step() -> Non
 
 def test_one_run_after_another_fact_must_exceed_what_two_sessions_may_differ_by() -> None:
     random = np.random.default_rng(13)
-    for ratio, verdict in ((1.03, "cannot tell"), (1.15, "real")):
+    for ratio, verdict in ((1.03, "open"), (1.15, "slower")):
         nights = {
             night: {("torch", "cnn"): run(random, Regime(process=0.001, count=8), [level], 3)[0]}
             for night, level in (("a", 1.0), ("b", ratio))

@@ -45,15 +45,15 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     found = json.loads(result.stdout)
     verdicts = {(row["framework"], row["workload"]): row["verdict"] for row in found["rows"]}
     assert verdicts == {
-        ("torch", "cnn-cifar10"): "real",
+        ("torch", "cnn-cifar10"): "slower",
         ("torch", "gru-imdb"): "same",
         ("tensorflow", "cnn-cifar10"): "same",
-        ("jax", "cnn-cifar10"): "cannot tell",
+        ("jax", "cnn-cifar10"): "open",
         ("jax", "gru-imdb"): "same",
     }
     assert (found["by"], found["correction"], found["exit_code"]) == ("run", "Holm", 1)
     assert result.exit_code == 1
-    (torch,) = [row for row in found["rows"] if row["verdict"] == "real"]
+    (torch,) = [row for row in found["rows"] if row["verdict"] == "slower"]
     assert torch["ratio_low"] < 1.08 < torch["ratio_high"]
     assert torch["p_holm"] < 0.05
     # What failed on both sides is no regression, and is not passed over.
@@ -82,7 +82,7 @@ def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Pat
     synthetic.make_run(tmp_path / "c", repeats=4, draw=2, slower={("torch-2.13.0-cpu", "gru-imdb"): 0.8})
     synthetic.forget(tmp_path / "c", *synthetic.UNSTEADY)
     result = ask(tmp_path, "a", "c", "--format", "json")
-    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("real") == 1
+    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("slower") == 1
     assert result.exit_code == 0
 
 
@@ -112,7 +112,7 @@ def test_what_moved_all_cells_is_said_once_and_fails_no_change(tmp_path: Path, h
 
 def test_a_slower_cell_within_the_margin_fails_nothing(runs: Path) -> None:
     result = ask(runs, "monday", "tuesday", "--margin", "20")
-    assert "real, below 20" in result.stdout
+    assert "slower by less than 20" in result.stdout
     assert "1 changed by less than 20" in result.stdout
     assert ask(runs, "monday", "tuesday").exit_code == 1
     assert result.exit_code != 1
@@ -388,7 +388,7 @@ def test_a_reason_that_rows_share_is_said_once(tmp_path: Path, how: str) -> None
     shared = [row["reason"] for row in rows if row["reason"].startswith("one repeat does not show")]
     assert len(shared) > 1
     assert told.count("one repeat does not show") == len(set(shared))
-    assert told.replace("\\", "").count("cannot tell [1]") == shared.count(shared[0])
+    assert told.replace("\\", "").count("open [1]") == shared.count(shared[0])
 
 
 @pytest.mark.parametrize(("words", "repeats"), [(("a", "b"), 1), (("a", "b"), 3), (("torch", "jax"), 1)])
@@ -432,13 +432,13 @@ def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(
     wide = "the interval leaves room for 5\u00a0% or more"
     reasons = [f"{wide}; --repeats {count} would tell" for count in (5, 7, 7)]
     reasons.append(f"not real after 4 questions: p = 0.03; {wide}; --repeats 9 would tell")
-    rows = [replace(found.rows[0], verdict="cannot tell", reason=reason) for reason in reasons]
+    rows = [replace(found.rows[0], verdict="open", reason=reason) for reason in reasons]
     shown = compare.table(replace(found, rows=tuple(rows)))
     assert shown.notes == (f"[1] {wide}",)
     column = shown.heads.index("verdict")
     assert [row[column] for row in shown.rows] == [
-        *(f"cannot tell [1]: --repeats {count} would tell" for count in (5, 7, 7)),
-        "cannot tell [1]: not real after 4 questions: p = 0.03; --repeats 9 would tell",
+        *(f"open [1]: --repeats {count} would tell" for count in (5, 7, 7)),
+        "open [1]: not real after 4 questions: p = 0.03; --repeats 9 would tell",
     ]
 
 

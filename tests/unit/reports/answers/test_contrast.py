@@ -170,9 +170,9 @@ def test_a_slower_cell_is_real_and_an_unchanged_one_the_same(tmp_path: Path) -> 
         synthetic.make_run(tmp_path / "b", repeats=4, slower=slow, draw=1, everywhere={"driver_version": "570.1"}),
     )
     torch = found["torch", "cnn-cifar10"]
-    assert torch.verdict == "real"
+    assert torch.real
     assert torch.slower
-    assert torch.words.startswith("real: takes ")
+    assert torch.words.startswith("slower: takes ")
     assert torch.words.endswith(" longer")
     assert found["tensorflow", "cnn-cifar10"].verdict == "same"
     assert found["torch", "gru-imdb"].verdict == "same"
@@ -181,14 +181,14 @@ def test_a_slower_cell_is_real_and_an_unchanged_one_the_same(tmp_path: Path) -> 
 def test_an_unsteady_cell_of_one_repeat_cannot_be_told_and_it_is_said_why(tmp_path: Path) -> None:
     found = rows(synthetic.make_run(tmp_path / "a"), synthetic.make_run(tmp_path / "b", repeats=4, draw=1))
     jax = found["jax", "cnn-cifar10"]
-    assert jax.verdict == "cannot tell"
+    assert jax.verdict == "open"
     assert "unsteady" in jax.reason
 
 
 def test_one_repeat_each_cannot_tell_whatever_the_ratio_and_says_what_would(tmp_path: Path) -> None:
     slow = {("torch-2.13.0-cpu", "cnn-cifar10"): 3.0}
     found = rows(synthetic.make_run(tmp_path / "a"), synthetic.make_run(tmp_path / "b", slower=slow, draw=1))
-    assert {row.verdict for row in found.values()} == {"cannot tell"}
+    assert {row.verdict for row in found.values()} == {"open"}
     assert "--repeats 3" in found["torch", "cnn-cifar10"].reason
 
 
@@ -197,9 +197,7 @@ def test_other_data_is_not_compared(tmp_path: Path) -> None:
         synthetic.make_run(tmp_path / "a", repeats=3),
         synthetic.make_run(tmp_path / "b", repeats=3, everywhere={"data_source": "files"}),
     )
-    assert {(row.verdict, row.reason) for row in found.values()} == {
-        ("cannot tell", "not measured on the same kind of data")
-    }
+    assert {(row.verdict, row.reason) for row in found.values()} == {("open", "not measured on the same kind of data")}
 
 
 def test_what_else_was_recorded_to_differ_is_told_and_what_one_side_lacks_is_not(tmp_path: Path) -> None:
@@ -220,7 +218,7 @@ def judged_alone(low: float, high: float) -> Contrast:
     reach = math.log(high / low) / 2
     ratio = Estimate(value, low, high, 40, 6, "any", error=reach / student_quantile(0.975, 10), freedom=10, inside=0.0)
     side = Side(())
-    (row,) = contrast.judged([Contrast(side, side, ratio, None, "cannot tell", "", ())])
+    (row,) = contrast.judged([Contrast(side, side, ratio, None, "open", "", ())])
     return row
 
 
@@ -234,16 +232,16 @@ def same_data(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "words", "slower", "undecided"),
     [
-        (1.06, 1.10, "real: takes 7.98 % longer", True, False),
-        (1.01, 1.02, "real, below 5 %: takes 1.50 % longer", False, False),
-        (1.02, 1.08, "real, above or below 5 %: takes 4.96 % longer", False, True),
+        (1.06, 1.10, "slower: takes 7.98 % longer", True, False),
+        (1.01, 1.02, "slower by less than 5 %: takes 1.50 % longer", False, False),
+        (1.02, 1.08, "slower, perhaps by less than 5 %: takes 4.96 % longer", False, True),
         (0.98, 1.02, "same within 5 %", False, False),
-        (0.98, 1.06, "cannot tell", False, True),
+        (0.98, 1.06, "open", False, True),
         # The margin is the same factor in both directions: 1 / 1.05 is 0.952.
-        (0.951, 1.02, "cannot tell", False, True),
+        (0.951, 1.02, "open", False, True),
         (0.953, 1.02, "same within 5 %", False, False),
-        (0.90, 0.945, "real: takes 7.78 % less time", False, False),
-        (0.92, 0.97, "real, above or below 5 %: takes 5.53 % less time", False, False),
+        (0.90, 0.945, "faster: takes 7.78 % less time", False, False),
+        (0.92, 0.97, "faster, perhaps by less than 5 %: takes 5.53 % less time", False, False),
     ],
 )
 def test_a_real_change_fails_only_beyond_the_margin(
@@ -257,7 +255,7 @@ def test_a_real_change_fails_only_beyond_the_margin(
 @pytest.mark.usefixtures("same_data")
 def test_an_interval_that_excludes_one_is_told_the_questions_that_hold_its_verdict() -> None:
     (clear,), alone = [judged_alone(1.002, 1.03)], judged_alone(0.99, 1.03)
-    assert clear.verdict == "real"
+    assert clear.real
     asked = contrast.judged([clear, *[alone] * 5])
     assert (asked[0].verdict, asked[0].p) == ("same", pytest.approx(6 * (clear.p or 0)))
     assert asked[0].reason.startswith("not real after 6 questions: p = 0.")
