@@ -82,7 +82,7 @@ def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Pat
     synthetic.make_run(tmp_path / "c", repeats=4, draw=2, slower={("torch-2.13.0-cpu", "gru-imdb"): 0.8})
     synthetic.forget(tmp_path / "c", *synthetic.UNSTEADY)
     result = ask(tmp_path, "a", "c", "--format", "json")
-    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("slower") == 1
+    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("faster") == 1
     assert result.exit_code == 0
 
 
