@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from reports.answers.contrast import Contrast, Side
+from reports.answers.contrast import Contrast, Side, as_ranked
 from reports.answers.sessions import between_runs
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import framework_name, listing
@@ -65,7 +65,8 @@ def versions(group: Group, beside: Iterable[MeasuredCell] = ()) -> Across | None
         sides = {rung: Side(tuple(same)) for rung, same in rungs.items() if len({cell.image for cell in same}) == 1}
         pairs += [(old, new, sides[old], sides[new]) for old, new in _rungs(sorted(sides, key=version_key))]
     judged, _ = between_runs([(before, after) for _, _, before, after in pairs], others=beside)
-    effects = (_effect(old, new, row) for (old, new, _, _), row in zip(pairs, judged, strict=True))
+    rows = as_ranked(judged, [group])
+    effects = (_effect(old, new, row) for (old, new, _, _), row in zip(pairs, rows, strict=True))
     return Across(group.key.device, tuple(effects)) if pairs else None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from reports.answers import export
 from reports.answers import left as of_runs
 from reports.answers.compact import Compact, in_few_columns
-from reports.answers.contrast import ALPHA, MARGIN, METHOD, Contrast, Side, shown
+from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, shown
 from reports.answers.drift import drifts
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
@@ -19,6 +19,7 @@ from reports.answers.sessions import CommonShift, between_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import framework_name, listing, percent, plural
 from runner.results.cells import not_yet_run
+from runner.results.ranking import MARGIN
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
@@ -123,6 +124,7 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     shared = [match for match in fit_left if match in fit_right]
     pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
     rows, shift = between_runs(pairs, margin, tables.cells, common=kind.name == "run")
+    rows = rows if kind.name == "run" else as_ranked(rows, tables.groups)
     runs = {cell.run_id for cell in (*left_cells, *right_cells)}
     beside = _beside_the_report(rows, tables)
     lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
@@ -148,7 +150,7 @@ def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, .
         best, where = group.ranked[0].cell.label, f"{entry.cell.label}, {entry.cell.key.workload}"
         if row.real and not entry.apart:
             asks = f"it compares all {len(group.ranked)} cells at once"
-            level = "is not settled against" if entry.open else "is tied with"
+            level = "is not settled against" if entry.verdict == "open" else "is tied with"
             said.append(f"in the report: {where} {level} {best}, since {asks}")
         if not row.real and entry.apart:
             said.append(

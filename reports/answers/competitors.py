@@ -40,7 +40,7 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     """The cells of the last state as one cell with all their repeats."""
     state = states(copies)[-1]
     repeats = tuple(repeat for cell in state for repeat in cell.repeats)
-    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])
+    step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is not None:
         step = steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
     return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)

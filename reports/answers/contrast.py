@@ -11,23 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from reports.data.groups import in_blocks
-from reports.data.model import MeasuredCell, Repeat, unsettled
+from reports.data.model import Group, MeasuredCell, Repeat, unsettled
 from reports.text import between, listing, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
+from runner.results.ranking import MARGIN, Field, Verdict, within
 from runner.results.statistics import Estimate
 
-# slower and faster: really, by however little. same: not really, and within the margin. open: the data do not say.
-Verdict = Literal["slower", "faster", "same", "open"]
-
 ALPHA = statistics.ALPHA
-MARGIN = 0.05  # a smaller change does not matter
 NO_BLOCKS = Blocks({})
 
 METHOD = (
@@ -75,8 +71,10 @@ class Side:
 
     @cached_property
     def step(self) -> Estimate | None:
-        """With the interval that the report gives the cell."""
-        step = statistics.median_estimate([repeat.steady_step_seconds for repeat in self.repeats])
+        """As the report gives it."""
+        if len(self.cells) == 1:
+            return self.cells[0].step
+        step = statistics.step_estimate([repeat.steady_step_seconds for repeat in self.repeats])
         shifts = [repeat.shift for repeat in self.repeats if repeat.shift is not None]
         return None if step is None else steadiness.widened(step, shifts)
 
@@ -262,6 +260,39 @@ def judged(rows: Sequence[Contrast], chances: Sequence[float | None] = ()) -> tu
     )
 
 
+def as_ranked(rows: Sequence[Contrast], groups: Iterable[Group]) -> tuple[Contrast, ...]:
+    """The rows, of which those of two cells of one group have the verdict that the report has of them.
+
+    The report asks about all pairs of the group at once. So does this: another answer to fewer questions would contradict it.
+    """
+    fields = {entry.cell.anchor: group.field for group in groups for entry in group.ranked}
+    return tuple(_as_ranked(row, fields) for row in rows)
+
+
+def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
+    before, after = row.before.anchors, row.after.anchors
+    field = fields.get(after[0])
+    if len(before) > 1 or len(after) > 1 or field is None or before[0] not in field.cells or after == before:
+        return row
+    pair = field.between(after[0], before[0], row.margin)
+    row = replace(row, ratio=pair.ratio, beside=None, p=pair.p)
+    if few := _starved(row.before, row.after, pair.ratio.value):
+        return replace(
+            row, verdict="open", reason=f"{few} got less than half of the CPUs; more CPUs may change the order"
+        )
+    if pair.once:
+        seen = (
+            f"measured once, it takes more than {number(pair.at_least)} times as long"
+            if pair.at_least
+            else "measured once"
+        )
+        return replace(row, verdict="open", reason=f"{seen}; {_further(row)}")
+    coarse = pair.verdict == "open" and pair.p is None
+    room = f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
+    reason = "every window took the same time: the clock is too coarse" if coarse else room
+    return replace(row, verdict=pair.verdict, reason=reason if pair.verdict == "open" else "")
+
+
 def _blocks(pairs: Sequence[tuple[Side, Side]], beside: Iterable[MeasuredCell]) -> Blocks:
     """The sides and the cells beside them within blocks. None are where sides share cells, as in a history: those are not independent."""
     sides = {side.anchors: side for pair in pairs for side in pair}
@@ -277,6 +308,8 @@ def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> Estimate 
     above, below = ([repeat.steady_step_seconds for repeat in side.repeats] for side in (after, before))
     joined = blocks.difference(after.anchors, before.anchors)
     ratio = statistics.ratio_estimate(above, below, alike=_one_cell(before, after), within=joined)
+    if ratio is not None and before.step and after.step:
+        ratio = statistics.moved(ratio, after.step.value / before.step.value)
     if ratio is None or not (before.unsteady or after.unsteady):
         return ratio
     return steadiness.spanning(ratio, after.levels, before.levels)
@@ -297,11 +330,6 @@ def _alike(before: Side, after: Side) -> bool:
 def shown(margin: float) -> str:
     """A margin in percent, as it was given."""
     return f"{100 * margin:g}\u00a0%"
-
-
-def within(ratio: Estimate, margin: float) -> bool:
-    """Whether the ratio's interval lies inside the margin, which is the same factor up and down."""
-    return ratio.low is not None and ratio.high is not None and 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
 
 
 def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
+
 from reports.answers import across, busy, competitors, drift, left
+from reports.answers import standing as standings
 from reports.answers.across import Across, Effect
 from reports.answers.contrast import Contrast
 from reports.answers.drained import drained
-from reports.data.groups import OTHER_RUNS, questions_among
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
+from reports.answers.standing import Standing, standing
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Tables
 from reports.text import (
     between_ratios,
     device_name,
@@ -23,10 +26,9 @@ from reports.text import (
     number,
     percent,
     plural,
-    too_wide,
 )
-from runner.results import statistics
 from runner.results.cells import MISSING
+from runner.results.ranking import OTHER_RUNS
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 
@@ -40,6 +42,7 @@ class Finding:
     headline: str
     detail: str
     caveats: tuple[str, ...]
+    standing: Standing | None = None  # None where no cell is ranked
 
 
 def names(cells: Iterable[MeasuredCell]) -> dict[str, str]:
@@ -183,93 +186,14 @@ def _finding(workload: MeasuredWorkload, group: Group, of_runs: tuple[str, ...])
                 workload, group, "Not measured yet", f"{many}, none with a repeat that has been run.", caveats
             )
         return Finding(workload, group, "No answer", f"{many}, none with a measurement that may be ranked.", caveats)
-    best = group.ranked[0]
-    step = best.cell.step
+    of = standing(group)
+    step = of.first.cell.step
     speed = f"{duration(step.value if step else None)} a step"
     if len(group.ranked) == 1:
-        name = called[best.cell.anchor]
-        return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats)
-    if group.unsettled:
-        return Finding(
-            workload, group, _not_settled(group, called), f"{speed} for the first as it was measured.", caveats
-        )
-    if once := measured_once(entry.cell for entry in group.ranked):
-        short = [entry for entry in group.ranked[1:] if entry.ratio.low is None]
-        detail = f"{speed}. {_too_short(short, called)}".strip()
-        return Finding(workload, group, _seen(group, once, called), detail, caveats)
-    behind = [entry for entry in group.ranked[1:] if entry.apart]
-    tied = [entry for entry in group.ranked[1:] if not entry.apart]
-    if tied:
-        level = listing(_first_four([entry.cell for entry in (best, *tied)], called))
-        wide = any(entry.open for entry in tied)
-        headline = f"Not settled between {level}: the intervals are wide" if wide else f"{level} are tied"
-        detail = f"{speed} for the first; {_tie(tied, called)} {_slower(behind, called)}"
-    else:
-        headline = f"{called[best.cell.anchor]} is fastest"
-        detail = f"{speed}. {_slower(behind, called)}"
-    return Finding(workload, group, headline, detail.strip(), caveats)
-
-
-def _not_settled(group: Group, called: dict[str, str]) -> str:
-    """The headline where cells that got few of their CPUs leave the order open."""
-    who = listing(_first_four(list(group.unsettled), called))
-    return f"Not settled: {who} got less than half of {'its' if len(group.unsettled) == 1 else 'their'} CPUs"
-
-
-def _seen(group: Group, once: list[MeasuredCell], called: dict[str, str]) -> str:
-    """The headline where a cell was measured once: what was seen. Another run may have another order."""
-    of = "" if len(once) == len(group.ranked) else f" of {listing(_first_four(once, called))}"
-    best = group.ranked[0].cell
-    if near := near_best(group):
-        repeats = repeats_of([*(entry.cell for entry in group.ranked), *near])
-        return f"Not settled between {listing(_first_four([best, *near], called))}: {repeats}"
-    if not looks_fastest(group):
-        return f"Not settled: {called[best.anchor]} is unsteady and was measured once"
-    return f"{called[best.anchor]} looks fastest (one run{of})"
-
-
-def near_best(group: Group) -> list[MeasuredCell]:
-    """The cells that the intervals do not part from the fastest one. One that is too noisy to be ranked may be the fastest, too.
-
-    Of one repeat both must say so: the two step times' own intervals, and that of the ratio, which counts all pairs of the group and
-    has room for what one repeat cannot show.
-    """
-    best = group.ranked[0].cell
-    near = [entry.cell for entry in group.ranked[1:] if not _parted(entry, group)]
-    return near + [cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, best)]
-
-
-def _parted(entry: Ranked, group: Group) -> bool:
-    best = group.ranked[0].cell
-    if not measured_once((entry.cell, best)):
-        return entry.apart
-    level = 1 - statistics.ALPHA / questions_among(len(group.ranked), None)
-    low = statistics.beside(entry.ratio, 0.0, _unseen(best.key.device_kind), level).low
-    return low is not None and low > 1 and not _overlap(entry.cell, best)
-
-
-def _unseen(device_kind: str) -> float:
-    """What two cells are assumed to differ by that one repeat does not show, as the standard deviation of their log ratio.
-
-    Repeats differ. And no block says what the machine did between the two: as much as between two sessions, as far as anybody knows.
-    """
-    assumed = (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION)
-    return math.sqrt(2) * math.hypot(*(statistics.of_kind(figures, device_kind) for figures in assumed))
-
-
-def _overlap(cell: MeasuredCell, best: MeasuredCell) -> bool:
-    """Whether the cell's interval does not lie above that of the fastest one. Without an interval it may lie anywhere."""
-    low = cell.step.low if cell.step else None
-    high = best.step.high if best.step else None
-    return low is None or high is None or low <= high
-
-
-def looks_fastest(group: Group) -> bool:
-    """Whether the fastest cell of a group in which some were measured once may be called so: it is steady, and of the other
-    frameworks none is near."""
-    best = group.ranked[0].cell
-    unsteady = bool(best.shifts) and len(best.measured) == 1
-    return not unsteady and all(cell.framework == best.framework for cell in near_best(group))
+        name = called[of.first.cell.anchor]
+        return Finding(workload, group, f"{name}: {speed}", "No other comparable cell was measured.", caveats, of)
+    about = f"{speed} for {called[of.first.cell.anchor]}. {standings.detail(of)}".strip()
+    return Finding(workload, group, standings.headline(of), about, caveats, of)
 
 
 def measured_once(cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
@@ -284,40 +208,6 @@ def repeats_of(cells: Iterable[MeasuredCell]) -> str:
     if most == 1:
         return "measured once"
     return plural(most, "repeat") if fewest == most else f"{fewest} to {plural(most, 'repeat')}"
-
-
-def _first_four(cells: list[MeasuredCell], called: dict[str, str]) -> list[str]:
-    """The names of cells; of more than four the first three, and how many more there are."""
-    level = [called[cell.anchor] for cell in cells]
-    return level if len(level) <= 4 else [*level[:3], f"{len(level) - 3} more"]
-
-
-def _slower(behind: list[Ranked], called: dict[str, str]) -> str:
-    parts = [
-        f"{called[entry.cell.anchor]} takes {number(entry.ratio.value)} times as long "
-        f"({'' if at else '95 % interval '}{between_ratios(entry.ratio)})"
-        for at, entry in enumerate(behind[:3])
-    ]
-    if len(behind) > 3:
-        parts.append(f"{len(behind) - 3} more take longer")
-    return f"{listing(parts)}." if parts else ""
-
-
-def _tie(tied: list[Ranked], called: dict[str, str]) -> str:
-    parts = []
-    for entry in tied[:3]:
-        name, ends = called[entry.cell.anchor], between_ratios(entry.ratio)
-        wide = (
-            entry.ratio.low is not None and entry.ratio.high is not None and too_wide(entry.ratio.low, entry.ratio.high)
-        )
-        parts.append(f"{name} is not settled ({ends})" if wide else f"{name} may take from {ends} times as long")
-    return f"{listing(parts)}."
-
-
-def _too_short(short: list[Ranked], called: dict[str, str]) -> str:
-    """A clause on all cells whose ratio to the best one has no interval. It claims no ratio: that of one repeat holds for no other."""
-    cells = [entry.cell for entry in short]
-    return f"Too few windows to compare: {listing(_first_four(cells, called))}." if cells else ""
 
 
 def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> list[str]:
@@ -345,9 +235,24 @@ def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> li
     return caveats
 
 
+def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group, called: dict[str, str]) -> list[str]:
+    """The repeat of each cell that scatters far more than the others of its run: the one that is farthest from its others."""
+    said = []
+    for cell in cells:
+        place = group.field.blocks.loud.get(cell.anchor)
+        if place is not None:
+            logs = [repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]
+            share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1
+            change = f"{percent(abs(share))} {'longer' if share > 0 else 'less time'}"
+            number_ = cell.measured[place].number
+            said.append(f"{called[cell.anchor]}, repeat {number_} took {change} than its others: measure it again.")
+    return said
+
+
 def _caveats(workload: MeasuredWorkload, group: Group, called: dict[str, str]) -> tuple[str, ...]:
     cells = [entry.cell for entry in group.ranked]
     caveats = _of_the_machine(cells, called)
+    caveats += _of_a_bad_repeat(cells, group, called)
     single = [called[cell.anchor] for cell in measured_once(cells)]
     if single:
         of = "" if len(single) == len(cells) else f" ({listing(single)})"

@@ -20,10 +20,11 @@ import numpy as np
 from reports.answers import export
 from reports.answers.change_point import FEWEST_RUNS, Step, difference, step
 from reports.answers.compact import Compact, in_few_columns
-from reports.answers.contrast import MARGIN, METHOD, Contrast, Side, differences, judged, ratio_of
+from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, between_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, duration, listing, number, plural
+from runner.results.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
 

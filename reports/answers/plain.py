@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.answers import busy, findings
+from reports.answers import busy, findings, standing
 from reports.answers import left as of_runs
 from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
-from reports.data.model import MOST_TIED, MeasuredCell, Ranked, Tables
+from reports.data.model import MeasuredCell, Ranked, Tables
 from reports.text import device_name, number, plural, says_nothing
 from runner.text import visible
 
@@ -70,24 +70,18 @@ def _table(finding: Finding) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The heads and the rows: the ranked cells from the fastest on, then the others with the reason."""
     called = findings.names(finding.group.cells)
     heads = ("framework", "ms/step", "95 %", f"{finding.workload.items}/s", "vs best", "note")
-    ranked = finding.group.ranked
-    rows = [_ranked(entry, called[entry.cell.anchor], ranked[0].cell) for entry in ranked]
+    rows = [_ranked(entry, called[entry.cell.anchor]) for entry in finding.group.ranked]
     rows += [(called[cell.anchor], "–", "", "–", "–", _why_not(cell)) for cell in finding.group.others]
     return heads, rows
 
 
-def _ranked(entry: Ranked, name: str, best: MeasuredCell) -> tuple[str, ...]:
+def _ranked(entry: Ranked, name: str) -> tuple[str, ...]:
     cell, step = entry.cell, entry.cell.step
-    once = len(cell.measured) == 1 or len(best.measured) == 1
     ends = "" if step is None or step.low is None or step.high is None else f"{_ms(step.low)}–{_ms(step.high)}"
     ends = "too few to tell" if step is not None and says_nothing(step) else ends
     rate = cell.items_per_second.value if cell.items_per_second else None
-    near = cell is not best and not once and not entry.apart
-    few = "one run" if len(cell.measured) == 1 else "the first has one run"
-    notes = "; ".join(
-        [*([few] if once else []), *(["unclear" if entry.open else "tied"] if near else []), *_beside(cell)]
-    )
-    return name, _ms(step.value if step else None), ends, number(rate), f"{entry.ratio.value:.2f}", notes
+    notes = "; ".join(filter(None, [standing.note(entry), *_beside(cell)]))
+    return name, _ms(step.value if step else None), ends, number(rate), number(entry.ratio.value), notes
 
 
 def _ms(seconds: float | None) -> str:
@@ -115,7 +109,7 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
     """How sure the answer is, and what to do about each warning and failure."""
     ranked, key = [entry.cell for entry in finding.group.ranked], finding.group.key
     if len(ranked) > 1:
-        yield _confidence(finding, left)
+        yield from _confidence(finding, left)
     for word in dict.fromkeys(word for cell in ranked for word in _beside(cell)):
         yield f"{word}: {_REMEDIES[word]}"
     for hint in dict.fromkeys(str(cell.row["hint"]) for cell in finding.group.others if cell.row.get("hint")):
@@ -127,24 +121,29 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         yield f"not ranked: end what else runs on the machine, {remedy}"
 
 
-def _confidence(finding: Finding, left: Mapping[str, Left]) -> str:
-    ranked = finding.group.ranked
-    cells = [entry.cell for entry in ranked]
-    if finding.group.unsettled:
-        return "not confirmed: with all of their CPUs the cells may have another order"
-    if any(len(cell.measured) == 1 for cell in cells):
-        few = findings.repeats_of(cells)
-        planned = dict.fromkeys(cell.run_id for cell in cells if of_runs.lacks(cell))
-        if going_on := [left[run] for run in planned if run in left]:
-            hint = "; ".join(f"`{entry.command}`: {entry.count}{entry.time}" for entry in going_on)
-            return f"not confirmed: {few}. Go on with {hint}"
-        minutes = sum(of_runs.wall_seconds(cell) for cell in cells) * _REPEATS / 60
-        took = f" (about {max(1, round(minutes))} min)" if minutes else ""
-        return f"not confirmed: {few}. Repeat with --repeats {_REPEATS}{took}"
-    repeats = min(len(cell.measured) for cell in cells)
-    if any(entry.open for entry in ranked[1:]):
-        after = plural(repeats, "repeat")
-        return f"not confirmed: after {after} one may still take {MOST_TIED:.0f} times as long as another; measure more repeats"
-    if any(not entry.apart for entry in ranked[1:]):
-        return f"tied: {plural(repeats, 'repeat')} show no difference from the first; more repeats narrow the intervals"
-    return f"confirmed: {plural(repeats, 'repeat')}; a chance of at most 5 % that a difference is only noise"
+def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
+    """What is known of each cell beside the first, how sure that is, and what would settle the rest."""
+    of, ranked = finding.standing, [entry.cell for entry in finding.group.ranked]
+    if of is None:
+        return
+    yield visible(standing.detail(of), 1000)
+    if of.starved:
+        yield "open: with all of their CPUs the cells may have another order"
+        return
+    if of.slower:
+        repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
+        yield f"confirmed in this run: {repeats}; a chance of at most 5 % that a difference is only noise"
+    if of.open:
+        yield f"open: {findings.repeats_of(entry.cell for entry in of.level)} leave the order open; more repeats narrow the intervals"
+    if once := findings.measured_once(ranked):
+        yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
+
+
+def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:
+    """The command that brings further repeats."""
+    planned = dict.fromkeys(cell.run_id for cell in ranked if lacks(cell))
+    if going_on := [left[run] for run in planned if run in left]:
+        return "Go on with " + "; ".join(f"`{entry.command}`: {entry.count}{entry.time}" for entry in going_on)
+    minutes = sum(of_runs.wall_seconds(cell) for cell in ranked) * _REPEATS / 60
+    took = f" (about {max(1, round(minutes))} min)" if minutes else ""
+    return f"Repeat with --repeats {_REPEATS}{took}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.text import listing
-from runner.results.statistics import SEED, Array, Estimate, error_draws, median_estimate
+from runner.results.statistics import SEED, Array, Estimate, error_draws, step_estimate
 
 FEWEST_COUNTS = 3
 DRAWS = 2000
@@ -91,7 +91,7 @@ def model(points: Mapping[int, Sequence[Array]], strong: bool, further: Sequence
         raise ModelError(
             f"{len(counts)} device counts ({measured}): a model of three terms needs {FEWEST_COUNTS} or more, such as --devices 1,2,4"
         )
-    steps = [median_estimate(points[count]) for count in counts]
+    steps = [step_estimate(points[count]) for count in counts]
     once = [str(count) for count, step in zip(counts, steps, strict=True) if step is None or step.error is None]
     if once:
         raise ModelError(

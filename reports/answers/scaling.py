@@ -119,7 +119,7 @@ def _point(
     count: int, cells: tuple[MeasuredCell, ...], single: tuple[MeasuredCell, ...], workload: MeasuredWorkload
 ) -> Point:
     windows, alone = _windows(cells), _windows(single)
-    step = statistics.median_estimate(windows)
+    step = statistics.step_estimate(windows)
     ratio = statistics.ratio_estimate(alone, windows)
     items, items_alone = cells[0].items_per_step, single[0].items_per_step
     if step is None or ratio is None or not items or not items_alone:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from reports.answers.contrast import MARGIN, Contrast, Side, contrasts, judged, moderated_ratios
+from reports.answers.contrast import Contrast, Side, contrasts, judged, moderated_ratios
 from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell
 from reports.text import listing, percent, plural
 from runner.results import statistics
+from runner.results.ranking import MARGIN
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
 
 # So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.

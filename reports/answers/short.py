@@ -1,4 +1,5 @@
-"""The four answers of the first screen: which framework, which CUDA version, which GPU, and whether the machine is healthy.
+"""The four answers of the first screen: which framework, which CUDA version, which GPU, and whether the machine is healthy; without a
+GPU by how much one framework leads, and where the order turns.
 
 Each has at most eight words, how sure it is, and what it rests on. The rules are those of the findings: nothing is called confirmed
 that an interval does not support, and one repeat confirms nothing.
@@ -14,16 +15,20 @@ from typing import Literal
 
 import numpy as np
 
-from reports.answers.across import Across, Effect
+from reports.answers.across import Across
 from reports.answers.contrast import Contrast
-from reports.answers.findings import Finding, looks_fastest, measured_once, repeats_of
+from reports.answers.findings import Finding, repeats_of
 from reports.answers.health import Health
+from reports.answers.order import by_how_much, in_words, turns
+from reports.answers.standing import Standing, alternatives, in_short, is_won_among
 from reports.data.model import Group, MeasuredCell
-from reports.text import between_ratios, device_name, duration, ended, framework_name, listing, number, percent, plural
+from reports.text import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING
+from runner.results.statistics import ALPHA
 
-Confidence = Literal["confirmed", "one run", "few repeats", "tied", "not compared", "not measured", "not judged"]
+Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
 MOST_WORDS = 8
+MOST_GROUPS = 3  # workloads of which a card says what is known
 ON_A_CPU = "Only the CPU was measured"
 
 
@@ -54,13 +59,41 @@ def answers(
     # Cells that measure single operations are in no finding.
     began = [cell for cell in measured if cell.status != MISSING]
     cells = [cell for finding in shown for cell in finding.group.cells if cell.status != MISSING] or began
-    # One row and no list of effects: both are walked more than once.
-    return (
-        _framework(shown, where, measured),
-        _cuda(cells, began, [effect for table in ladders for effect in table.effects]),
-        _gpu(cells, began, [effect for table in devices for effect in table.effects]),
-        _healthy(health),
-    )
+    first = _framework(shown, where, measured)
+    if any(cell.key.device_kind == "cuda" for cell in cells) or not began:
+        of_gpus = (_cuda(cells, began, tuple(ladders)), _gpu(cells, began, tuple(devices)))
+        return (first, *of_gpus, _healthy(health))
+    # A machine without a GPU answers other questions, not the same ones with nothing.
+    compared = [(finding.group, finding.standing) for finding in shown if finding.standing]
+    compared = [(group, of) for group, of in compared if len({entry.cell.framework for entry in group.ranked}) > 1]
+    return (first, _by_how_much(compared), _turning(compared), _healthy(health))
+
+
+def _by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Answer:
+    question, link = "By how much?", "results"
+    if not compared:
+        return Answer(question, "No two frameworks are comparable", "not compared", "", link)
+    lead = by_how_much(compared)
+    repeated = any(of.repeated for _, of in compared)
+    confidence: Confidence = "confirmed" if lead.told else "open" if repeated else "one run"
+    return Answer(question, _brief(lead.words), confidence, lead.detail, link)
+
+
+def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
+    """At which workload the order of two frameworks turns."""
+    question, link = "Where does the order turn?", "results"
+    groups = [group for group, of in compared if of.repeated]
+    if len(compared) < 2:
+        few = "One workload was compared" if compared else "No two frameworks are comparable"
+        return Answer(question, few, "not compared", "", link)
+    if len(groups) < 2:
+        return Answer(question, "Open: too few repeats", "one run", "", link)
+    if found := turns(groups):
+        detail = "; ".join([*map(in_words, found[:3]), *([f"{len(found) - 3} more pairs"] if len(found) > 3 else [])])
+        words = f"{framework_name(found[0].first)} and {framework_name(found[0].second)} change places"
+        return Answer(question, _brief(words), "confirmed", detail, link)
+    detail = f"no two frameworks change places beyond doubt at {listing(group.key.workload for group in groups[:MOST_GROUPS])}"
+    return Answer(question, f"Nowhere seen, at {plural(len(groups), 'workload')}", "open", detail, link)
 
 
 def _healthy(health: Health) -> Answer:
@@ -76,38 +109,28 @@ def _healthy(health: Health) -> Answer:
 # -- Which framework ------------------------------------------------------------------------------------------------------------
 
 
-def rivals(group: Group) -> list[bool]:
-    """For each ranked cell of another framework than the fastest cell's: whether it is slower beyond doubt."""
-    best = group.ranked[0].cell.framework
-    return [entry.apart for entry in group.ranked if entry.cell.framework != best]
-
-
 def _framework(shown: Sequence[Finding], where: str, measured: Sequence[MeasuredCell]) -> Answer:
     question, link = "Which framework?", "results"
-    groups = [finding.group for finding in shown if finding.group.ranked]
+    standings = [(finding.group, finding.standing) for finding in shown if finding.standing]
     if not shown and any(cell.status == "ok" for cell in measured):
         return Answer(question, "Only single operations were measured", "not compared", "", "results")
-    if not groups:
+    if not standings:
         detail = "No measurement may be ranked." if any(cell.status != MISSING for cell in measured) else ""
         return Answer(question, "Not measured yet", "not measured", detail, link)
-    names = {framework_name(entry.cell.framework) for group in groups for entry in group.ranked}
-    if len(names) == 1 and any(cell.framework != groups[0].ranked[0].cell.framework for cell in _computed(shown)):
-        return Answer(question, f"Only {names.pop()} could be ranked", "not compared", where, link)
+    names = {framework_name(entry.cell.framework) for group, _ in standings for entry in group.ranked}
     if len(names) == 1:
-        step = groups[0].ranked[0].cell.step
-        detail = f"{where}; {duration(step.value if step else None)} a step at {plural(len(groups), 'workload')}"
-        detail = detail if len(groups) == 1 else where
+        alone = standings[0][1].first.cell
+        if any(cell.framework != alone.framework for cell in _computed(shown)):
+            return Answer(question, f"Only {names.pop()} could be ranked", "not compared", where, link)
+        step = duration(alone.step.value if alone.step else None)
+        detail = f"{where}; {step} a step at {plural(1, 'workload')}" if len(standings) == 1 else where
         return Answer(question, f"Only {names.pop()} was measured", "not compared", detail, link)
-    compared = [group for group in groups if rivals(group)]
+    compared = [(group, of) for group, of in standings if len({entry.cell.framework for entry in group.ranked}) > 1]
     if not compared:
         detail = f"{where}; no two frameworks at one workload"
         return Answer(question, "No two frameworks are comparable", "not compared", detail, link)
-    fed = [group for group in compared if not group.unsettled]
-    if not fed:
-        detail = f"{where}; {_starved(compared[0].unsettled)}, so more CPUs may change the order"
-        return Answer(question, "Not settled: busy machine", "not judged", detail, link)
-    words, confidence, detail = _winner(fed, where, len(shown))
-    return Answer(question, words, confidence, "; ".join([detail, *_hungry(compared)]), link)
+    words, confidence = _leader([of for _, of in compared])
+    return Answer(question, words, confidence, "; ".join([where, *_each(compared), *_hungry(compared)]), link)
 
 
 def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
@@ -115,89 +138,79 @@ def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
     return [cell for finding in shown for cell in finding.group.cells if cell.status == "ok"]
 
 
-def _starved(cells: Iterable[MeasuredCell]) -> str:
-    return f"{listing(dict.fromkeys(framework_name(cell.framework) for cell in cells))} got less than half of the CPUs"
+def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
+    """(words, how sure): the framework that leads these groups, those that may, or that none does everywhere.
 
-
-def _hungry(compared: Sequence[Group]) -> Iterator[str]:
-    """What an answer leaves out for want of CPUs, and which of the figures below it are worse for that."""
-    if open_ := [group for group in compared if group.unsettled]:
-        yield f"not settled at {listing(group.key.workload for group in open_)}: busy machine"
-    if few := [entry.cell for group in compared for entry in group.ranked if entry.cell.cpu_share is not None]:
-        yield _starved(few)
-
-
-def _winner(compared: Sequence[Group], where: str, workloads: int) -> tuple[str, Confidence, str]:
-    """(words, how sure, detail): the framework that wins most of these groups, that several win as many, or that none does.
-
-    `workloads` counts the groups that are shown: of some of them there may be nothing to compare.
+    What is said of several groups is asked of all of them together.
     """
-    clear = [group for group in compared if _is_won(group)]
-    wins = Counter(group.ranked[0].cell.framework for group in clear)
-    if not wins:
-        if _once(compared[0]):
-            detail = f"{where}; the fastest is unsteady, or another framework is too near for one repeat"
-            return f"Not settled: {_repeats(compared[:1])}", _unsure(compared[:1]), detail
-        if any(entry.open for entry in compared[0].ranked):
-            return (
-                f"Not settled: {_repeats(compared[:1])}",
-                "few repeats",
-                f"{where}; the intervals of those marked ≈ are wide",
-            )
-        return _tied(compared[0]), "tied", f"{where}; ties are marked ≈"
-    most = max(wins.values())
-    confidence: Confidence = _unsure(clear) if any(_once(group) for group in clear) else "confirmed"
-    if list(wins.values()).count(most) > 1:
-        won = [f"{framework_name(group.ranked[0].cell.framework)} at {group.key.workload}" for group in clear]
-        return "No framework wins everywhere", confidence, f"{where}; {listing(won[:3])}"
-    top = max(wins, key=lambda framework: wins[framework])
-    own = [group for group in clear if group.ranked[0].cell.framework == top]
-    of = f", {most} of {workloads}" if workloads > 1 else ""
-    if any(_once(group) for group in own):
-        return (
-            _short(f"{framework_name(top)} looks fastest", of),
-            _unsure(own),
-            f"{where}; {_repeats(own)}: another run may differ",
-        )
-    return _short(f"{framework_name(top)} is fastest", of), "confirmed", f"{where}; {_behind(own[0])}"
+    count = len(compared)
+    wins = Counter(of.first.cell.framework for of, won in zip(compared, is_won_among(compared), strict=True) if won)
+    level = [tuple(dict.fromkeys(entry.cell.framework for entry in of.level)) for of in compared]
+    top = [name for name in level[0] if all(name in names for names in level)]
+    told = bool(wins) or any(of.surely_out(count) for of in compared)
+    if not any(of.repeated for of in compared):
+        return _looks(compared), "one run"
+    confidence: Confidence = "confirmed" if told else "open"
+    names = [framework_name(name) for name in top]
+    if len(top) == 1 and 2 * wins[top[0]] > count:
+        among = {entry.cell.framework for of in compared for entry in (*of.level, *of.slower)}
+        rivals = {entry.cell.framework for of in compared for entry in of.rivals_once} - among
+        more = f" of {len(among)} frameworks" if rivals else f", {wins[top[0]]} of {count}" if count > 1 else ""
+        return _short(f"{names[0]} is fastest", more), confidence
+    if len(top) == 1:
+        return _short(
+            f"{names[0]} leads", f", fastest at {wins[top[0]]} of {count}" if wins[top[0]] else ""
+        ), confidence
+    if not top:
+        return "No framework leads everywhere", confidence
+    if not told and any(of.open for of in compared):
+        return _few("Open between", names, "", "and"), confidence
+    alike = not any(of.open for of in compared)
+    return (_few("", names, "are equally fast", "and") if alike else _few("", names, "leads", "or")), confidence
 
 
-def _repeats(groups: Sequence[Group]) -> str:
-    return repeats_of(entry.cell for group in groups for entry in group.ranked)
+def _looks(compared: Sequence[Standing]) -> str:
+    """Where every cell was measured once: the framework that looks fastest, or those that do."""
+    near = [of.frameworks for of in compared]
+    top = [name for name in near[0] if all(name in names for names in near)]
+    if not top:
+        return "No framework leads everywhere"
+    return _few("", [framework_name(name) for name in top], "looks fastest", "or")
 
 
-def _unsure(groups: Sequence[Group]) -> Confidence:
-    """How sure an answer is that rests on groups in which some cells were measured once."""
-    return "one run" if _repeats(groups) == "measured once" else "few repeats"
+def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
+    """Names in at most eight words: of many the first, and how many more there are."""
+    for many in range(len(names), 0, -1):
+        shown = [*names[:many], *([f"{len(names) - many} more"] if many < len(names) else [])]
+        said = " ".join(filter(None, (before, listing(shown) if last == "and" else alternatives(shown), after)))
+        if len(said.split()) <= MOST_WORDS:
+            return said
+    return said
 
 
-def _once(group: Group) -> bool:
-    return bool(measured_once(entry.cell for entry in group.ranked))
+def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
+    """What is known at each workload, of as many as a card has room for."""
+    for group, of in compared[:MOST_GROUPS]:
+        yield f"{group.key.workload}: {in_short(of, len(compared))}"
+    if len(compared) > MOST_GROUPS:
+        yield f"{len(compared) - MOST_GROUPS} more in the table"
+    once = dict.fromkeys(framework_name(entry.cell.framework) for _, of in compared for entry in of.rivals_once)
+    if once and any(of.repeated for _, of in compared):
+        yield f"measured once, and perhaps as fast: {listing(once)}"
+    if any(of.repeated for _, of in compared):
+        yield f"in this run, {repeats_of(entry.cell for _, of in compared for entry in (*of.level, *of.slower))}"
 
 
-def _is_won(group: Group) -> bool:
-    """Whether the fastest cell's framework may be called the fastest of a group."""
-    return looks_fastest(group) if _once(group) else all(rivals(group))
+def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
+    """Which of the figures are worse for want of CPUs."""
+    few = [entry.cell for group, _ in compared for entry in group.ranked if entry.cell.cpu_share is not None]
+    if few:
+        names = listing(dict.fromkeys(framework_name(cell.framework) for cell in few))
+        yield f"{names} got less than half of the CPUs"
 
 
 def _short(words: str, more: str) -> str:
     return words + more if len((words + more).split()) <= MOST_WORDS else words
-
-
-def _behind(group: Group) -> str:
-    """How far the next framework is behind the fastest one."""
-    best = group.ranked[0].cell.framework
-    entry = next(entry for entry in group.ranked if entry.cell.framework != best)
-    return f"{framework_name(entry.cell.framework)} takes {number(entry.ratio.value)} × ({between_ratios(entry.ratio)})"
-
-
-def _tied(group: Group) -> str:
-    best = group.ranked[0].cell.framework
-    level = dict.fromkeys(framework_name(entry.cell.framework) for entry in group.ranked if not entry.apart)
-    others = [name for name in level if name != framework_name(best)]
-    words = f"{framework_name(best)} and {others[0]} are tied" if len(others) == 1 else ""
-    fits = words and len(words.split()) <= MOST_WORDS
-    return words if fits else f"{framework_name(best)} and {plural(len(others), 'other')} tied"
 
 
 # -- Which CUDA version -----------------------------------------------------------------------------------------------------------
@@ -211,7 +224,7 @@ def _no_gpu(question: str, link: str, began: Sequence[MeasuredCell]) -> Answer:
     return Answer(question, "No GPU ran a ranked workload" if ran else ON_A_CPU, "not compared", "", link)
 
 
-def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
+def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], ladders: Sequence[Across]) -> Answer:
     question, link = "Which CUDA version?", "ladder"
     measured = [cell for cell in cells if cell.key.device_kind == "cuda"]
     if not measured:
@@ -220,24 +233,37 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects:
     if len(versions) < 2:
         words = f"Only CUDA {listing(versions)} was measured" if versions else "No CUDA version was recorded"
         return Answer(question, words, "not compared", "", link)
-    alone = [effect.contrast for effect in effects if effect.apart and effect.of.startswith("CUDA ")]
+    tables = [
+        [effect for effect in table.effects if effect.apart and effect.of.startswith("CUDA ")] for table in ladders
+    ]
+    alone = [effect.contrast for table in tables for effect in table]
     if not alone:
         detail = "No two images differ in CUDA alone: each changes the framework too."
         return Answer(question, "CUDA never changed alone", "not compared", detail, link)
     ratios = [row.ratio.value for row in alone if row.ratio]
     detail = f"CUDA alone, {plural(len(alone), 'pair')}: {_range(ratios)} time"
-    real = [row for row in alone if row.real]
-    faster = sum(not row.longer for row in real)
-    if not real and all(len(row.before.repeats) < 2 or len(row.after.repeats) < 2 for row in alone):
+    if all(len(row.before.repeats) < 2 or len(row.after.repeats) < 2 for row in alone):
         return Answer(question, "No verdict: measured once", "one run", detail, link)
-    if not real:
-        same = all(row.verdict == "same" for row in alone)
-        words = "No difference beyond 5 %" if same else "No clear difference"
-        return Answer(question, words, "confirmed" if same else "tied", detail, link)
-    if 0 < faster < len(real):
-        return Answer(question, "No version wins everywhere", "confirmed", detail, link)
-    words = f"{'Newer' if faster else 'Older'} CUDA is faster, {len(real)} of {plural(len(alone), 'pair')}"
-    return Answer(question, words, "confirmed", detail, link)
+    real = _surely(alone, sum(map(bool, tables)))
+    faster = sum(not row.longer for row in real)
+    most, direction = max((faster, "Newer"), (len(real) - faster, "Older"))
+    if 2 * most > len(alone):
+        size = percent(abs(_middle(ratios) - 1), 2)
+        words = f"{direction} CUDA: {size} faster, {most} of {len(alone)}"
+        return Answer(question, words, "confirmed", f"{detail}; {size} in the median", link)
+    if all(row.verdict == "same" for row in alone):
+        return Answer(question, "No difference beyond 5 %", "same", detail, link)
+    told = f"{faster} faster and {len(real) - faster} slower beyond doubt" if real else "none differs beyond doubt"
+    return Answer(question, "No version leads", "open", f"{detail}; {told}", link)
+
+
+def _surely(rows: Iterable[Contrast], tables: int) -> list[Contrast]:
+    """The rows that really differ where one sentence is made of so many tables (Bonferroni): each table errs by itself."""
+    return [row for row in rows if row.real and row.p is not None and tables * row.p < ALPHA]
+
+
+def _middle(ratios: Sequence[float]) -> float:
+    return math.exp(float(np.median(np.log(ratios))))
 
 
 def _major_minor(cell: MeasuredCell) -> str:
@@ -258,14 +284,13 @@ def _signed(share: float) -> str:
 # -- Which GPU --------------------------------------------------------------------------------------------------------------------
 
 
-def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: Sequence[Effect]) -> Answer:
+def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], tables: Sequence[Across]) -> Answer:
     question, link = "Which GPU?", "results"
     if not any(cell.key.device_kind == "cuda" for cell in cells):
         return _no_gpu(question, link, began)
     # Two models -> the rows of both, each with how many times as fast the second is. Which of them a row begins with is its own affair.
     pairs: dict[tuple[str, str], list[tuple[Contrast, float]]] = {}
-    for effect in effects:
-        row = effect.contrast
+    for row in (effect.contrast for table in tables for effect in table.effects):
         if row.ratio and all(side.cells[0].key.device_kind == "cuda" for side in (row.before, row.after)):
             before, after = (side.cells[0].key.device_model for side in (row.before, row.after))
             if before <= after:
@@ -278,18 +303,24 @@ def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], effects: 
         return Answer(question, words, "not compared", "", link)
     (first, second), most = max(pairs.items(), key=lambda item: len(item[1]))
     rows = [row for row, _ in most]
-    middle = math.exp(float(np.median(np.log([speed for _, speed in most]))))
+    middle = _middle([speed for _, speed in most])
     fast, slow = (second, first) if middle > 1 else (first, second)
     speeds = sorted(speed if middle > 1 else 1 / speed for _, speed in most)
-    agree = sum(row.real and (speed > 1) == (middle > 1) for row, speed in most)
     detail = f"median of {plural(len(rows), 'pair')}, {number(speeds[0])} to {number(speeds[-1])}"
     detail += f"; {plural(len(pairs) - 1, 'more pair')} of models in the details" if len(pairs) > 1 else ""
     words = f"{device_name(fast)}: {number(max(middle, 1 / middle))}\u00a0× an {device_name(slow)}"
     if any(len(side.repeats) < 2 for row in rows for side in (row.before, row.after)):
         return Answer(question, _brief(words), "one run", detail, link)
-    if 2 * agree <= len(rows):
-        return Answer(question, _brief(f"{device_name(fast)} and {device_name(slow)} are tied"), "tied", detail, link)
-    return Answer(question, _brief(words), "confirmed", f"{detail}; {agree} of {len(rows)} confirmed", link)
+    surely = _surely(rows, len(tables))
+    agree = sum(row in surely and (speed > 1) == (middle > 1) for row, speed in most)
+    if 2 * agree > len(rows):
+        return Answer(question, _brief(words), "confirmed", f"{detail}; {agree} of {len(rows)} confirmed", link)
+    names = f"{device_name(fast)} and {device_name(slow)}"
+    if all(row.verdict == "same" for row in rows):
+        return Answer(question, _brief(f"{names} are equally fast"), "same", detail, link)
+    return Answer(
+        question, _brief(f"Open between {names}"), "open", f"{detail}; {agree} of {len(rows)} confirmed", link
+    )
 
 
 def _brief(words: str) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, unsettled
 from reports.specifications import specification
+from reports.text import listing
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, InBlock
 from runner.results.cells import Key
-from runner.results.statistics import Difference, Estimate
-from runner.results.student import questions
-
-OTHER_RUNS = "no run measured both"
+from runner.results.ranking import Contender, Field, usual_scatter
+from runner.results.statistics import Estimate
+from runner.results.student import student_quantile
 
 
 def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
@@ -77,110 +77,58 @@ def in_blocks(cells: Iterable[MeasuredCell]) -> Sequence[InBlock]:
 
 
 def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
-    fit = _in_order([cell for cell in cells if not cell.unranked], blocks)
-    asked = [_asked(cell, fit[0], len(fit), blocks) for cell in fit[1:]]
-    best = [Ranked(cell, Estimate(1.0, 1.0, 1.0, 0, len(cell.measured), "itself")) for cell in fit[:1]]
-    others = [_ranked(one, fit[0], among) for one, among in zip(asked, _among(asked), strict=True)]
-    return Group(anchor, key, (*best, *others), tuple(cell for cell in cells if cell.unranked))
+    """The group with its cells in the order of their step times, which are those within blocks."""
+    fit: dict[Hashable, MeasuredCell] = {cell.anchor: _levelled(cell, blocks) for cell in cells if not cell.unranked}
+    field = Field({name: _contender(cell) for name, cell in fit.items()}, blocks, key.device_kind)
+    others = tuple(cell for cell in cells if cell.unranked)
+    return Group(anchor, key, tuple(_ranked(name, fit, field) for name in field.order), others, field)
 
 
-def _in_order(cells: Sequence[MeasuredCell], blocks: Blocks) -> list[MeasuredCell]:
-    """The cells, the fastest first: the one that none is faster than.
+def _levelled(cell: MeasuredCell, blocks: Blocks) -> MeasuredCell:
+    """The cell with its step time beside the other cells of its run.
 
-    Beside a cell of one repeat all are compared by their medians. Where the machine drifts, these may order two others in another way
-    than their blocks do, which decide between these two. So no cell is the measure for all.
+    With repeats that blocks join it is without what its blocks did. The interval of one repeat has room for how much another would
+    differ, as the other cells of the run show it.
     """
-    best = max(range(len(cells)), key=lambda at: len(cells[at].measured), default=0)
-    order: list[int] = []
-    # Medians and blocks together may go round in a circle.
-    for _ in cells:
-        levels = [_level(cell, cells[best], blocks) for cell in cells]
-        order = sorted(range(len(cells)), key=levels.__getitem__)
-        if levels[order[0]] >= 0:
-            break
-        best = order[0]
-    return [cells[at] for at in sorted(order, key=lambda at: at != best)]
+    step, level = cell.step, blocks.level(cell.anchor)
+    if step is None:
+        return cell
+    if level is not None:
+        return replace(cell, step=statistics.moved(step, math.exp(level)))
+    if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
+        return cell
+    usual = usual_scatter(blocks, cell.key.device_kind)
+    reach = student_quantile((1 + statistics.LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
+    ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
+    wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])
+    return replace(cell, step=wider, own_width=step.half_width)
 
 
-def _level(cell: MeasuredCell, other: MeasuredCell, blocks: Blocks) -> float:
-    """The log level of a cell less that of another one: within blocks, and where no blocks join them that of their medians."""
-    if within := blocks.difference(cell.anchor, other.anchor):
-        return within.value
-    return math.log(cell.step.value / other.step.value) if cell.step and other.step else 0.0
-
-
-def questions_among(cells: int, within: Difference | None) -> float:
-    """As how many questions the pairs of so many cells count; together they may err in 5 %.
-
-    Each cell is compared with the one that was seen to be fastest, and any might have been: so all pairs are asked. Within blocks
-    the pairs share one variance (Tukey). Otherwise each counts by itself (Bonferroni).
-    """
-    if within is None:
-        return max(1, cells * (cells - 1) // 2)
-    return questions(cells, within.freedom, statistics.ALPHA)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A cell beside the fastest one: their ratio, whose interval counts all pairs of the group."""
-
-    cell: MeasuredCell
-    within: Difference | None
-    ratio: Estimate
-    # The chance of so large a ratio if both were equal. None where the data give none.
-    p: float | None
-
-
-def _asked(cell: MeasuredCell, best: MeasuredCell, cells: int, blocks: Blocks) -> _Asked:
-    """The step time of one of so many cells divided by that of the best.
-
-    Where no block joins the two, because other runs measured them or a run before and after it was resumed, the interval also
-    holds what two sessions may differ by.
-    """
-    above, below = ([repeat.steady_step_seconds for repeat in measured.repeats] for measured in (cell, best))
-    within = blocks.difference(cell.anchor, best.anchor)
-    level = 1 - statistics.ALPHA / questions_among(cells, within)
-    ratio = statistics.ratio_estimate(above, below, level, within=within)
-    if ratio is None or cell.step is None or best.step is None:
+def _contender(cell: MeasuredCell) -> Contender:
+    if cell.step is None:
         raise ValueError("a ranked cell has a step time")
-    if not within and sessions_of([cell]) != sessions_of([best]):
-        deviation = statistics.of_kind(statistics.SESSION_DEVIATION, cell.key.device_kind)
-        ratio = statistics.beside(ratio, 0.0, math.sqrt(2) * deviation, level)
-        ratio = replace(ratio, note="; ".join(filter(None, (ratio.note, OTHER_RUNS))))
-    return _Asked(cell, within, ratio, statistics.p_value(ratio, level))
+    logs = [repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]
+    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(sessions_of([cell])))
 
 
-def _among(asked: Sequence[_Asked]) -> list[int]:
-    """Among how many cells each is judged: those that are not yet slower than the fastest (Newman 1939, Keuls 1952).
-
-    The slowest of a group is told first. Of those that are truly equal to the fastest, the first that is wrongly called slower was
-    judged while all of them still counted.
-    """
-    among = [len(asked) + 1] * len(asked)
-    left = set(range(len(asked)))
-    while True:
-        count = len(left) + 1
-        for at in left:
-            among[at] = count
-        slower = {at for at in left if statistics.told_apart(_adjusted(asked[at], count)) and asked[at].ratio.value > 1}
-        if not slower:
-            return among
-        left -= slower
+def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) -> Ranked:
+    """A cell beside the first. With one repeat, the interval of an unsteady cell spans its levels."""
+    cell, first = fit[name], fit[field.first]
+    if cell is first:
+        return Ranked(cell, Estimate(1.0, 1.0, 1.0, 0, len(cell.measured), "itself"))
+    pair = field.places[name]
+    ratio = pair.ratio
+    if cell.shifts or first.shifts:
+        ratio = steadiness.spanning(ratio, levels([cell]), levels([first]))
+    return Ranked(cell, ratio, pair.p, pair.verdict, pair.once, _left_open(first, cell, pair.ratio.value))
 
 
-def _adjusted(asked: _Asked, among: int) -> float | None:
-    return None if asked.p is None else min(1.0, asked.p * questions_among(among, asked.within))
-
-
-def _ranked(asked: _Asked, best: MeasuredCell, among: int) -> Ranked:
-    """The ratio with the interval that so many cells leave. With one repeat, that of an unsteady cell spans its levels."""
-    cell, ratio = asked.cell, asked.ratio
-    if ratio.error is not None and ratio.freedom is not None:
-        level = 1 - statistics.ALPHA / questions_among(among, asked.within)
-        ratio = statistics.with_error(ratio, ratio.error, ratio.freedom, level)
-    if cell.shifts or best.shifts:
-        ratio = steadiness.spanning(ratio, levels([cell]), levels([best]))
-    return Ranked(cell, ratio, _adjusted(asked, among))
+def _left_open(first: MeasuredCell, cell: MeasuredCell, ratio: float) -> str:
+    """Why the order of two cells stays open whatever their figures say; empty where nothing leaves it open."""
+    fast, slow = (first, cell) if ratio >= 1 else (cell, first)
+    few = unsettled(fast, slow, max(ratio, 1 / ratio))
+    names = listing(dict.fromkeys(one.label for one in few))
+    return f"{names} got less than half of the CPUs; more CPUs may change the order" if few else ""
 
 
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:

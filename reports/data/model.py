@@ -12,7 +12,8 @@ from bench import rules
 from reports.text import cell_name, percent, step_interval
 from runner.results import clocks, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
-from runner.results.statistics import Array, Estimate, told_apart
+from runner.results.ranking import Field, Verdict
+from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
 
 # The profile is measured after everything else, and has a table of its own.
@@ -197,51 +198,70 @@ def unsettled(fast: MeasuredCell, slow: MeasuredCell, ratio: float) -> tuple[Mea
     return (*open_, *([slow] if slow.cpu_share is not None and ratio * slow.cpu_share <= 1 else []))
 
 
-# Where the interval of a ratio goes on beyond this, two cells are not tied: the measurement leaves open which is faster, and by how much.
-MOST_TIED = 2.0
-
-
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked cell, and its step time divided by that of the fastest cell.
+    """A ranked cell beside the first of its group: the fastest one with two repeats or more, or the fastest of those with one.
 
     `p` is the chance of so large a ratio if both were equal, adjusted for all pairs of the cells that may be the fastest. None where
-    the data give none.
+    the data give none. `once`: a side has one repeat, so the verdict is open whatever the ratio is. `open_by`: what else leaves it open.
     """
 
     cell: MeasuredCell
     ratio: Estimate
     p: float | None = None
+    figures: Verdict | None = None  # as the figures have it; None of the first itself
+    once: bool = False
+    open_by: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return "open" if self.open_by and self.figures else self.figures
+
+    @property
+    def is_first(self) -> bool:
+        return self.figures is None
 
     @property
     def apart(self) -> bool:
-        """Whether the cell is slower than the fastest one."""
-        return told_apart(self.p) and self.ratio.value > 1
+        """Whether the cell is slower than the first beyond doubt."""
+        return self.verdict == "slower"
 
     @property
-    def open(self) -> bool:
-        """Whether the cell may be as fast as the fastest one, and also take so much longer that a tie would claim too much."""
-        return not self.apart and (self.ratio.high is None or self.ratio.high > MOST_TIED)
+    def at_least(self) -> float | None:
+        """Of one repeat: how many times as long it takes at least, if it takes longer; else None."""
+        low = self.ratio.low
+        return low if self.once and not self.open_by and low is not None and low > 1 else None
 
 
 @dataclass(frozen=True)
 class Group:
-    """Cells that may be compared: the ranked cells, fastest first, and the others, which are shown with the reason."""
+    """Cells that may be compared: the ranked cells in the order of their step times, and the others, which are shown with the reason."""
 
     anchor: str
     key: Key
     ranked: tuple[Ranked, ...]
     others: tuple[MeasuredCell, ...]
+    field: Field
 
     @property
     def cells(self) -> tuple[MeasuredCell, ...]:
         return tuple(entry.cell for entry in self.ranked) + self.others
 
+    @property
+    def first(self) -> Ranked:
+        """The cell that the others are held against. There must be a ranked one."""
+        return next(entry for entry in self.ranked if entry.is_first)
+
+    @property
+    def behind(self) -> tuple[Ranked, ...]:
+        """The ranked cells that are held against the first."""
+        return tuple(entry for entry in self.ranked if not entry.is_first)
+
     @cached_property
     def unsettled(self) -> tuple[MeasuredCell, ...]:
         """The cells that leave open which one is fastest, since they got few of their CPUs."""
-        best = self.ranked[0].cell if self.ranked else None
-        found = [cell for entry in self.ranked[1:] if best for cell in unsettled(best, entry.cell, entry.ratio.value)]
+        first = self.first.cell if self.ranked else None
+        found = [cell for entry in self.behind if first for cell in unsettled(first, entry.cell, entry.ratio.value)]
         return tuple({cell.anchor: cell for cell in found}.values())
 
     @property

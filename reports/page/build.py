@@ -276,7 +276,7 @@ def _rank(cell: MeasuredCell, group: Group) -> tuple[str, Estimate | None]:
     """A cell's rank in its group with the ratio to the fastest, or why it has none."""
     for at, entry in enumerate(group.ranked, start=1):
         if entry.cell.anchor == cell.anchor:
-            return f"{at} of {len(group.ranked)}", entry.ratio if at > 1 else None
+            return f"{at} of {len(group.ranked)}", None if entry.is_first else entry.ratio
     return f"not ranked: {cell.unranked}", None
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reports import text
+from reports.answers import standing
 from reports.answers.competitors import without_run
 from reports.answers.findings import Finding, measured_once, repeats_of
 from reports.data import groups
-from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables, unsettled
+from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, Tables
 from reports.page.page import Choice, Column, Entry, Row, Slice
 from runner.results import cells
 from runner.results.statistics import Estimate
@@ -211,13 +212,12 @@ def _would_join(cell: MeasuredCell, group: Group) -> bool:
 
 def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: float) -> Entry:
     cell, ratio = ranked.cell, ranked.ratio
-    best = ratio.method == "itself"
+    best, once = ranked.is_first, ranked.once
     compared = len(group.ranked) > 1
-    once = bool(measured_once((cell, group.ranked[0].cell)))
     # One repeat does not show how much another run would differ: a bar of an interval would claim that it does.
     low, high = (None, None) if best or once else (ratio.low, ratio.high)
-    # Of one repeat the head of the column says so.
-    is_open = bool(unsettled(group.ranked[0].cell, cell, ratio.value)) or (not once and not ranked.apart)
+    # What one repeat shows to be slower has no mark; the pointer's text says that it is one.
+    is_open = ranked.verdict in ("same", "open") and ranked.at_least is None
     end = 100 / reach
     return Entry(
         "ranked",
@@ -246,6 +246,7 @@ def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
     parts += [f"{text.number(rate.value)} {workload.items}/s"] if rate else []
     if ratio.method != "itself":
         parts.append(f"{text.number(ratio.value)} × the fastest ({text.between_ratios(ratio)})")
+        parts.append(standing.note(ranked))
     parts.append(text.plural(len(cell.measured), "repeat"))
     parts += ["unsteady: its level changed midway"] if cell.shifts else []
     parts += [] if cell.cpu_share is None else [f"it got {text.percent(cell.cpu_share)} of its CPUs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.answers import across, export, findings
+from reports.answers import across, export, findings, standing
 from reports.answers.export import Column, escaped
 from reports.answers.findings import Finding
 from reports.data.model import Group, MeasuredCell, Tables
@@ -25,7 +25,11 @@ def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: 
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
     ranked = any(group.ranked for group in tables.groups)
-    said = "Medians over measured windows with 95 % intervals, from stored runs" if ranked else "From stored runs"
+    said = (
+        "Geometric means of the repeats' medians with 95 % intervals, from stored runs"
+        if ranked
+        else "From stored runs"
+    )
     parts += [f"{said}: {runs}.", _proved(tables)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -61,6 +65,7 @@ def _table(group: Group, items: str) -> export.Table:
         Column("cell", lambda row: _numbered(group, row.cell)),
         Column("step time", lambda row: export.step(row.cell.step)),
         Column("to the fastest", lambda row: _ratio(row.ratio)),
+        Column("standing", standing.note),
         Column(
             f"{items}/s", lambda row: number(row.cell.items_per_second.value if row.cell.items_per_second else None)
         ),

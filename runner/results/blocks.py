@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runner.results.statistics import Array, Difference
+from runner.results.student import variance_tail
 
 # Two cells in three blocks leave two degrees of freedom: of true differences of 5 % at a noise of 1 %, 85 of 100 are then told. Beside
 # one another, without their blocks, 99 are, unless the machine drifts. The choice depends on the design alone, never on the times.
@@ -45,6 +46,14 @@ CAUTION_CELLS = 12
 
 # Up to so many cells, what one noisy cell leaves in the residuals of the others is taken out. With more it costs more than it brings.
 FEW_CELLS = 5
+
+# A cell is loud where its variance is beyond that of the others by an F test at this chance, over all cells. Fewer others than three say
+# too little of what is usual.
+LOUD = 0.01
+FEWEST_BESIDE_A_LOUD_CELL = 3
+
+# As so many observations counts what is assumed of how repeats differ.
+PRIOR_FREEDOM = 4.0
 
 Places = npt.NDArray[np.int64]
 
@@ -71,6 +80,35 @@ class Blocks:
             return None
         return joined.difference(above, below)
 
+    def level(self, cell: Hashable) -> float | None:
+        """The log step time of a cell without what its blocks did to it: differences of levels are those of `difference`.
+
+        The mean over all repeats that blocks join stays what it was. So where each cell has a repeat in each block, and no warm-up is
+        fitted, this is the mean of the cell's own log medians. None where there is no difference to another cell.
+        """
+        joined = self._joined.get(cell)
+        return joined.level(cell) if joined is not None else None
+
+    @cached_property
+    def loud(self) -> Mapping[Hashable, int]:
+        """The cells that scatter far more than the others of their blocks, each with the place of its repeat that is farthest off."""
+        return {
+            cell: place
+            for joined in {id(one): one for one in self._joined.values()}.values()
+            for cell, place in joined.loud.items()
+        }
+
+    def scatter(self, assumed: float) -> Scatter:
+        """How far another repeat of a cell would lie from its one repeat, as the cells with more show it: blocks are not taken out.
+
+        It is moderated by what is `assumed`, which alone is left where no cell has two repeats. A loud cell says nothing of the others.
+        """
+        quiet = [
+            [one.log for one in logs] for cell, logs in self.logs.items() if cell not in self.loud and len(logs) > 1
+        ]
+        squares = sum(float(np.var(logs)) * len(logs) for logs in quiet)
+        return moderated_scatter(assumed, squares, sum(len(logs) - 1 for logs in quiet))
+
     @cached_property
     def _joined(self) -> Mapping[Hashable, Joined]:
         """Cell -> the cells that blocks join it with, as mostly all cells of one run on one model of device."""
@@ -86,20 +124,125 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """A standard deviation of log step times, and how well it is known."""
+
+    deviation: float
+    freedom: float  # degrees of freedom, with those of what is assumed; infinite where nothing was observed
+    observed: int  # of these, those that were measured
+
+
+def moderated_scatter(assumed: float, squares: float, observed: int) -> Scatter:
+    """A deviation from a sum of squares of so many degrees of freedom, and one that is assumed (Smyth, as in `moderated`).
+
+    The assumed one counts as PRIOR_FREEDOM observations. Where the measured variance is k times the assumed one it is wrong, and counts
+    as PRIOR_FREEDOM / k.
+    """
+    if not observed:
+        return Scatter(assumed, math.inf, 0)
+    weight = PRIOR_FREEDOM * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
+    return Scatter(math.sqrt((weight * assumed**2 + squares) / (weight + observed)), weight + observed, observed)
+
+
+@dataclass(frozen=True)
 class Joined:
-    """Cells that blocks join, also through other cells: their levels and the noise, by least squares."""
+    """Cells that blocks join, also through other cells.
+
+    A cell whose variance is far beyond that of the others is loud: it is left out of the fit, so that its bad repeat widens the
+    interval of no other cell, and is judged by its own scatter beside the blocks that the others show.
+    """
 
     logs: Mapping[Hashable, Sequence[InBlock]]
 
     def difference(self, above: Hashable, below: Hashable) -> Difference | None:
         """As that of Blocks."""
-        if self._freedom < FEWEST_FREEDOM:
+        fit = self._fit
+        if fit.freedom < FEWEST_FREEDOM:
             return None
+        if above in fit.logs and below in fit.logs:
+            return fit.difference(above, below)
+        value = self._value(above) - self._value(below)
+        sides = [fit.own(cell) if cell in fit.logs else _own(self._beside[cell]) for cell in (above, below)]
+        error = math.hypot(*(side.deviation for side in sides))
+        spread = sum(side.deviation**4 / side.freedom for side in sides)
+        return Difference(value, error, error**4 / spread if spread else sides[0].freedom)
+
+    def level(self, cell: Hashable) -> float | None:
+        """As that of Blocks."""
+        return self._value(cell) if self._fit.freedom >= FEWEST_FREEDOM and len(self.logs) > 1 else None
+
+    @property
+    def loud(self) -> Mapping[Hashable, int]:
+        """The loud cells, each with the place of its repeat that lies farthest from the median of its repeats."""
+        return {cell: int(np.argmax(np.abs(logs - np.median(logs)))) for cell, logs in self._beside.items()}
+
+    def _value(self, cell: Hashable) -> float:
+        return self._fit.level(cell) if cell in self._fit.logs else float(np.mean(self._beside[cell]))
+
+    @cached_property
+    def _beside(self) -> Mapping[Hashable, Array]:
+        """The log medians of each loud cell without what its blocks did."""
+        return {cell: self._fit.without_blocks(logs) for cell, logs in self.logs.items() if cell not in self._fit.logs}
+
+    @cached_property
+    def _fit(self) -> Fit:
+        """Of the cells that are not loud. At most a third may be: more would be the rule and no exception."""
+        fit = Fit(self.logs)
+        for _ in range(len(self.logs) // 3 if len(self.logs) >= FEWEST_BESIDE_A_LOUD_CELL + 1 else 0):
+            without = fit.without_the_loudest(LOUD / len(self.logs))
+            if without is None:
+                break
+            fit = without
+        return fit
+
+
+def _own(logs: Array) -> Scatter:
+    """The error of the mean of these, as they show it themselves."""
+    return Scatter(float(np.std(logs, ddof=1)) / math.sqrt(len(logs)), len(logs) - 1, len(logs) - 1)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The levels of cells that blocks join, and the noise, by least squares."""
+
+    logs: Mapping[Hashable, Sequence[InBlock]]
+
+    def difference(self, above: Hashable, below: Hashable) -> Difference:
+        """The log level of one cell less that of another."""
         first, second = self._place[above], self._place[below]
         apart = self._shares[first] - self._shares[second]
         of_terms = max(0.0, float(apart @ self._inverse @ apart))
         error, freedom = self._noise.error({first: 1 / self._counts[first], second: 1 / self._counts[second]}, of_terms)
         return Difference(float(self._levels[first] - self._levels[second]), error, freedom)
+
+    def level(self, cell: Hashable) -> float:
+        """The level of one cell. The terms are centred, so that the mean over all repeats is that of the logs."""
+        return float(self._levels[self._place[cell]]) + float(self._terms.mean(axis=0) @ self._effects)
+
+    def own(self, cell: Hashable) -> Scatter:
+        """The error of one cell's level, from its own repeats."""
+        place = self._place[cell]
+        return Scatter(*self._noise.error({place: 1 / self._counts[place]}), 0)
+
+    def without_blocks(self, repeats: Sequence[InBlock]) -> Array:
+        """The logs of a cell that is not in the fit, less what their blocks did to the cells that are."""
+        did = (self._terms_of(repeats) - self._terms.mean(axis=0)) @ self._effects
+        return np.array(
+            [one.log - (by if one.block in self._blocks else 0.0) for one, by in zip(repeats, did, strict=True)]
+        )
+
+    def without_the_loudest(self, chance: float) -> Fit | None:
+        """The fit without the cell that scatters most, where the others scatter so little that it is one of them by `chance` at most."""
+        own = np.divide(self._squares, self._freedoms, out=np.zeros_like(self._squares), where=self._freedoms > 0)
+        loudest = list(self.logs)[int(np.argmax(own))]
+        rest = Fit({cell: logs for cell, logs in self.logs.items() if cell != loudest})
+        if len(rest.logs) < FEWEST_BESIDE_A_LOUD_CELL or rest.freedom < FEWEST_FREEDOM:
+            return None
+        logs, common = rest.without_blocks(self.logs[loudest]), float(rest._squares.sum()) / rest.freedom
+        variance = float(np.var(logs, ddof=1))
+        # A common variance of 0 is that of a clock's step: nothing is loud beside it.
+        beyond = common > 0 and variance_tail(variance / common, len(logs) - 1, rest.freedom) < chance
+        return rest if beyond else None
 
     @cached_property
     def _place(self) -> Mapping[Hashable, int]:
@@ -125,27 +268,39 @@ class Joined:
     @cached_property
     def _terms(self) -> Array:
         """repeats × terms: what moves a repeat beside its cell. A term for each block, and those of the warm-ups."""
-        place: dict[Hashable, int] = {}
-        blocks = np.array([place.setdefault(repeat.block, len(place)) for repeat in self._repeats])
-        warming = [
-            term for session in dict.fromkeys(one.session for one in self._repeats) for term in self._warming(session)
-        ]
-        freedom = len(blocks) - len(self.logs) - len(place) + 1 - len(warming)
-        of_blocks = np.eye(len(place))[blocks]
-        return np.column_stack([of_blocks, *warming]) if freedom >= FEWEST_WARMING_FREEDOM else of_blocks
+        return self._terms_of(self._repeats)
 
-    def _warming(self, session: Hashable) -> Sequence[Array]:
-        """The terms of a session's warm-up, 0 for the repeats of others. None where the session has too few blocks or no usable clock."""
-        own = [at for at, repeat in enumerate(self._repeats) if repeat.session == session]
-        began = [self._repeats[at].began for at in own]
-        span = max(began) - min(began) if all(map(math.isfinite, began)) else 0.0
-        blocks = {self._repeats[at].block for at in own}
-        if len(blocks) < FEWEST_WARMING_BLOCKS or not 0 < span < math.inf:
-            return ()
-        passed = (np.array(began) - min(began)) / span
-        terms = np.zeros((len(WARMING), len(self._repeats)))
-        terms[:, own] = np.exp(-passed / np.array(WARMING)[:, None])
-        return list(terms)
+    def _terms_of(self, repeats: Sequence[InBlock]) -> Array:
+        """The terms of some repeats, which need not be in the fit: a block that is not in it has no term."""
+        blocks = np.array([[repeat.block == block for block in self._blocks] for repeat in repeats], dtype=float)
+        warming = [
+            np.exp(-np.array([self._passed(repeat, session) for repeat in repeats]) / constant)
+            for session in self._clocks
+            for constant in WARMING
+        ]
+        return np.column_stack([blocks, *warming])
+
+    def _passed(self, repeat: InBlock, session: Hashable) -> float:
+        """The part of a session's time that had passed when a repeat of it began. Infinite for one of another session: no term is left."""
+        start, span = self._clocks[session]
+        return (repeat.began - start) / span if repeat.session == session and math.isfinite(repeat.began) else math.inf
+
+    @cached_property
+    def _blocks(self) -> Sequence[Hashable]:
+        return list(dict.fromkeys(repeat.block for repeat in self._repeats))
+
+    @cached_property
+    def _clocks(self) -> Mapping[Hashable, tuple[float, float]]:
+        """Each session whose warm-up is in the fit, with its start and its span on its clock: it has enough blocks."""
+        clocks = {}
+        for session in dict.fromkeys(one.session for one in self._repeats):
+            own = [repeat for repeat in self._repeats if repeat.session == session]
+            began = [repeat.began for repeat in own]
+            span = max(began) - min(began) if all(map(math.isfinite, began)) else 0.0
+            if len({repeat.block for repeat in own}) >= FEWEST_WARMING_BLOCKS and 0 < span < math.inf:
+                clocks[session] = (min(began), span)
+        freedom = len(self._repeats) - len(self.logs) - len(self._blocks) + 1 - len(WARMING) * len(clocks)
+        return clocks if freedom >= FEWEST_WARMING_FREEDOM else {}
 
     @cached_property
     def _shares(self) -> Array:
@@ -184,7 +339,8 @@ class Joined:
         return np.asarray(np.bincount(self._cells, np.maximum(0.0, 1 - leverage)))
 
     @property
-    def _freedom(self) -> float:
+    def freedom(self) -> float:
+        """Degrees of freedom that the residuals of all cells have."""
         return round(float(self._freedoms.sum()), 6)
 
     @cached_property

@@ -134,6 +134,8 @@ class StoredCell:
     row: Row  # of the first repeat that ended well, else of the first
     imported: bool = False  # the run is of a machine on which it cannot be resumed from here
     out: str = USUAL_OUT  # the folder that its run was started in, as it was given
+    # Half the interval of its only repeat relative to the median, where `step` has room for more than that repeat shows.
+    own_width: float | None = None
 
     @cached_property
     def measured(self) -> list[StoredRepeat]:
@@ -169,7 +171,9 @@ class StoredCell:
 
         Two repeats or more say how far repeats differ. Few of them have a wide interval for that reason alone.
         """
-        width = self.step.half_width if self.step is not None and len(self.measured) == 1 else None
+        if self.step is None or len(self.measured) != 1:
+            return False
+        width = self.step.half_width if self.own_width is None else self.own_width
         return width is not None and width > MOST_NOISE
 
     @property
@@ -315,7 +319,7 @@ def _cell(
 
 def _step(repeats: Sequence[StoredRepeat]) -> Estimate | None:
     """Seconds a step. With one repeat, either level of an unsteady one may be the one to come: the interval holds both."""
-    step = statistics.median_estimate([repeat.steady_step_seconds for repeat in repeats])
+    step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is None:
         return None
     return steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])

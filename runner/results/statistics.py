@@ -1,20 +1,18 @@
-"""What is said about a set of timings: a median or a ratio, and how sure it is.
+"""What is said about a set of timings: a step time or a ratio, and how sure it is.
 
 Pure functions of numbers; no unit is assumed but that timings are positive. Every interval is two-sided and 95 % unless
 a level is given. Random draws are seeded, so that a report rendered twice says the same.
 
 Windows of one repeat and repeats of one cell are different things. Windows say how the times scatter inside one
 process; only repeats (each a process of its own) say what another run would give. So with two or more repeats the
-interval comes from resampling whole repeats, and with one repeat the estimate says that it knows one process only.
+interval comes from the repeats, and with one repeat the estimate says that it knows one process only.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
 from statistics import NormalDist
 
 import numpy as np
@@ -106,28 +104,36 @@ def fewest_windows(level: float = LEVEL) -> int:
     return math.ceil(1 - math.log2(1 - level))
 
 
-def median_estimate(repeats: Sequence[Sequence[float] | Array], level: float = LEVEL) -> Estimate | None:
-    """The median of all windows with its interval, from the windows of each repeat; null where there is no window.
+def step_estimate(repeats: Sequence[Sequence[float] | Array], level: float = LEVEL) -> Estimate | None:
+    """The geometric mean of the repeats' medians with its interval, from the windows of each repeat; null where there is no window.
 
     One repeat: bootstrap over its windows (Efron 1979), expanded percentiles, stretched by the windows' correlation. Of highly
-    correlated windows it remains too short: 76 with 0.95 between neighbours cover 77 %. More repeats: the standard error of the log
-    median from resampling whole repeats (Davison and Hinkley, Bootstrap Methods, 1997, 3.8), with Student's quantile
-    for repeats - 1 degrees of freedom, because few clusters make a percentile interval too narrow. Never narrower than
-    the interval that the windows alone give: repeats may agree by luck.
+    correlated windows it remains too short: 76 with 0.95 between neighbours cover 77 %. More repeats: Student's interval of the mean of
+    the log medians. Never narrower than the interval that the windows alone give: repeats may agree by luck. A ratio of two step times
+    is the quotient of two such values, so a table's ratios and its milliseconds never contradict one another.
     """
     groups = _groups(repeats)
     if not groups:
         return None
-    pooled = np.concatenate(groups)
-    value = median(pooled)
-    if len(groups) == 1 or value <= 0 or any(median(group) <= 0 for group in groups):
-        return _window_estimate(pooled, value, level)
-    error, freedom, inside = _cluster_error(groups), len(groups) - 1, _window_error(groups)
+    if len(groups) == 1 or any(median(group) <= 0 for group in groups):
+        pooled = np.concatenate(groups)
+        return _window_estimate(pooled, median(pooled), level)
+    logs = _log_medians(groups)
+    error, freedom, inside = _error(logs), len(logs) - 1, _window_error(groups)
     factor = math.exp(_reach(error, freedom, inside, level))
     note = "" if len(groups) > 2 else "two repeats: the interval is wide because two say little about a third"
-    method = "cluster bootstrap over repeats, Student's t"
-    low, high = value / factor, value * factor
-    return Estimate(value, low, high, len(pooled), len(groups), method, note, error, freedom, inside)
+    method = "geometric mean of the repeats' medians, Student's t"
+    value, windows = math.exp(float(logs.mean())), sum(map(len, groups))
+    return Estimate(value, value / factor, value * factor, windows, len(groups), method, note, error, freedom, inside)
+
+
+def _log_medians(groups: Sequence[Array]) -> Array:
+    return np.log([median(group) for group in groups])
+
+
+def _error(logs: Array) -> float:
+    """Standard error of the mean of two values or more."""
+    return float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
 
 
 def _groups(repeats: Sequence[Sequence[float] | Array]) -> list[Array]:
@@ -136,15 +142,16 @@ def _groups(repeats: Sequence[Sequence[float] | Array]) -> list[Array]:
 
 
 def _window_error(groups: Sequence[Array]) -> float:
-    """Standard error of the log of the median of all windows, as the windows alone show it.
+    """Standard error of the log of a step time, as the windows alone show it.
 
-    With one repeat it counts the correlation of its windows. With more, the error of the repeats holds that already.
+    With one repeat it counts the correlation of its windows. With more, the error of the repeats holds that already; the windows are
+    then taken about their own repeat's median, since only that moves the mean of the medians.
     """
-    values = np.concatenate(groups)
+    values = np.concatenate([group / median(group) for group in groups])
     if float(np.ptp(values)) == 0.0:
         return 0.0
     error = float(np.std(np.log(median_draws(values, np.random.default_rng(SEED), DRAWS_OF_ERROR))))
-    return error * math.sqrt(_inflation(values)) if len(groups) == 1 else error
+    return error * math.sqrt(_inflation(groups[0])) if len(groups) == 1 else error
 
 
 def _window_estimate(values: Array, value: float, level: float) -> Estimate:
@@ -159,7 +166,9 @@ def _window_estimate(values: Array, value: float, level: float) -> Estimate:
     low, high = map(float, np.quantile(draws, _percentiles(n / inflation, level)))
     if low > 0:
         low, high = (value * (end / value) ** math.sqrt(inflation) for end in (low, high))
-    return Estimate(value, low, high, n, 1, "expanded-percentile bootstrap over windows", "one repeat")
+    inside = float(np.std(np.log(draws))) * math.sqrt(inflation) if low > 0 else None
+    method = "expanded-percentile bootstrap over windows"
+    return Estimate(value, low, high, n, 1, method, "one repeat", inside=inside)
 
 
 def _inflation(values: Array) -> float:
@@ -220,41 +229,6 @@ def _percentiles(n: float, level: float) -> tuple[float, float]:
     return tail, 1 - tail
 
 
-def _cluster_error(groups: Sequence[Array]) -> float:
-    """Standard error of the log of the pooled median when whole repeats are resampled."""
-    count = len(groups)
-    labels = np.concatenate([np.full(len(group), index) for index, group in enumerate(groups)])
-    pooled = np.concatenate(groups)
-    order = np.argsort(pooled, kind="stable")
-    ordered, labels = pooled[order], labels[order]
-    weights, chances = _resamples_of_repeats(count)
-    # The weighted median of every resample at once: where half of the resample's windows lie below.
-    below = np.cumsum(weights[:, labels], axis=1)
-    total = below[:, -1:]
-    low = ordered[np.argmax(below >= total / 2, axis=1)]
-    high = ordered[np.argmax(below > total / 2, axis=1)]
-    logs = np.log((low + high) / 2)
-    mean = float(np.sum(chances * logs))
-    variance = float(np.sum(chances * (logs - mean) ** 2))
-    # count - 1 degrees of freedom are left of count, as in a sample's variance.
-    return math.sqrt(variance * count / (count - 1))
-
-
-@functools.cache
-def _resamples_of_repeats(count: int) -> tuple[npt.NDArray[np.int64], Array]:
-    """How often each repeat is drawn in a resample, and its chance: all resamples up to six repeats, else some."""
-    if count > 6:
-        rng = np.random.default_rng(SEED)
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=500)
-        return drawn.astype(np.int64), np.full(500, 1 / 500)
-    rows, chances = [], []
-    for chosen in combinations_with_replacement(range(count), count):
-        times = [chosen.count(index) for index in range(count)]
-        rows.append(times)
-        chances.append(math.factorial(count) / math.prod(math.factorial(n) for n in times) / count**count)
-    return np.array(rows, dtype=np.int64), np.array(chances)
-
-
 def ratio_estimate(
     numerator: Sequence[Sequence[float] | Array],
     denominator: Sequence[Sequence[float] | Array],
@@ -263,26 +237,25 @@ def ratio_estimate(
     alike: bool = False,
     within: Difference | None = None,
 ) -> Estimate | None:
-    """The ratio of two cells' medians with its interval, from each cell's windows by repeat; null where one is empty.
+    """The quotient of two cells' step times (step_estimate) with its interval, from each cell's windows by repeat; null where one is empty.
 
     One repeat each: percentile bootstrap of both medians at once. Repeats on a side: the two log errors added in
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
     show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, as in
-    `runner verify`, and the estimator is the same (log_ratio); one repeat can then be held against many. `within`: the
+    `runner verify`, so one variance comes from the repeats of both, and one repeat can be held against many. `within`: the
     difference of the sides within blocks (runner.results.blocks), which both were measured in.
     """
     groups = _groups(numerator), _groups(denominator)
     if not all(groups) or any(median(group) <= 0 for side in groups for group in side):
         return None
-    above, below = (np.concatenate(side) for side in groups)
-    value = median(above) / median(below)
-    windows, repeats = min(len(above), len(below)), min(len(side) for side in groups)
+    value = math.exp(float(_log_medians(groups[0]).mean() - _log_medians(groups[1]).mean()))
+    windows, repeats = min(sum(map(len, side)) for side in groups), min(len(side) for side in groups)
     single = [side[0] for side in groups if len(side) == 1]
     if any(len(values) < fewest_windows(level) for values in single):
         note = too_few(min(len(values) for values in single), level)
         return Estimate(value, None, None, windows, repeats, "none", note)
     if len(single) == 2:
-        low, high = _single_interval(above, below, level)
+        low, high = _single_interval(single[0], single[1], level)
         note = "one repeat each: nothing here says how much another run would differ"
         return Estimate(value, low, high, windows, repeats, "expanded-percentile bootstrap over windows", note)
     if within:
@@ -290,11 +263,11 @@ def ratio_estimate(
         method = "medians of the repeats within blocks, Student's t"
     elif alike:
         log = log_ratio(*groups)
-        value, error, freedom = math.exp(log.value), log.error, log.freedom
+        error, freedom = log.error, log.freedom
         method = "medians of the repeats, Student's t"
     else:
         error, freedom = _welch(*groups)
-        method = "cluster bootstrap over repeats, Welch's t"
+        method = "medians of the repeats, Welch's t"
     inside = math.hypot(*map(_window_error, groups))
     factor = math.exp(_reach(error, freedom, inside, level))
     note = ""
@@ -365,7 +338,7 @@ def log_ratio(numerator: Sequence[Array], denominator: Sequence[Array]) -> LogRa
 
 def _side_error(groups: Sequence[Array]) -> float:
     """Standard error of a side's log median: of its repeats, or of the windows where it has one repeat."""
-    return _window_error(groups) if len(groups) == 1 else _cluster_error(groups)
+    return _window_error(groups) if len(groups) == 1 else _error(_log_medians(groups))
 
 
 def beside(
@@ -391,6 +364,24 @@ def beside(
     wider = _reach(error, freedom, inside, level) - _reach(ratio.error, ratio.freedom, ratio.inside, level)
     low, high = (math.exp(math.log(end) - shift + side * wider) for end, side in ((ratio.low, -1), (ratio.high, 1)))
     return replace(ratio, value=value, low=low, high=high, error=error, freedom=freedom, inside=inside)
+
+
+def inverted(ratio: Estimate) -> Estimate:
+    """The ratio with its sides exchanged."""
+    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
+    return replace(ratio, value=1 / ratio.value, low=low, high=high)
+
+
+def noted(estimate: Estimate, note: str) -> Estimate:
+    """The estimate with one more note."""
+    return replace(estimate, note="; ".join(filter(None, (estimate.note, note))))
+
+
+def moved(estimate: Estimate, value: float) -> Estimate:
+    """The estimate at another value, with an interval that reaches as far from it as before, in logarithms."""
+    factor = value / estimate.value
+    low, high = (None if end is None else end * factor for end in (estimate.low, estimate.high))
+    return replace(estimate, value=value, low=low, high=high)
 
 
 def with_error(ratio: Estimate, error: float, freedom: float, level: float = LEVEL) -> Estimate:

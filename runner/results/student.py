@@ -1,4 +1,4 @@
-"""Student's distribution and that of the studentized range, for as many degrees of freedom as repeats leave.
+"""The distributions of Student, of the studentized range and of a quotient of variances, for the few degrees of freedom of repeats.
 
 No library of the host has them.
 """
@@ -50,12 +50,20 @@ def _student_density(t: float, freedom: float) -> float:
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """P(|T| >= |t|) for Student's T: the incomplete beta function I_x(freedom/2, 1/2) at x = freedom / (freedom + t^2)
-    by its continued fraction, evaluated as Lentz does (Press et al., Numerical Recipes, 2007, 6.4 and 6.14)."""
-    x = freedom / (freedom + t * t)
+    """P(|T| >= |t|) for Student's T: the square of T is the quotient of a variance of one degree of freedom and one of `freedom`."""
+    return variance_tail(t * t, 1.0, freedom)
+
+
+def variance_tail(ratio: float, above: float, below: float) -> float:
+    """P(F >= ratio) of the quotient of two sample variances of so many degrees of freedom, whose populations' variances are equal.
+
+    The incomplete beta function I_x(below/2, above/2) at x = below / (below + above ratio) by its continued fraction, evaluated as
+    Lentz does (Press et al., Numerical Recipes, 2007, 6.4 and 6.14).
+    """
+    x = below / (below + above * ratio)
     if x >= 1:
         return 1.0
-    a, b = freedom / 2, 0.5
+    a, b = below / 2, above / 2
     # The fraction converges fast on one side of the mean; the other side is its mirror image.
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta_fraction(1 - x, b, a)

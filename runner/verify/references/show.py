@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.results.statistics import median_estimate, of_kind
+from runner.results.statistics import step_estimate, of_kind
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
 from runner.text import in_a_line, number
@@ -91,7 +91,7 @@ def print_reference(reference: Reference, workload: str | None, as_json: bool) -
         # Repeats of one session are not independent where there are several: the session is the unit.
         sessions = list(cell.sessions().values())
         units = sessions[0] if len(sessions) == 1 else [np.concatenate(session) for session in sessions]
-        facts, step = cell.facts, median_estimate(units)
+        facts, step = cell.facts, step_estimate(units)
         if step is None or workload not in (None, facts.workload):
             continue
         shifts = [shift for session in sessions for shift in map(level_shift, session) if shift]

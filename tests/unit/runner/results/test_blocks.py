@@ -10,18 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.results.blocks import CAUTION, Blocks, InBlock, Joined, moderated
+from runner.results.blocks import CAUTION, Blocks, InBlock, Fit, moderated
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
 
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 
 
-def drawn(cells: int, repeats: int, missing: tuple[tuple[int, int], ...] = (), seed: int = 1) -> Joined:
+def drawn(cells: int, repeats: int, missing: tuple[tuple[int, int], ...] = (), seed: int = 1) -> Fit:
     """Cells that differ, in blocks that differ by ten times the noise."""
     random = np.random.default_rng(seed)
     logs = random.normal(0, 0.01, (cells, repeats)) + random.normal(0, 0.1, repeats) + np.linspace(0, 1, cells)[:, None]
-    return Joined(
+    return Fit(
         {
             cell: [InBlock(block, float(logs[cell, block])) for block in range(repeats) if (cell, block) not in missing]
             for cell in range(cells)
@@ -54,7 +54,7 @@ def test_differences_and_their_errors_are_those_of_least_squares(missing: tuple[
     assert common * 0.999 <= found.error <= highest * 1.001
 
 
-def timed(cells: int, blocks: int = 3, clock: float = 1.0, warming: float = 0.0) -> Joined:
+def timed(cells: int, blocks: int = 3, clock: float = 1.0, warming: float = 0.0) -> Fit:
     """Cells measured one after another, in every second block the other way round, as the machine warms up by `warming`."""
     random = np.random.default_rng(7)
     logs: dict[Hashable, list[InBlock]] = {cell: [] for cell in range(cells)}
@@ -64,7 +64,7 @@ def timed(cells: int, blocks: int = 3, clock: float = 1.0, warming: float = 0.0)
             log = random.normal(0, 0.01) + warming * math.exp(-moment / 6)
             cell = place if block % 2 == 0 else cells - 1 - place
             logs[cell].append(InBlock(block, log, "run", 1e9 + clock * 60 * moment))
-    return Joined(logs)
+    return Fit(logs)
 
 
 def test_a_warm_up_is_fitted_with_two_terms_of_the_time_that_has_passed() -> None:
@@ -82,7 +82,7 @@ def test_a_warm_up_is_fitted_with_two_terms_of_the_time_that_has_passed() -> Non
     found = blocks.difference(3, 0)
     assert found is not None
     assert found.value == pytest.approx(solution[3] - solution[0])
-    assert blocks._freedom == len(repeats) - rank == 8
+    assert blocks.freedom == len(repeats) - rank == 8
     assert blocks._noise.common == pytest.approx(variance)
     # The noise is 1 %, the warm-up 12 %: without the terms it would count as noise.
     assert math.sqrt(blocks._noise.common) < 0.015
@@ -91,20 +91,20 @@ def test_a_warm_up_is_fitted_with_two_terms_of_the_time_that_has_passed() -> Non
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0.0, 1e308])
 def test_without_a_usable_clock_there_are_no_terms_of_a_warm_up(wrong: float) -> None:
     blocks = timed(6, clock=wrong)
-    plain = Joined({cell: [one._replace(began=math.nan) for one in logs] for cell, logs in blocks.logs.items()})
+    plain = Fit({cell: [one._replace(began=math.nan) for one in logs] for cell, logs in blocks.logs.items()})
     assert blocks.difference(3, 0) == plain.difference(3, 0)
-    assert blocks._freedom == 10
+    assert blocks.freedom == 10
     one_is_missing = {
         cell: [one._replace(began=math.nan if (cell, at) == (0, 0) else one.began) for at, one in enumerate(logs)]
         for cell, logs in timed(6).logs.items()
     }
-    assert Joined(one_is_missing)._freedom == 10
+    assert Fit(one_is_missing).freedom == 10
 
 
 @pytest.mark.parametrize(("cells", "blocks", "freedom"), [(4, 3, 6), (5, 3, 6), (9, 2, 8), (3, 5, 6), (2, 9, 6)])
 def test_the_terms_of_a_warm_up_are_there_by_the_design_alone(cells: int, blocks: int, freedom: int) -> None:
     """Three blocks or more, and at least six degrees of freedom left: of 6, 8, 8, 8 and 8 without the terms."""
-    assert timed(cells, blocks)._freedom == freedom
+    assert timed(cells, blocks).freedom == freedom
 
 
 def test_each_session_warms_up_by_itself_and_a_clock_that_jumps_disturbs_nothing_but_the_terms() -> None:
@@ -113,12 +113,12 @@ def test_each_session_warms_up_by_itself_and_a_clock_that_jumps_disturbs_nothing
         cell: [*logs, *(repeat._replace(session="resumed", block=10 + repeat.block) for repeat in logs)]
         for cell, logs in one.logs.items()
     }
-    assert Joined(two)._freedom == 36 - 6 - 5 - 4
+    assert Fit(two).freedom == 36 - 6 - 5 - 4
     jumped = {
         cell: [repeat._replace(began=repeat.began + 3600 * (repeat.block > 0)) for repeat in logs]
         for cell, logs in timed(6).logs.items()
     }
-    found, plain = Joined(jumped).difference(3, 0), timed(6).difference(3, 0)
+    found, plain = Fit(jumped).difference(3, 0), timed(6).difference(3, 0)
     assert found is not None
     assert plain is not None
     assert abs(found.value - plain.value) < 3 * plain.error
@@ -126,7 +126,7 @@ def test_each_session_warms_up_by_itself_and_a_clock_that_jumps_disturbs_nothing
 
 def test_a_shift_of_a_whole_block_changes_nothing() -> None:
     blocks = drawn(4, 3)
-    shifted = Joined(
+    shifted = Fit(
         {cell: [InBlock(block, log + (block == 1)) for block, log, *_ in logs] for cell, logs in blocks.logs.items()}
     )
     before, after = blocks.difference(2, 1), shifted.difference(2, 1)
@@ -175,7 +175,7 @@ def test_of_few_cells_the_noise_of_one_is_taken_out_of_the_residuals_of_the_othe
     random = np.random.default_rng(cells)
     logs = random.normal(0, 1e-6, (cells, 9))
     logs[0] += random.normal(0, 0.03, 9)
-    joined = Joined({cell: list(map(InBlock, range(9), row.tolist())) for cell, row in enumerate(logs)})
+    joined = Fit({cell: list(map(InBlock, range(9), row.tolist())) for cell, row in enumerate(logs)})
     assert joined._noise.own[0] == pytest.approx(np.var(logs[0], ddof=1), rel=1e-3)
     assert joined._noise.own[1] == pytest.approx(0, abs=1e-7)
 
@@ -207,10 +207,10 @@ def test_equal_cells_of_unlike_noise_are_not_called_apart(name: str, cells: int,
     assert wrong / trials <= (0.076 if LONG else 10 / 60)
 
 
-def in_one_run(logs: Array) -> Joined:
+def in_one_run(logs: Array) -> Fit:
     """Cells in the order of the runner: three blocks share it, forwards, backwards and forwards."""
     cells = len(logs)
-    return Joined(
+    return Fit(
         {
             cell: [
                 InBlock(block, log, "run", float(block * cells + (cell if block % 3 != 1 else cells - 1 - cell)))
@@ -228,16 +228,16 @@ def test_one_noisy_cell_among_quiet_ones_is_not_called_apart(repeats: int) -> No
     trials, wrong, by_one_variance = 400, 0, 0
     for _ in range(trials):
         noise = np.array([0.03] + [0.003] * 9)[:, None] * random.standard_normal((10, repeats))
-        blocks = Joined({cell: list(map(InBlock, range(repeats), noise[cell].tolist())) for cell in range(10)})
+        blocks = Fit({cell: list(map(InBlock, range(repeats), noise[cell].tolist())) for cell in range(10)})
         wrong += _apart(blocks)
-        flat = Joined({cell: list(map(InBlock, range(repeats), noise[cell].tolist())) for cell in range(10)})
+        flat = Fit({cell: list(map(InBlock, range(repeats), noise[cell].tolist())) for cell in range(10)})
         flat.__dict__["_noise"] = replace(flat._noise, weights=np.ones(10))
         by_one_variance += _apart(flat)
     assert wrong / trials <= 0.08
     assert by_one_variance / trials > 0.12
 
 
-def _apart(blocks: Joined) -> bool:
+def _apart(blocks: Fit) -> bool:
     """Whether some cell is called slower than the one that was seen to be fastest, as a report asks all pairs.
 
     Its first step decides: as long as no cell is slower, all count.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from reports.answers import scale_model
-from runner.results.statistics import median_estimate, p_value, ratio_estimate
+from runner.results.statistics import step_estimate, p_value, ratio_estimate
 
 APART = [[0.1] * 20, [10.0] * 20]
 STEADY = [[0.1] * 20, [0.1] * 20]
@@ -28,7 +28,7 @@ def test_such_repeats_are_no_evidence() -> None:
     chance = p_value(found)
     assert chance is not None
     assert chance > 0.2
-    alone = median_estimate([[1e-9] * 20, [1e10] * 20])
+    alone = step_estimate([[1e-9] * 20, [1e10] * 20])
     assert alone is not None
     assert alone.high is not None
     assert alone.high < math.inf

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runner.results import statistics, steadiness
-from runner.results.statistics import median_estimate, ratio_estimate
+from runner.results.statistics import step_estimate, ratio_estimate
 from runner.results.steadiness import level_shift
 from runner.results.student import student_quantile
 from tests.fixtures.regimes import Regime, noise, run
@@ -29,7 +29,7 @@ def test_a_median_interval_covers_the_truth_in_93_to_97_of_100_samples(shape: st
     random = np.random.default_rng(windows)
     held = 0
     for _ in range(TRIALS):
-        estimate = median_estimate([draw(random, windows)])
+        estimate = step_estimate([draw(random, windows)])
         assert estimate is not None
         assert estimate.low is not None
         assert estimate.high is not None
@@ -50,7 +50,7 @@ def test_an_interval_over_repeats_covers_the_truth_when_repeats_differ_more_than
     held = 0
     for _ in range(TRIALS):
         levels = 10 * np.exp(random.normal(0, 0.02, repeats))
-        estimate = median_estimate([level * np.exp(random.normal(0, 0.01, 40)) for level in levels])
+        estimate = step_estimate([level * np.exp(random.normal(0, 0.01, 40)) for level in levels])
         assert estimate is not None
         assert estimate.low is not None
         assert estimate.high is not None
@@ -61,7 +61,7 @@ def test_an_interval_over_repeats_covers_the_truth_when_repeats_differ_more_than
 def test_windows_alone_would_hide_what_differs_between_repeats() -> None:
     random = np.random.default_rng(4)
     groups = [level * np.exp(random.normal(0, 0.002, 60)) for level in (1.00, 1.03, 0.98)]
-    honest, naive = median_estimate(groups), median_estimate([np.concatenate(groups)])
+    honest, naive = step_estimate(groups), step_estimate([np.concatenate(groups)])
     assert honest is not None
     assert naive is not None
     assert honest.half_width is not None
@@ -75,7 +75,7 @@ def test_draws_of_an_error_reach_as_far_as_its_interval(between: float) -> None:
     groups = [np.exp(level + random.normal(0, 0.02, 40)) for level in (-between, 0.0, between)]
     if not between:  # repeats that agree by luck: the windows reach farther
         groups = [group / np.median(group) for group in groups]
-    estimate = median_estimate(groups)
+    estimate = step_estimate(groups)
     assert estimate is not None
     assert estimate.high is not None
     low, high = np.quantile(statistics.error_draws(estimate, random, 200_000), [0.025, 0.975])
@@ -113,7 +113,7 @@ def test_a_true_difference_of_five_percent_is_found_in_noise_of_two() -> None:
 
 def test_too_few_windows_carry_no_interval_and_it_is_said_why() -> None:
     for values in ([1.0], [1.0, 1.1], [1.0, 1.1, 1.2, 1.3, 1.4]):
-        estimate = median_estimate([values])
+        estimate = step_estimate([values])
         assert estimate is not None
         assert estimate.low is None
         assert estimate.high is None
@@ -132,13 +132,13 @@ def test_no_interval_is_called_one_of_100_percent() -> None:
 
 
 def test_no_window_gives_no_estimate() -> None:
-    assert median_estimate([]) is None
-    assert median_estimate([[], [math.nan, math.inf]]) is None
+    assert step_estimate([]) is None
+    assert step_estimate([[], [math.nan, math.inf]]) is None
     assert ratio_estimate([[]], [[1.0] * 10]) is None
 
 
 def test_equal_windows_give_an_interval_without_width_and_say_so() -> None:
-    estimate = median_estimate([[0.25] * 20])
+    estimate = step_estimate([[0.25] * 20])
     assert estimate is not None
     assert (estimate.low, estimate.value, estimate.high) == (0.25, 0.25, 0.25)
     assert "clock" in estimate.note
@@ -146,7 +146,7 @@ def test_equal_windows_give_an_interval_without_width_and_say_so() -> None:
 
 def test_the_same_windows_give_the_same_interval_twice() -> None:
     values = np.random.default_rng(1).normal(1, 0.1, 50)
-    assert median_estimate([values]) == median_estimate([values.copy()])
+    assert step_estimate([values]) == step_estimate([values.copy()])
 
 
 def test_fast_medians_of_resamples_are_distributed_as_those_of_plain_resampling() -> None:
@@ -183,7 +183,7 @@ def test_an_interval_of_one_repeat_counts_the_correlation_of_its_windows(correla
     levels = ratios = 0
     for _ in range(300):
         above, below = np.exp(0.02 * noise(random, (2, 76), correlation))
-        estimate, ratio = median_estimate([above]), ratio_estimate([above], [below])
+        estimate, ratio = step_estimate([above]), ratio_estimate([above], [below])
         assert estimate is not None
         assert estimate.low is not None
         assert estimate.high is not None
@@ -200,7 +200,7 @@ def test_equal_times_of_a_coarse_clock_are_not_taken_for_correlation() -> None:
     random = np.random.default_rng(3)
     series = [random.choice([1.0, 1.01, 1.02, 1.03], 60) for _ in range(50)]
     # A resample knows no order: only a stretched interval changes with it.
-    same = sum(median_estimate([each]) == median_estimate([random.permutation(each)]) for each in series)
+    same = sum(step_estimate([each]) == step_estimate([random.permutation(each)]) for each in series)
     assert same >= 40
 
 
@@ -253,7 +253,7 @@ def test_an_unsteady_interval_spans_both_levels() -> None:
     random = np.random.default_rng(8)
     series = np.exp(random.normal(0, 0.01, 60))
     series[40:] *= 1.2
-    estimate, shift = median_estimate([series]), level_shift(series)
+    estimate, shift = step_estimate([series]), level_shift(series)
     assert estimate is not None
     assert shift is not None
     wide = steadiness.widened(estimate, [shift])

@@ -1,0 +1,107 @@
+"""By how much one framework leads the next, and at which workloads two of them change places: the questions that any machine answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from reports.answers.standing import Standing
+from reports.data.model import Group, MeasuredCell
+from reports.text import between_ratios, framework_name, listing, number
+from runner.results import statistics
+from runner.results.ranking import Pair
+
+# So many frameworks or workloads are named.
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far the others are behind, in words and in detail. `told`: some of them beyond doubt."""
+
+    words: str
+    detail: str
+    told: bool
+
+
+def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
+    """How many times as long the frameworks take that are slower beyond doubt, over all of these groups."""
+    told: dict[str, list[tuple[str, float, str]]] = {}
+    for group, of in compared:
+        for framework, entry in of.surely_out(len(compared)).items():
+            told.setdefault(framework, []).append((group.key.workload, entry.ratio.value, between_ratios(entry.ratio)))
+    if not told:
+        highs = [entry.ratio.high for _, of in compared for entry in (*of.same, *of.open)]
+        known = [high for high in highs if high is not None]
+        if not known or len(known) < len(highs):
+            return Lead("Open: measured once", "one repeat shows no bound", told=False)
+        return Lead(
+            f"Open: at most {number(max(known))} times apart", "no framework is slower beyond doubt", told=False
+        )
+    # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
+    rows = sorted((ratio, name) for name, found in told.items() for _, ratio, _ in found)
+    nearest, farthest = rows[0], rows[-1]
+    words = f"{framework_name(farthest[1])} takes {number(farthest[0])} times as long"
+    if nearest[1] != farthest[1] or number(nearest[0]) != number(farthest[0]):
+        words = f"The others take {number(nearest[0])} to {number(farthest[0])} times"
+    parts = [
+        f"{framework_name(name)} {listing([f'{ratio} at {workload}' for workload, ratio in _shown(found)])}"
+        for name, found in list(told.items())[:_MOST_NAMED]
+    ]
+    more = len(told) - len(parts)
+    return Lead(words, "; ".join([*parts, *([f"{more} more in the table"] if more else [])]), told=True)
+
+
+def _shown(found: Sequence[tuple[str, float, str]]) -> list[tuple[str, str]]:
+    return [(workload, f"{number(ratio)} × ({ends})") for workload, ratio, ends in found[:_MOST_NAMED]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Two frameworks of which one is faster at some workloads and the other one at others, both beyond doubt."""
+
+    first: str
+    second: str
+    at_first: tuple[str, ...]  # the workloads at which the first is faster
+    at_second: tuple[str, ...]
+
+
+def turns(groups: Sequence[Group]) -> tuple[Turn, ...]:
+    """Each pair of frameworks that changes places between these groups. Each is judged by its fastest cell with repeats."""
+    fastest = [_fastest(group) for group in groups]
+    found = []
+    for first, second in combinations(sorted({name for cells in fastest for name in cells}), 2):
+        wins: dict[str, list[str]] = {first: [], second: []}
+        for group, cells in zip(groups, fastest, strict=True):
+            if first in cells and second in cells:
+                pair = group.field.between(cells[first].anchor, cells[second].anchor)
+                if winner := _winner(pair, first, second, len(groups)):
+                    wins[winner].append(group.key.workload)
+        if all(wins.values()):
+            found.append(Turn(first, second, tuple(wins[first]), tuple(wins[second])))
+    return tuple(found)
+
+
+def _fastest(group: Group) -> Mapping[str, MeasuredCell]:
+    """Framework -> its fastest cell with repeats. A cell that got few of its CPUs is none."""
+    found: dict[str, MeasuredCell] = {}
+    for entry in group.ranked:
+        if len(entry.cell.measured) > 1 and entry.cell.cpu_share is None:
+            found.setdefault(entry.cell.framework, entry.cell)
+    return found
+
+
+def _winner(pair: Pair, first: str, second: str, questions: int) -> str | None:
+    """Which of two frameworks is faster, where that is asked of so many groups together."""
+    if pair.p is None or questions * pair.p >= statistics.ALPHA:
+        return None
+    return {"faster": first, "slower": second}.get(pair.verdict)
+
+
+def in_words(turn: Turn) -> str:
+    """`PyTorch is faster at gru-imdb, JAX at cnn-cifar10`."""
+    return (
+        f"{framework_name(turn.first)} is faster at {listing(turn.at_first[:_MOST_NAMED])}, "
+        f"{framework_name(turn.second)} at {listing(turn.at_second[:_MOST_NAMED])}"
+    )

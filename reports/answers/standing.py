@@ -1,0 +1,246 @@
+"""Who leads a group of comparable cells, who is as fast, who is slower by how much, and what is open and why: decided once.
+
+The findings, the first screen, the tables, Markdown, the terminal and the page print this. None of them decides it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reports.data.model import Group, MeasuredCell, Ranked
+from reports.text import between_ratios, framework_name, listing, number, plural
+from runner.results import statistics
+from runner.results.ranking import MARGIN
+
+# So many cells are named in a sentence. Of more, the first ones are, and how many more there are.
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The ranked cells of one group by what is known of them beside the first, the fastest of those with two repeats or more.
+
+    Where no cell has two repeats the first is the fastest of those with one, and all others are in `once`.
+    """
+
+    first: Ranked
+    same: tuple[Ranked, ...]  # as fast within the margin
+    open: tuple[Ranked, ...]  # not known to be slower, nor as fast
+    slower: tuple[Ranked, ...]  # beyond doubt
+    once: tuple[Ranked, ...]  # a side was measured once
+    noisy: tuple[MeasuredCell, ...] = ()  # too noisy to be ranked, and perhaps as fast as the first
+    starved: tuple[MeasuredCell, ...] = ()  # got so few of their CPUs that the order is open
+
+    @property
+    def repeated(self) -> bool:
+        """Whether some cell has two repeats or more, so that something can be confirmed."""
+        return len(self.first.cell.measured) > 1
+
+    @property
+    def level(self) -> tuple[Ranked, ...]:
+        """The first, and the cells beside it that are not slower: they may each be the fastest of those with repeats."""
+        return (self.first, *self.same, *self.open)
+
+    @property
+    def rivals_once(self) -> tuple[Ranked, ...]:
+        """The cells with one repeat that may be as fast as the first, or faster."""
+        return tuple(entry for entry in self.once if entry.at_least is None)
+
+    @property
+    def out_once(self) -> tuple[Ranked, ...]:
+        """The cells with one repeat, which shows that they take longer."""
+        return tuple(entry for entry in self.once if entry.at_least is not None)
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that may be the fastest, those with one repeat included; the first's own comes first."""
+        cells = (*(entry.cell for entry in (*self.level, *self.rivals_once)), *self.noisy)
+        return tuple(dict.fromkeys(cell.framework for cell in cells))
+
+    @property
+    def is_won(self) -> bool:
+        """Whether the first's framework is faster beyond doubt than every other one that was measured as often."""
+        rivals = [entry for entry in (*self.same, *self.open) if entry.cell.framework != self.first.cell.framework]
+        return self.repeated and not rivals and bool(self.slower)
+
+    @property
+    def out(self) -> dict[str, Ranked]:
+        """Framework -> its fastest cell, of those frameworks of which every cell is slower beyond doubt."""
+        left = {entry.cell.framework for entry in (*self.level, *self.once)}
+        found: dict[str, Ranked] = {}
+        for entry in self.slower:
+            if entry.cell.framework not in left:
+                found.setdefault(entry.cell.framework, entry)
+        return found
+
+    def surely_out(self, questions: int) -> dict[str, Ranked]:
+        """Those of `out` that are slower beyond doubt where so many groups are asked about in one sentence (Bonferroni)."""
+        return {
+            name: entry
+            for name, entry in self.out.items()
+            if entry.p is not None and questions * entry.p < statistics.ALPHA
+        }
+
+    @property
+    def p(self) -> float:
+        """The chance that the first's framework is wrongly called the fastest of those with repeats; 1 where it is not."""
+        values = [
+            entry.p
+            for entry in self.slower
+            if entry.cell.framework != self.first.cell.framework and entry.p is not None
+        ]
+        return max(values, default=1.0) if self.is_won else 1.0
+
+
+def standing(group: Group) -> Standing:
+    """What is known of a group that has a ranked cell."""
+    behind = group.behind
+    once = tuple(entry for entry in behind if entry.once)
+    of = {
+        verdict: tuple(entry for entry in behind if not entry.once and entry.verdict == verdict)
+        for verdict in ("same", "open", "slower")
+    }
+    noisy = tuple(
+        cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, group.first.cell)
+    )
+    return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, group.unsettled)
+
+
+def _overlap(cell: MeasuredCell, first: MeasuredCell) -> bool:
+    """Whether the cell's interval does not lie above that of the first. Without an interval it may lie anywhere."""
+    low, high = cell.step.low if cell.step else None, first.step.high if first.step else None
+    return low is None or high is None or low <= high
+
+
+def is_won_among(standings: Sequence[Standing]) -> list[bool]:
+    """For each group whether its first is the fastest beyond doubt, where that is asked of all groups of a sentence together (Holm)."""
+    return [p < statistics.ALPHA for p in statistics.holm([one.p for one in standings])]
+
+
+# -- In words ----------------------------------------------------------------------------------------------------------------------
+
+
+def some(cells: Iterable[MeasuredCell], last: str = "and") -> str:
+    """The names of cells: `A, B and C`, or `A, B or C`."""
+    names = [cell.label for cell in cells]
+    if len(names) > _MOST_NAMED:
+        names = [*names[: _MOST_NAMED - 1], f"{len(names) - _MOST_NAMED + 1} more"]
+    return (
+        listing(names) if last == "and" else (f"{', '.join(names[:-1])} {last} {names[-1]}" if names[1:] else names[0])
+    )
+
+
+def headline(of: Standing) -> str:
+    """Who leads, in few words. It claims no order that is open."""
+    level = [entry.cell for entry in of.level]
+    if of.starved:
+        its = "its" if len(of.starved) == 1 else "their"
+        return f"Open between {some(level)}: {some(of.starved)} got less than half of {its} CPUs"
+    if not of.repeated:
+        return _seen_once(of)
+    if len(level) == 1 and not of.slower:
+        return f"{level[0].label} is the only one measured more than once"
+    if len(level) == 1:
+        among = f" of the {len(of.slower) + 1} with repeats" if of.rivals_once else ""
+        return f"{level[0].label} is fastest{among}"
+    if not of.open:
+        return f"{some(level)} are equally fast within {_margin()}"
+    # Who else leads is open. Who does not is known all the same.
+    out = f"; {_out(of)}" if of.slower else ""
+    return f"{some(level, 'or')} leads{out}" if out else f"Open between {some(level)}: {_at_most(of)}"
+
+
+def _seen_once(of: Standing) -> str:
+    near = [*(entry.cell for entry in of.rivals_once), *of.noisy]
+    if near:
+        return f"{some([of.first.cell, *near], 'or')} looks fastest (one run each)"
+    if of.first.cell.shifts:
+        return f"{of.first.cell.label} may be fastest: it is unsteady and was measured once"
+    return f"{of.first.cell.label} looks fastest (one run)"
+
+
+def _margin() -> str:
+    return f"{100 * MARGIN:g}\u00a0%"
+
+
+def _out(of: Standing) -> str:
+    names = [entry.cell for entry in of.slower]
+    return f"{some(names)} {'is' if len(names) == 1 else 'are'} slower"
+
+
+def _at_most(of: Standing) -> str:
+    highs = [entry.ratio.high for entry in (*of.same, *of.open)]
+    if any(high is None for high in highs):
+        return "no interval shows how far they are apart"
+    return f"at most {number(max(high for high in highs if high is not None))} times apart"
+
+
+def detail(of: Standing) -> str:
+    """What is known of each cell beside the first, from the surest on."""
+    noisy = f"Too noisy to be ranked, and perhaps as fast: {some(of.noisy)}." if of.noisy else ""
+    parts = [_slower(of.slower), _level(of), _of_one_repeat(of), noisy]
+    return " ".join(filter(None, parts))
+
+
+def _slower(entries: Sequence[Ranked]) -> str:
+    parts = [
+        f"{entry.cell.label} takes {number(entry.ratio.value)} times as long "
+        f"({'' if at else '95 % interval '}{between_ratios(entry.ratio)})"
+        for at, entry in enumerate(entries[:3])
+    ]
+    parts += [f"{len(entries) - 3} more take longer"] if len(entries) > 3 else []
+    return f"{listing(parts)}." if parts else ""
+
+
+def _level(of: Standing) -> str:
+    """The cells that are as fast as the first, and those that may be."""
+    parts = [f"{entry.cell.label} is the same ({between_ratios(entry.ratio)})" for entry in of.same[:3]]
+    parts += [f"{entry.cell.label} is open ({_open(entry)})" for entry in of.open[:3]]
+    more = len(of.same) + len(of.open) - len(parts)
+    parts += [f"{more} more may be as fast"] if more > 0 else []
+    return f"Beside {of.first.cell.label}, {listing(parts)}." if parts else ""
+
+
+def _open(entry: Ranked) -> str:
+    """How far a cell of which the order is open may be away, and why it is open where the figures alone do not say."""
+    return entry.open_by or between_ratios(entry.ratio)
+
+
+def _of_one_repeat(of: Standing) -> str:
+    """What one repeat does show."""
+    parts = []
+    if near := of.rivals_once:
+        parts.append(f"{some([entry.cell for entry in near])} may be as fast")
+    parts += [f"{entry.cell.label} takes more than {number(entry.at_least)} times as long" for entry in of.out_once[:3]]
+    if more := len(of.out_once[3:]):
+        parts.append(f"{plural(more, 'more cell')} also take{'s' * (more == 1)} longer")
+    return f"Measured once: {'; '.join(parts)}." if parts else ""
+
+
+def in_short(of: Standing, questions: int) -> str:
+    """The frameworks of a group in few words: who leads, and who is slower by how much. `questions`: among so many groups it is said."""
+    lead = list(dict.fromkeys(framework_name(entry.cell.framework) for entry in of.level))
+    looks = "" if of.repeated else " (one run)"
+    parts = [
+        f"{listing(lead) if not of.open else alternatives(lead)} lead{'s' * (len(lead) == 1 or bool(of.open))}{looks}"
+    ]
+    parts += [
+        f"{framework_name(framework)} takes {number(entry.ratio.value)} × ({between_ratios(entry.ratio)})"
+        for framework, entry in of.surely_out(questions).items()
+    ]
+    return ", ".join([*parts[:4], *([f"{len(parts) - 4} more take longer"] if len(parts) > 4 else [])])
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """`A`, `A or B`, or `A, B or C`."""
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def note(entry: Ranked) -> str:
+    """The same of one row, in a word or two: `same`, `open`, `slower`, or what one repeat shows."""
+    if entry.is_first:
+        return ""
+    if entry.once:
+        return f"one run: more than {number(entry.at_least)}" if entry.at_least else "one run: may be as fast"
+    return entry.verdict or ""

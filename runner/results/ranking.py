@@ -1,0 +1,214 @@
+"""Which of some cells are slower than which: the one place where the step times of a run are held against each other.
+
+Pure functions of numbers. The report, the comparison of two cells of one run and the schedule of a run ask here, so none of them says
+otherwise than another.
+
+Cells with two repeats or more are judged among themselves. The one of them with the shortest step time is the first. Any of them might
+have been, so all pairs count as questions (Tukey), and one that is called slower no longer counts when the others are judged (Newman
+1939, Keuls 1952). A cell with one repeat is held against the first beside them: how much another run of it would differ is taken from the
+other cells of its run. It decides nothing about the others, and nothing of it is confirmed.
+
+A verdict is about another run of the same cells as well. So each ratio has room for what one cell's level may move from one session to the
+next while the others stay (OWN_DEVIATION).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from runner.results import statistics
+from runner.results.blocks import Blocks, Scatter
+from runner.results.statistics import ALPHA, Estimate, of_kind
+from runner.results.student import questions
+
+# slower and faster: beyond doubt, by however little. same: not so, and the interval lies inside the margin. open: the data do not say.
+Verdict = Literal["slower", "faster", "same", "open"]
+
+MARGIN = 0.05  # a smaller difference does not matter
+
+# Standard deviation of what one cell's log level moves from one session to the next while the other cells stay. Assumed, not measured:
+# the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
+OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
+
+OTHER_RUNS = "no run measured both"
+ONCE = "measured once"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One cell as numbers. Times are logarithms of seconds."""
+
+    log: float  # of its step time: what it has in its blocks
+    logs: Sequence[float]  # of its repeats' medians
+    inside: float  # standard error of `log` as its windows show it
+    sessions: frozenset[Hashable]  # that measured it
+
+    @property
+    def once(self) -> bool:
+        return len(self.logs) == 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One cell beside another: the ratio of their step times with the interval that the verdict rests on, and the verdict.
+
+    `p` is the chance of so large a ratio if both were equal, adjusted for all questions. None where the data give none, or of one repeat.
+    """
+
+    ratio: Estimate
+    p: float | None
+    verdict: Verdict
+    once: bool  # whether a side has one repeat
+
+    @property
+    def at_least(self) -> float | None:
+        """How many times as long the first side takes at least, where one repeat shows that it takes longer; else None."""
+        return self.ratio.low if self.once and self.ratio.low is not None and self.ratio.low > 1 else None
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some cells that may be compared, by the names that `blocks` has for them."""
+
+    cells: Mapping[Hashable, Contender]
+    blocks: Blocks
+    device_kind: str
+
+    @cached_property
+    def order(self) -> Sequence[Hashable]:
+        """The cells, the one with the shortest step time first."""
+        return sorted(self.cells, key=lambda name: self.cells[name].log)
+
+    @cached_property
+    def repeated(self) -> Sequence[Hashable]:
+        """Those with two repeats or more, in that order."""
+        return [name for name in self.order if not self.cells[name].once]
+
+    @property
+    def first(self) -> Hashable:
+        """The cell that the others are held against."""
+        return (self.repeated or self.order)[0]
+
+    @cached_property
+    def places(self) -> Mapping[Hashable, Pair]:
+        """Each cell but the first beside it."""
+        return {name: self.between(name, self.first) for name in self.order if name != self.first}
+
+    def between(self, above: Hashable, below: Hashable, margin: float = MARGIN) -> Pair:
+        """Any two of the cells. `margin` is the smallest difference that matters."""
+        if above == self.first:
+            return _turned(self.between(below, above, margin))
+        among = self._among.get(above, 0) if below == self.first else len(self.repeated)
+        return self._pair(above, below, among, margin)
+
+    @cached_property
+    def _among(self) -> Mapping[Hashable, int]:
+        """Among how many cells each one is judged: those that are not yet slower than the first.
+
+        The slowest is told first. Of those that are truly equal to the first, the one that is wrongly called slower first was judged while
+        all of them still counted.
+        """
+        left = [name for name in self.repeated if name != self.first]
+        among = dict.fromkeys(left, len(left) + 1)
+        while left:
+            slower = [name for name in left if self._pair(name, self.first, len(left) + 1).verdict == "slower"]
+            if not slower:
+                break
+            left = [name for name in left if name not in slower]
+            among |= dict.fromkeys(left, len(left) + 1)
+        return among
+
+    def _pair(self, above: Hashable, below: Hashable, among: int, margin: float = MARGIN) -> Pair:
+        once = self.cells[above].once or self.cells[below].once
+        ratio = self._ratio(above, below)
+        asked = self._questions_once() if once else self._questions(above, below, ratio, among)
+        p = statistics.p_value(ratio)
+        adjusted = None if p is None or once else min(1.0, asked * p)
+        wide = statistics.with_error(ratio, ratio.error or 0.0, ratio.freedom or 1.0, 1 - ALPHA / asked)
+        if statistics.told_apart(adjusted):
+            return Pair(wide, adjusted, "slower" if ratio.value > 1 else "faster", once=False)
+        if p is not None and not once and within(ratio, margin):
+            return Pair(ratio, adjusted, "same", once=False)
+        return Pair(wide, adjusted, "open", once)
+
+    def _questions_once(self) -> float:
+        """As how many questions those on cells of one repeat count: each is asked by itself (Bonferroni). Where no cell has more, any might
+        have been the first."""
+        count = len(self.cells) - len(self.repeated)
+        return max(1, count if self.repeated else count * (count - 1) // 2)
+
+    def _questions(self, above: Hashable, below: Hashable, ratio: Estimate, among: int) -> float:
+        """As how many questions the pairs of so many cells count. Within blocks they share one variance (Tukey), else each counts."""
+        if self.blocks.difference(above, below) is None:
+            return max(1, among * (among - 1) // 2)
+        return questions(among, ratio.freedom or 1.0, ALPHA)
+
+    def _ratio(self, above: Hashable, below: Hashable) -> Estimate:
+        """The quotient of the two step times, with the 95 % interval of this pair alone."""
+        first, second = self.cells[above], self.cells[below]
+        within_blocks = self.blocks.difference(above, below)
+        if first.once or second.once:
+            sides = [self._scatter_of(name) for name in (above, below)]
+            method, note = "one repeat, with the scatter of the run's other cells", ONCE
+        elif within_blocks is not None:
+            sides = [Scatter(within_blocks.error, within_blocks.freedom, 0)]
+            method, note = "medians of the repeats within blocks, Student's t", ""
+        else:
+            sides = [_own(cell.logs) for cell in (first, second)]
+            method, note = "medians of the repeats, Welch's t", ""
+        error = math.hypot(*(side.deviation for side in sides))
+        spread = sum(side.deviation**4 / side.freedom for side in sides)
+        freedom = min(1e6, error**4 / spread) if spread else 1e6
+        inside = math.hypot(first.inside, second.inside)
+        repeats = min(len(first.logs), len(second.logs))
+        value = math.exp(first.log - second.log)
+        ratio = Estimate(value, value, value, repeats, repeats, method, note, error, freedom, inside)
+        # Where nothing scattered, the clock is too coarse for any claim.
+        if not error and not inside:
+            return ratio
+        counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
+        known = of_kind(OWN_DEVIATION, self.device_kind)
+        if within_blocks is None and first.sessions.isdisjoint(second.sessions):
+            known = math.hypot(known, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
+            ratio = statistics.noted(ratio, OTHER_RUNS)
+        return statistics.beside(statistics.with_error(ratio, error, freedom), 0.0, known * math.sqrt(counts))
+
+    def _scatter_of(self, name: Hashable) -> Scatter:
+        """The error of a cell's step time beside one of one repeat: as its run's cells scatter, or as it does itself if that is more."""
+        logs, usual = self.cells[name].logs, self._usual
+        own = _own(logs) if len(logs) > 1 else Scatter(0.0, 1.0, 0)
+        shown = Scatter(usual.deviation / math.sqrt(len(logs)), usual.freedom, usual.observed)
+        return own if own.deviation > shown.deviation else shown
+
+    @cached_property
+    def _usual(self) -> Scatter:
+        return usual_scatter(self.blocks, self.device_kind)
+
+
+def usual_scatter(blocks: Blocks, device_kind: str) -> Scatter:
+    """How far another repeat would lie from the only one of a cell, measured at another time of the run."""
+    assumed = (of_kind(figures, device_kind) for figures in (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION))
+    return blocks.scatter(math.hypot(*assumed))
+
+
+def within(ratio: Estimate, margin: float) -> bool:
+    """Whether the ratio's interval lies inside the margin, which is the same factor up and down."""
+    return ratio.low is not None and ratio.high is not None and 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
+
+
+def _own(logs: Sequence[float]) -> Scatter:
+    """The error of a mean, as its repeats show it."""
+    return Scatter(float(np.std(logs, ddof=1)) / math.sqrt(len(logs)), len(logs) - 1, len(logs) - 1)
+
+
+def _turned(pair: Pair) -> Pair:
+    """The pair with its sides exchanged."""
+    other: Mapping[Verdict, Verdict] = {"slower": "faster", "faster": "slower", "same": "same", "open": "open"}
+    return Pair(statistics.inverted(pair.ratio), pair.p, other[pair.verdict], pair.once)
+
