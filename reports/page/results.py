@@ -22,6 +22,7 @@ MOST_RATIO = 4.0
 # Percent of the colour's strength, behind the fastest.
 MOST_HEAT = 22
 _NONE = Entry("none", "–")
+_MARKS = {"same": "=", "open": "≈"}
 # The kinds of entries that say nothing of a measurement.
 _NOTHING = ("waiting", "skipped", "none")
 
@@ -216,8 +217,8 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
     compared = len(group.ranked) > 1
     # One repeat does not show how much another run would differ: a bar of an interval would claim that it does.
     low, high = (None, None) if best or once else (ratio.low, ratio.high)
-    # What one repeat shows to be slower has no mark; the pointer's text says that it is one.
-    is_open = ranked.verdict in ("same", "open") and ranked.at_least is None
+    # What one repeat shows to be slower has no sign; the pointer's text says that it is one.
+    mark = "" if ranked.at_least else _MARKS.get(ranked.verdict or "", "")
     end = 100 / reach
     return Entry(
         "ranked",
@@ -227,7 +228,8 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
         measures=_measures(cell, ratio, once=once),
         interval=_interval(cell.step),
         best=best and compared,
-        tied=not best and is_open,
+        standing=standing.note(ranked),
+        mark=mark,
         unsteady=bool(cell.shifts),
         noted=bool(cell.caveats),
         heat=round(max(0.0, MOST_HEAT * (1 - math.log(max(ratio.value, 1.0)) / math.log(MOST_RATIO)))),

@@ -20,7 +20,7 @@ def markdown(tables: Tables, answers: Sequence[Finding] | None = None, changes: 
     """
     answers = findings.findings(tables) if answers is None else answers
     parts = [f"## {escaped(findings.title(tables))}", escaped(findings.lead(tables), 1000)]
-    parts += [part for finding in answers for part in _answer(finding)]
+    parts += [part for finding in answers for part in answer(finding)]
     changes = findings.changes(tables, across.ladders(tables)) if changes is None else changes
     parts += ["\n".join(f"- {escaped(words, 1000)}" for words in changes)]
     runs = ", ".join(escaped(run.run_id) for run in tables.runs)
@@ -44,7 +44,8 @@ def _proved(tables: Tables) -> str:
     return f"{before}; of {measured} the measured network itself was checked too."
 
 
-def _answer(finding: Finding) -> list[str]:
+def answer(finding: Finding) -> list[str]:
+    """The parts of one group's answer: its title, its sentences, its table, and what stands beside the figures."""
     key = finding.group.key
     place = (finding.workload.title, key.device, key.precision, key.preset)
     ranked = export.markdown(_table(finding.group, finding.workload.items)) if finding.group.ranked else ""
@@ -56,8 +57,8 @@ def _answer(finding: Finding) -> list[str]:
         if at in marked
     )
     caveats = "\n".join(f"- {escaped(words, 1000)}" for words in finding.caveats)
-    answer = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
-    return [f"### {', '.join(map(escaped, place))}", answer, ranked, beside, caveats]
+    said = f"**{escaped(finding.headline)}.** {escaped(finding.detail, 1000)}"
+    return [f"### {', '.join(map(escaped, place))}", said, ranked, beside, caveats]
 
 
 def _table(group: Group, items: str) -> export.Table:

@@ -291,7 +291,7 @@
         const link = cell.querySelector("a"), values = measured(cell) || [];
         const ends = unit() === "ms" && cell.dataset.ms ? cell.dataset.ms.split(",") : values.slice(1);
         const marks = units[unit()].steps && cell.querySelector(".tie") ? cell.querySelector(".of-steps").textContent : "";
-        const said = [...marks].map((mark) => ({ "≈": "tied or not settled", "~": "unsteady" })[mark]).join(" ");
+        const said = [units[unit()].steps && cell.dataset.standing, marks.includes("~") && "unsteady"].filter(Boolean).join("; ");
         const remark = values.length ? cell.title : `${words(cell)}${cell.title ? `: ${cell.title}` : ""}`;
         const head = heads[cell.cellIndex];
         lines.push([

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from reports.answers import compare, findings, plain, short
+from reports.answers import compare, findings, plain, short, standing
 from reports.answers.contrast import Contrast
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED
 from reports.data.groups import workloads
-from reports.data.model import MOST_TIED, Group, MeasuredCell, Ranked, Repeat, Run, Tables, unsettled
-from reports.page import results
+from reports.data.model import MeasuredCell, Ranked, Repeat, Run, Tables
+from reports.page import results, summary
 from reports.page.page import Entry
+from reports.text import framework_name, number
 from runner.results import steadiness
-from runner.results.statistics import Array
+from runner.results.ranking import MARGIN, within
+from runner.results.statistics import Array, step_estimate
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime
 
@@ -75,21 +78,18 @@ def shifted(cell: MeasuredCell, ratio: float) -> MeasuredCell:
 
     repeats = (moved(cell.repeats[0]), *cell.repeats[1:])
     one = replace(cell, repeats=repeats)
-    return replace(one, step=compare.Side((one,)).step)
+    step = step_estimate([repeat.steady_step_seconds for repeat in repeats])
+    return replace(one, step=step and steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift]))
 
 
-def row_of(tables: Tables, group: Group, entry: Ranked) -> tuple[Contrast, str]:
-    """What `compare` says of a cell beside the fastest one, and all that stands under its table."""
-    comparison = compare.comparison(tables, group.ranked[0].cell.image, entry.cell.image)
-    (row,) = [row for row in comparison.rows if row.cell.key == group.key]
-    return row, " ".join(compare.remarks(comparison))
+def rows_of(tables: Tables, before: MeasuredCell, after: MeasuredCell) -> list[Contrast]:
+    """What `compare` says of the second cell beside the first, at every workload."""
+    return list(compare.comparison(tables, before.image, after.image).rows)
 
 
-def kind_of(finding: Finding) -> str:
-    words = finding.headline
-    kinds = {" is fastest": "fastest", " are tied": "tied", "Not settled": "open", " looks fastest (": "looks fastest"}
-    found = [kind for part, kind in kinds.items() if part in words]
-    return found[0] if found else "alone"
+def row_of(tables: Tables, before: MeasuredCell, after: MeasuredCell) -> Contrast:
+    (row,) = [row for row in rows_of(tables, before, after) if row.cell.key == after.key]
+    return row
 
 
 def entries(tables: Tables) -> dict[str, Entry]:
@@ -97,63 +97,97 @@ def entries(tables: Tables) -> dict[str, Entry]:
     return {one.anchor: one for part in shown for row in part.rows for one in row.entries if one.kind == "ranked"}
 
 
-def check_compare(tables: Tables, finding: Finding, kind: str, seen: Counter[tuple[str, str]]) -> None:
-    group = finding.group
-    open_ = {cell.anchor for cell in group.unsettled}
-    for entry in group.ranked[1:]:
-        row, said = row_of(tables, group, entry)
-        seen[kind, row.verdict] += 1
-        if row.real:
-            # The other side is faster in no answer.
-            assert row.longer
-            assert kind != "looks fastest" or min(len(row.before.repeats), len(row.after.repeats)) > 1
-        if group.ranked[0].cell.anchor in open_ or entry.cell.anchor in open_:
-            assert row.verdict == "open"
-            assert "got less than half of the CPUs" in row.reason
-        if kind == "fastest" and not row.real:
-            assert f"{entry.cell.label}, {entry.cell.key.workload} is slower than {group.ranked[0].cell.label}" in said
-        if kind == "tied" and not entry.apart and row.real:
-            assert f"{entry.cell.label}, {entry.cell.key.workload} is tied with {group.ranked[0].cell.label}" in said
-        if kind == "tied" and not entry.apart:
-            assert entry.ratio.high is not None
-            assert entry.ratio.high <= MOST_TIED, "a tie leaves little open"
-        if kind in ("fastest", "tied") and entry.apart == (row.real):
-            assert f"{entry.cell.key.workload} is " not in said, "nothing to explain"
-
-
-def check_answers(tables: Tables, finding: Finding, kind: str) -> None:
-    (answer, *_) = short.answers([finding], "", (), (), NOT_JUDGED, tables.cells)
-    confidences = {"fastest": {"confirmed"}, "tied": {"tied"}, "open": {"not judged", "one run", "few repeats"}}
-    confidences |= {"looks fastest": {"one run", "few repeats"}, "alone": {"not compared", "not measured"}}
-    assert answer.confidence in confidences[kind]
-    assert (" is fastest" in answer.words) == (kind == "fastest")
-    assert (" looks fastest" in answer.words) == (kind == "looks fastest")
-    assert ("tied" in answer.words) == (kind == "tied")
+def notes_of(finding: Finding, tables: Tables) -> dict[str, tuple[str, ...]]:
+    """The row of each cell in the terminal's table of a finding, by the cell's name."""
     sections = zip(findings.findings(tables), plain.sections(tables), strict=False)
-    under = [line for one, section in sections for line in section.below if one.group.key == finding.group.key]
-    sure = [line.partition(":")[0] for line in under if line.startswith(("confirmed:", "tied:", "not confirmed:"))]
-    alone = {"fastest": ["confirmed"], "tied": ["tied"], "alone": []}
-    assert sure == alone.get(kind, ["not confirmed"])
-    shown = entries(tables)
-    for entry in finding.group.ranked[1:]:
-        once = 1 in (len(entry.cell.measured), len(finding.group.ranked[0].cell.measured))
-        # The legend: "tied with it or not settled". More CPUs may change the order of a pair that got few.
-        is_open = bool(unsettled(finding.group.ranked[0].cell, entry.cell, entry.ratio.value))
-        assert shown[entry.cell.anchor].tied == (is_open or (not once and not entry.apart))
+    (section,) = [section for one, section in sections if one.group.key == finding.group.key]
+    return {str(row[0]): tuple(map(str, row[1:])) for row in section.rows}
+
+
+def markdown_of(finding: Finding) -> dict[str, list[str]]:
+    """The row of each cell in the Markdown table of a finding, by the cell's name."""
+    lines = [line for part in summary.answer(finding) for line in part.splitlines() if line.startswith("| ")]
+    cells = [[word.strip() for word in line.strip("| ").split(" | ")] for line in lines[2:]]
+    return {words[0].partition(" \\[")[0]: words for words in cells}
+
+
+def check_order(finding: Finding) -> None:
+    """The rows stand in the order of their milliseconds, and each ratio is the quotient of two of these."""
+    steps = [entry.cell.step.value for entry in finding.group.ranked if entry.cell.step]
+    assert steps == sorted(steps)
+    first = finding.group.first.cell.step
+    assert first
+    for entry, step in zip(finding.group.ranked, steps, strict=True):
+        assert entry.ratio.value == pytest.approx(step / first.value, rel=1e-9)
+        if entry.verdict == "same":
+            assert within(entry.ratio, MARGIN)
+        if entry.verdict == "slower":
+            assert entry.ratio.low is not None
+            assert entry.ratio.low > 1
+
+
+def check_pair(tables: Tables, finding: Finding, entry: Ranked, seen: Counter[str]) -> None:
+    """The page, its spreadsheet, the terminal, Markdown and `compare` say the same of a cell beside the first."""
+    first, word = finding.group.first.cell, standing.note(entry)
+    seen["one run" if entry.once else str(entry.verdict)] += 1
+    label = entry.cell.label
+    shown = entries(tables)[entry.cell.anchor]
+    assert shown.standing == word
+    assert shown.mark == ("" if entry.at_least else {"same": "=", "open": "≈"}.get(str(entry.verdict), ""))
+    terminal = notes_of(finding, tables)[label]
+    assert terminal[-1].split("; ")[0] == word
+    assert markdown_of(finding)[label][3] == word
+    row = row_of(tables, first, entry.cell)
+    assert row.verdict == entry.verdict
+    assert row.ratio is not None
+    assert row.ratio.value == pytest.approx(entry.ratio.value, rel=1e-9)
+    record = compare.records(compare.comparison(tables, first.image, entry.cell.image))
+    (of_cell,) = [one for one in record if one["workload"] == entry.cell.key.workload]
+    assert of_cell["verdict"] == row.verdict
+    assert of_cell["ratio"] == pytest.approx(of_cell["b_seconds"] / of_cell["a_seconds"], rel=1e-9)
+    assert entry.open_by == "" or row.reason == entry.open_by
+    turned = row_of(tables, entry.cell, first)
+    assert turned.verdict == {"slower": "faster", "faster": "slower"}.get(row.verdict, row.verdict)
+    if row.verdict == "open" and entry.at_least:
+        assert f"more than {number(entry.at_least)} times" in row.reason
+
+
+def check_answers(tables: Tables, finding: Finding) -> None:
+    """The headline, the first screen and the terminal name the same leaders, and the same cells that are out."""
+    of = finding.standing
+    assert of
+    (answer, *_) = short.answers([finding], "", (), (), NOT_JUDGED, tables.cells)
+    if len(finding.group.ranked) == 1:
+        assert answer.confidence in ("not compared", "not measured")
+        return
+    one_framework = {entry.cell.framework for entry in finding.group.ranked}
+    assert (answer.confidence == "confirmed") == (bool(of.out) or of.is_won)
+    assert (" is fastest" in answer.words) == (" is fastest" in finding.headline and len(one_framework) > 1)
+    for framework, entry in of.out.items():
+        assert framework_name(framework) in answer.detail or "more take longer" in answer.detail
+        assert entry.cell.label in finding.detail or "more take longer" in finding.detail
+    assert "Not settled" not in finding.headline + answer.words
+    below = " ".join(notes_line for notes_line in under(finding, tables))
+    assert of.starved or (("confirmed in this run" in below) == bool(of.slower))
+
+
+def under(finding: Finding, tables: Tables) -> Sequence[str]:
+    sections = zip(findings.findings(tables), plain.sections(tables), strict=False)
+    return next(section.below for one, section in sections if one.group.key == finding.group.key)
 
 
 @pytest.mark.timeout(1200)
 def test_no_answer_contradicts_another() -> None:
-    seen: Counter[tuple[str, str]] = Counter()
+    seen: Counter[str] = Counter()
     for seed in range(TRIALS):
         tables = drawn_run(seed)
         for finding in findings.findings(tables):
-            kind = kind_of(finding)
-            check_answers(tables, finding, kind)
-            check_compare(tables, finding, kind, seen)
-    kinds = {kind for kind, _ in seen}
-    assert kinds == {"fastest", "tied", "open", "looks fastest"}, "the runs are of every kind"
-    assert {("fastest", "slower"), ("tied", "open"), ("open", "open")} <= set(seen)
+            if finding.standing:
+                check_order(finding)
+                check_answers(tables, finding)
+                for entry in finding.group.behind:
+                    check_pair(tables, finding, entry, seen)
+    assert set(seen) == {"slower", "same", "open", "one run"}, "the runs are of every kind"
 
 
 def test_a_cell_of_one_repeat_does_not_decide_which_of_two_others_is_faster() -> None:
@@ -164,17 +198,15 @@ def test_a_cell_of_one_repeat_does_not_decide_which_of_two_others_is_faster() ->
     def repeats(level: float, count: int) -> list[Array]:
         return [level * drift[at] * np.exp(random.normal(0, 0.002, 40)) for at in range(count)]
 
-    series = [repeats(1.0, 1), repeats(1.03, 7), repeats(1.0, 3), repeats(1.03, 7)]
+    series = [repeats(1.0, 1), repeats(1.08, 7), repeats(1.0, 3), repeats(1.08, 7)]
     cells = [measured.cell("run", f"f{at}", "v", of_cell, f"f{at}") for at, of_cell in enumerate(series)]
     tables = Tables((RUN,), workloads(cells), (), {}, {})
     (finding,) = findings.findings(tables)
-    assert cells[1].step
-    assert cells[2].step
-    assert cells[1].step.value < cells[2].step.value
-    verdicts: Counter[tuple[str, str]] = Counter()
-    check_answers(tables, finding, kind_of(finding))
-    check_compare(tables, finding, kind_of(finding), verdicts)
-    assert {verdict for _, verdict in verdicts} >= {"slower"}
+    assert finding.standing
+    assert finding.group.first.cell.framework == "f2"
+    assert {entry.cell.framework for entry in finding.standing.slower} == {"f1", "f3"}
+    check_order(finding)
+    check_answers(tables, finding)
 
 
 @pytest.mark.parametrize("shares", [(0.3, None), (None, 0.4)])
@@ -188,17 +220,17 @@ def test_more_cpus_may_change_the_order_says_every_answer(shares: tuple[float | 
     tables = Tables((RUN,), workloads(cells), (), {}, {})
     (finding,) = findings.findings(tables)
     starved = "f0" if shares[0] else "f1"
-    assert finding.headline == f"Not settled: {starved} 1 got less than half of its CPUs"
+    assert finding.headline == f"Open between f0 1 and f1 1: {starved} 1 got less than half of its CPUs"
     # The first screen marks the pair, as its legend says.
-    assert {name: entry.tied for name, entry in entries(tables).items()} == {"f0": False, "f1": True}
+    assert {name: entry.mark for name, entry in entries(tables).items()} == {"f0": "", "f1": "≈"}
     assert f"Less than half of the CPUs: {starved} 1 ({30 if shares[0] else 40}" in " ".join(finding.caveats)
     section, *_ = plain.sections(tables)
     assert section.above[-1] == f"{finding.headline}."
     notes = {row[0]: row[-1] for row in section.rows}
     assert "few CPUs" in notes[f"{starved} 1"]
-    assert any(line.startswith("not confirmed: ") for line in section.below)
+    assert any(line.startswith("open: with all of their CPUs") for line in section.below)
     assert any(line.startswith("few CPUs: ") for line in section.below)
-    row, _ = row_of(tables, finding.group, finding.group.ranked[1])
+    row = row_of(tables, cells[0], cells[1])
     assert (row.verdict, row.reason) == (
         "open",
         f"{starved} 1 got less than half of the CPUs; more CPUs may change the order",
