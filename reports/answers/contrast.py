@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from reports.data.groups import in_blocks
-from reports.data.model import Group, MeasuredCell, Repeat, unsettled
-from reports.text import between, listing, number, percent, plural
+from reports.data.groups import in_blocks, left_open, pair_of
+from reports.data.model import Group, MeasuredCell, Repeat
+from reports.text import between, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
@@ -274,12 +274,10 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
     field = fields.get(after[0])
     if len(before) > 1 or len(after) > 1 or field is None or before[0] not in field.cells or after == before:
         return row
-    pair = field.between(after[0], before[0], row.margin)
+    pair = pair_of(field, row.before.cells[0], row.after.cells[0], row.margin)
     row = replace(row, ratio=pair.ratio, beside=None, p=pair.p)
-    if few := _starved(row.before, row.after, pair.ratio.value):
-        return replace(
-            row, verdict="open", reason=f"{few} got less than half of the CPUs; more CPUs may change the order"
-        )
+    if reason := left_open(row.before.cells, row.after.cells, pair.ratio.value):
+        return replace(row, verdict="open", reason=reason)
     if pair.once:
         seen = (
             f"measured once, it takes more than {number(pair.at_least)} times as long"
@@ -351,8 +349,8 @@ def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
         return "open", "no steady window on one side"
     if ratio.low is None or ratio.high is None:
         return "open", ratio.note
-    if few := _starved(before, after, ratio.value):
-        return "open", f"{few} got less than half of the CPUs; more CPUs may change the order"
+    if reason := left_open(before.cells, after.cells, ratio.value):
+        return "open", reason
     if statistics.told_apart(p):
         return "slower" if ratio.value > 1 else "faster", ""
     if ratio.error is None:
@@ -364,14 +362,6 @@ def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
     if ratio.repeats == 1 and (before.unsteady or after.unsteady):
         return "open", f"unsteady: over its levels the ratio may be {between(ratio)}"
     return "open", f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
-
-
-def _starved(before: Side, after: Side, ratio: float) -> str:
-    """The cells that leave the order of two sides open, since they got few of their CPUs. The answers have the same rule."""
-    fast, slow = (before, after) if ratio >= 1 else (after, before)
-    pairs = ((one, other) for one in fast.cells for other in slow.cells)
-    few = (cell for pair in pairs for cell in unsettled(*pair, max(ratio, 1 / ratio)))
-    return listing(dict.fromkeys(cell.label for cell in few))
 
 
 def repeats_to_tell(ratio: Estimate, margin: float) -> int | None:

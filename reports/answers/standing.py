@@ -104,7 +104,10 @@ def standing(group: Group) -> Standing:
     noisy = tuple(
         cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, group.first.cell)
     )
-    return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, group.unsettled)
+    # One that was measured once decides nothing, whatever CPUs it got.
+    judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
+    starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
+    return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, starved)
 
 
 def _overlap(cell: MeasuredCell, first: MeasuredCell) -> bool:

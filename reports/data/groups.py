@@ -14,7 +14,7 @@ from reports.text import listing
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, InBlock
 from runner.results.cells import Key
-from runner.results.ranking import Contender, Field, usual_scatter
+from runner.results.ranking import MARGIN, Contender, Field, Pair, usual_scatter
 from runner.results.statistics import Estimate
 from runner.results.student import student_quantile
 
@@ -116,19 +116,25 @@ def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) 
     cell, first = fit[name], fit[field.first]
     if cell is first:
         return Ranked(cell, Estimate(1.0, 1.0, 1.0, 0, len(cell.measured), "itself"))
-    pair = field.places[name]
-    ratio = pair.ratio
-    if cell.shifts or first.shifts:
-        ratio = steadiness.spanning(ratio, levels([cell]), levels([first]))
-    return Ranked(cell, ratio, pair.p, pair.verdict, pair.once, _left_open(first, cell, pair.ratio.value))
+    pair = pair_of(field, first, cell)
+    return Ranked(cell, pair.ratio, pair.p, pair.verdict, pair.once, left_open([first], [cell], pair.ratio.value))
 
 
-def _left_open(first: MeasuredCell, cell: MeasuredCell, ratio: float) -> str:
-    """Why the order of two cells stays open whatever their figures say; empty where nothing leaves it open."""
-    fast, slow = (first, cell) if ratio >= 1 else (cell, first)
-    few = unsettled(fast, slow, max(ratio, 1 / ratio))
-    names = listing(dict.fromkeys(one.label for one in few))
-    return f"{names} got less than half of the CPUs; more CPUs may change the order" if few else ""
+def pair_of(field: Field, before: MeasuredCell, after: MeasuredCell, margin: float = MARGIN) -> Pair:
+    """The second of two cells of a group beside the first. The interval of one repeat spans the levels of an unsteady cell."""
+    pair = field.between(after.anchor, before.anchor, margin)
+    if not pair.once or not (before.shifts or after.shifts):
+        return pair
+    return replace(pair, ratio=steadiness.spanning(pair.ratio, levels([after]), levels([before])))
+
+
+def left_open(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], ratio: float) -> str:
+    """Why the order of two sides stays open whatever their figures say: cells got few of their CPUs. Empty where nothing leaves it open."""
+    fast, slow = (before, after) if ratio >= 1 else (after, before)
+    pairs = ((one, other) for one in fast for other in slow)
+    few = (cell for pair in pairs for cell in unsettled(*pair, max(ratio, 1 / ratio)))
+    names = listing(dict.fromkeys(cell.label for cell in few))
+    return f"{names} got less than half of the CPUs; more CPUs may change the order" if names else ""
 
 
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:
