@@ -20,7 +20,7 @@ from reports.text import between, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
-from runner.results.ranking import MARGIN, Field, Verdict, within
+from runner.results.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
 from runner.results.statistics import Estimate
 
 ALPHA = statistics.ALPHA
@@ -32,8 +32,6 @@ METHOD = (
     "(`runner verify` asks whether a cell is slower than its margin allows: two one-sided tests at 5 %, so its intervals are 90 %.)"
 )
 
-# So many repeats are advised at most.
-MOST_ADVISED = 30
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
 # What may change between two measurements of a cell, as its row and its run recorded it.
@@ -286,7 +284,8 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
         )
         return replace(row, verdict="open", reason=f"{seen}; {_further(row)}")
     coarse = pair.verdict == "open" and pair.p is None
-    room = f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
+    count = field.repeats_to_tell(after[0], before[0], row.margin)
+    room = f"the interval leaves room for {shown(row.margin)} or more; {f'--repeats {count} would tell' if count else _NO_REPEATS}"
     reason = "every window took the same time: the clock is too coarse" if coarse else room
     return replace(row, verdict=pair.verdict, reason=reason if pair.verdict == "open" else "")
 

@@ -14,8 +14,9 @@ from reports.answers import left as of_runs
 from reports.answers.drained import drained
 from reports.answers.findings import Finding
 from reports.answers.left import Left, lacks
+from reports.answers.standing import Standing
 from reports.data.model import MeasuredCell, Ranked, Tables
-from reports.text import device_name, number, plural, says_nothing
+from reports.text import device_name, listing, number, plural, says_nothing
 from runner.text import visible
 
 # Enough for the data to show how far repeats differ.
@@ -134,9 +135,20 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
         yield f"confirmed in this run: {repeats}; a chance of at most 5 % that a difference is only noise"
     if of.open:
-        yield f"open: {findings.repeats_of(entry.cell for entry in of.level)} leave the order open; more repeats narrow the intervals"
+        yield f"open: {findings.repeats_of(entry.cell for entry in of.level)} do not say which of them is faster. {_to_tell(finding, of)}"
     if once := findings.measured_once(ranked):
         yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
+
+
+def _to_tell(finding: Finding, of: Standing) -> str:
+    """With how many repeats the cells of which the order is open would be told apart, or known to be the same."""
+    names = {entry.cell.anchor: findings.names([entry.cell])[entry.cell.anchor] for entry in of.open}
+    counts = {anchor: finding.group.field.repeats_to_tell(anchor, of.first.cell.anchor) for anchor in names}
+    told = [count for count in counts.values() if count is not None]
+    parts = [f"--repeats {max(told)} would tell"] if told else []
+    if never := [names[anchor] for anchor, count in counts.items() if count is None]:
+        parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
+    return "; ".join(parts)
 
 
 def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:

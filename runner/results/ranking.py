@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -35,6 +35,9 @@ MARGIN = 0.05  # a smaller difference does not matter
 # Standard deviation of what one cell's log level moves from one session to the next while the other cells stay. Assumed, not measured:
 # the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
 OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
+
+# So many repeats are advised at most.
+MOST_ADVISED = 30
 
 OTHER_RUNS = "no run measured both"
 ONCE = "measured once"
@@ -107,6 +110,25 @@ class Field:
         among = self._among.get(above, 0) if below == self.first else len(self.repeated)
         return self._pair(above, below, among, margin)
 
+    def repeats_to_tell(self, above: Hashable, below: Hashable, margin: float = MARGIN) -> int | None:
+        """With how many repeats of each the order of two cells would no longer be open, if all scatter as those that were measured.
+
+        None: more than MOST_ADVISED, or none would tell. The other cells count as questions as they do now.
+        """
+        first, second = self.cells[above], self.cells[below]
+        ratio, known = self._ratio(above, below), self._of_sessions(first, second)
+        error, freedom, inside = ratio.error or 0.0, ratio.freedom or 1.0, ratio.inside or 0.0
+        asked = self._questions(above, below, ratio, len(self.repeated))
+        for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
+            left = ratio.repeats / count
+            narrow = replace(ratio, inside=math.hypot(known, math.sqrt(max(0.0, inside**2 - known**2) * left)))
+            narrow_error = math.hypot(known, math.sqrt(max(0.0, error**2 - known**2) * left))
+            told = statistics.with_error(narrow, narrow_error, freedom / left, 1 - ALPHA / asked)
+            alone = statistics.with_error(narrow, narrow_error, freedom / left)
+            if not (told.low or 0.0) <= 1 <= (told.high or math.inf) or within(alone, margin):
+                return count
+        return None
+
     @cached_property
     def _among(self) -> Mapping[Hashable, int]:
         """Among how many cells each one is judged: those that are not yet slower than the first.
@@ -172,12 +194,16 @@ class Field:
         # Where nothing scattered, the clock is too coarse for any claim.
         if not error and not inside:
             return ratio
-        counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
-        known = of_kind(OWN_DEVIATION, self.device_kind)
         if within_blocks is None and first.sessions.isdisjoint(second.sessions):
-            known = math.hypot(known, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
             ratio = statistics.noted(ratio, OTHER_RUNS)
-        return statistics.beside(statistics.with_error(ratio, error, freedom), 0.0, known * math.sqrt(counts))
+        return statistics.beside(statistics.with_error(ratio, error, freedom), 0.0, self._of_sessions(first, second))
+
+    def _of_sessions(self, first: Contender, second: Contender) -> float:
+        """The standard deviation of the log ratio of two cells that is their sessions': further repeats do not narrow it."""
+        known = of_kind(OWN_DEVIATION, self.device_kind)
+        if first.sessions.isdisjoint(second.sessions):
+            known = math.hypot(known, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
+        return known * math.sqrt(sum(1 / max(1, len(cell.sessions)) for cell in (first, second)))
 
     def _scatter_of(self, name: Hashable) -> Scatter:
         """The error of a cell's step time beside one of one repeat: as its run's cells scatter, or as it does itself if that is more."""
@@ -211,4 +237,3 @@ def _turned(pair: Pair) -> Pair:
     """The pair with its sides exchanged."""
     other: Mapping[Verdict, Verdict] = {"slower": "faster", "faster": "slower", "same": "same", "open": "open"}
     return Pair(statistics.inverted(pair.ratio), pair.p, other[pair.verdict], pair.once)
-
