@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from reports.answers.contrast import Side, differences
 from reports.answers.history import in_time, states
@@ -11,6 +14,8 @@ from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.text import listing
 from runner.results import statistics, steadiness
+from runner.results.blocks import moderated_scatter
+from runner.results.statistics import Estimate
 
 
 def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
@@ -43,7 +48,21 @@ def _newest(name: str, copies: Sequence[MeasuredCell]) -> MeasuredCell:
     step = statistics.step_estimate([repeat.steady_step_seconds for repeat in repeats])
     if step is not None:
         step = steadiness.widened(step, [repeat.shift for repeat in repeats if repeat.shift is not None])
-    return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step)
+        step = _of_runs(step, state) if len(state) > 1 else step
+    return replace(state[-1], label=name, repeats=repeats, planned=len(repeats), step=step, own_width=None)
+
+
+def _of_runs(step: Estimate, state: Sequence[MeasuredCell]) -> Estimate:
+    """The step time of several runs, of which each is one observation: repeats of one run share what differs between runs."""
+    runs = [[repeat.log_median for repeat in cell.repeats if repeat.log_median is not None] for cell in state]
+    means = np.array([np.mean(logs) for logs in runs if logs])
+    kind, each = state[-1].key.device_kind, sum(map(len, runs)) / len(means)
+    assumed = math.hypot(
+        statistics.of_kind(statistics.SESSION_DEVIATION, kind),
+        statistics.of_kind(statistics.REPEAT_DEVIATION, kind) / math.sqrt(each),
+    )
+    shown = moderated_scatter(assumed, float(np.var(means)) * len(means), len(means) - 1)
+    return statistics.with_error(step, shown.deviation / math.sqrt(len(means)), min(1e6, shown.freedom))
 
 
 def _sentences(copies: dict[str, list[MeasuredCell]]) -> tuple[str, ...]:

@@ -107,8 +107,13 @@ def _levelled(cell: MeasuredCell, blocks: Blocks) -> MeasuredCell:
 def _contender(cell: MeasuredCell) -> Contender:
     if cell.step is None:
         raise ValueError("a ranked cell has a step time")
-    logs = [repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]
-    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(sessions_of([cell])))
+    of_sessions: dict[Hashable, list[float]] = {}
+    for repeat in cell.repeats:
+        if repeat.log_median is not None:
+            of_sessions.setdefault((repeat.row.get("run_id"), repeat.reused), []).append(repeat.log_median)
+    logs = [log for of_one in of_sessions.values() for log in of_one]
+    means = {session: sum(of_one) / len(of_one) for session, of_one in of_sessions.items()}
+    return Contender(math.log(cell.step.value), logs, cell.step.inside or 0.0, frozenset(means), means)
 
 
 def _ranked(name: Hashable, fit: Mapping[Hashable, MeasuredCell], field: Field) -> Ranked:

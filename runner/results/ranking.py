@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from runner.results import statistics
-from runner.results.blocks import Blocks, Scatter
+from runner.results.blocks import Blocks, Scatter, moderated_scatter
 from runner.results.statistics import ALPHA, Estimate, of_kind
 from runner.results.student import questions
 
@@ -51,6 +51,7 @@ class Contender:
     logs: Sequence[float]  # of its repeats' medians
     inside: float  # standard error of `log` as its windows show it
     sessions: frozenset[Hashable]  # that measured it
+    means: Mapping[Hashable, float] = field(default_factory=dict)  # of `logs` in each session
 
     @property
     def once(self) -> bool:
@@ -116,7 +117,7 @@ class Field:
         None: more than MOST_ADVISED, or none would tell. The other cells count as questions as they do now.
         """
         first, second = self.cells[above], self.cells[below]
-        ratio, known = self._ratio(above, below), self._of_sessions(first, second)
+        ratio, known = self._ratio(above, below), self._of_sessions(first, second).deviation
         error, freedom, inside = ratio.error or 0.0, ratio.freedom or 1.0, ratio.inside or 0.0
         asked = self._questions(above, below, ratio, len(self.repeated))
         for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
@@ -184,26 +185,35 @@ class Field:
         else:
             sides = [_own(cell.logs) for cell in (first, second)]
             method, note = "medians of the repeats, Welch's t", ""
+        inside = math.hypot(first.inside, second.inside)
+        # Where nothing scattered, the clock is too coarse for any claim.
+        if inside or any(side.deviation for side in sides):
+            of_sessions = self._of_sessions(first, second)
+            sides.append(of_sessions)
+            inside = math.hypot(inside, of_sessions.deviation)
         error = math.hypot(*(side.deviation for side in sides))
         spread = sum(side.deviation**4 / side.freedom for side in sides)
         freedom = min(1e6, error**4 / spread) if spread else 1e6
-        inside = math.hypot(first.inside, second.inside)
         repeats = min(len(first.logs), len(second.logs))
         value = math.exp(first.log - second.log)
         ratio = Estimate(value, value, value, repeats, repeats, method, note, error, freedom, inside)
-        # Where nothing scattered, the clock is too coarse for any claim.
-        if not error and not inside:
-            return ratio
         if within_blocks is None and first.sessions.isdisjoint(second.sessions):
             ratio = statistics.noted(ratio, OTHER_RUNS)
-        return statistics.beside(statistics.with_error(ratio, error, freedom), 0.0, self._of_sessions(first, second))
+        return statistics.with_error(ratio, error, freedom)
 
-    def _of_sessions(self, first: Contender, second: Contender) -> float:
-        """The standard deviation of the log ratio of two cells that is their sessions': further repeats do not narrow it."""
-        known = of_kind(OWN_DEVIATION, self.device_kind)
+    def _of_sessions(self, first: Contender, second: Contender) -> Scatter:
+        """How far the log ratio of two cells is their sessions': further repeats do not narrow it."""
+        own = of_kind(OWN_DEVIATION, self.device_kind)
+        counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
         if first.sessions.isdisjoint(second.sessions):
-            known = math.hypot(known, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
-        return known * math.sqrt(sum(1 / max(1, len(cell.sessions)) for cell in (first, second)))
+            both = math.hypot(own, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
+            return Scatter(both * math.sqrt(counts), math.inf, 0)
+        # Where several sessions measured both, they show how far their difference moves. What repeats do to it is a part of that.
+        apart = [first.means[session] - second.means[session] for session in first.means if session in second.means]
+        if len(apart) < 2:
+            return Scatter(own * math.sqrt(counts), math.inf, 0)
+        shown = moderated_scatter(math.sqrt(2) * own, float(np.var(apart)) * len(apart), len(apart) - 1)
+        return Scatter(shown.deviation / math.sqrt(len(apart)), shown.freedom, shown.observed)
 
     def _scatter_of(self, name: Hashable) -> Scatter:
         """The error of a cell's step time beside one of one repeat: as its run's cells scatter, or as it does itself if that is more."""
