@@ -12,8 +12,7 @@ from reports.text import between_ratios, framework_name, listing, number
 from runner.results import statistics
 from runner.results.ranking import Pair
 
-# So many frameworks or workloads are named.
-_MOST_NAMED = 3
+MOST_WORKLOADS = 2  # named in a card
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,17 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     words = f"{framework_name(farthest[1])} takes {number(farthest[0])} times as long"
     if nearest[1] != farthest[1] or number(nearest[0]) != number(farthest[0]):
         words = f"The others take {number(nearest[0])} to {number(farthest[0])} times"
+    named = list(dict.fromkeys((nearest[1], farthest[1])))
     parts = [
-        f"{framework_name(name)} {listing([f'{ratio} at {workload}' for workload, ratio in _shown(found)])}"
-        for name, found in list(told.items())[:_MOST_NAMED]
+        f"{framework_name(name)} {listing([f'{ratio} at {workload}' for workload, ratio in _shown(told[name])])}"
+        for name in named
     ]
-    more = len(told) - len(parts)
+    more = len(told) - len(named)
     return Lead(words, "; ".join([*parts, *([f"{more} more in the table"] if more else [])]), told=True)
 
 
 def _shown(found: Sequence[tuple[str, float, str]]) -> list[tuple[str, str]]:
-    return [(workload, f"{number(ratio)} × ({ends})") for workload, ratio, ends in found[:_MOST_NAMED]]
+    return [(workload, f"{number(ratio)} × ({ends})") for workload, ratio, ends in found[:MOST_WORKLOADS]]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,6 @@ def _winner(pair: Pair, first: str, second: str, questions: int) -> str | None:
 def in_words(turn: Turn) -> str:
     """`PyTorch is faster at gru-imdb, JAX at cnn-cifar10`."""
     return (
-        f"{framework_name(turn.first)} is faster at {listing(turn.at_first[:_MOST_NAMED])}, "
-        f"{framework_name(turn.second)} at {listing(turn.at_second[:_MOST_NAMED])}"
+        f"{framework_name(turn.first)} is faster at {listing(turn.at_first[:MOST_WORKLOADS])}, "
+        f"{framework_name(turn.second)} at {listing(turn.at_second[:MOST_WORKLOADS])}"
     )

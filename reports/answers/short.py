@@ -28,7 +28,7 @@ from runner.results.statistics import ALPHA
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
 MOST_WORDS = 8
-MOST_GROUPS = 3  # workloads of which a card says what is known
+MOST_GROUPS = 2  # workloads of which a card says what is known
 ON_A_CPU = "Only the CPU was measured"
 
 
@@ -89,7 +89,7 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
     if len(groups) < 2:
         return Answer(question, "Open: too few repeats", "one run", "", link)
     if found := turns(groups):
-        detail = "; ".join([*map(in_words, found[:3]), *([f"{len(found) - 3} more pairs"] if len(found) > 3 else [])])
+        detail = "; ".join([*map(in_words, found[:2]), *([f"{len(found) - 2} more pairs"] if len(found) > 2 else [])])
         words = f"{framework_name(found[0].first)} and {framework_name(found[0].second)} change places"
         return Answer(question, _brief(words), "confirmed", detail, link)
     detail = f"no two frameworks change places beyond doubt at {listing(group.key.workload for group in groups[:MOST_GROUPS])}"
@@ -130,7 +130,7 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
         detail = f"{where}; no two frameworks at one workload"
         return Answer(question, "No two frameworks are comparable", "not compared", detail, link)
     words, confidence = _leader([of for _, of in compared])
-    return Answer(question, words, confidence, "; ".join([where, *_each(compared), *_hungry(compared)]), link)
+    return Answer(question, words, confidence, "; ".join(filter(None, [where, *_each(compared), *_hungry(compared)])), link)
 
 
 def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
@@ -196,9 +196,9 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
         yield f"{len(compared) - MOST_GROUPS} more in the table"
     once = dict.fromkeys(framework_name(entry.cell.framework) for _, of in compared for entry in of.rivals_once)
     if once and any(of.repeated for _, of in compared):
-        yield f"measured once, and perhaps as fast: {listing(once)}"
+        yield f"perhaps as fast, measured once: {listing(once)}"
     if any(of.repeated for _, of in compared):
-        yield f"in this run, {repeats_of(entry.cell for _, of in compared for entry in (*of.level, *of.slower))}"
+        yield f"in this run: {repeats_of(entry.cell for _, of in compared for entry in (*of.level, *of.slower))}"
 
 
 def _hungry(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:

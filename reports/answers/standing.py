@@ -222,17 +222,15 @@ def _of_one_repeat(of: Standing) -> str:
 
 
 def in_short(of: Standing, questions: int) -> str:
-    """The frameworks of a group in few words: who leads, and who is slower by how much. `questions`: among so many groups it is said."""
+    """The frameworks of a group in few words: those that lead, and the nearest that is slower. It is said of so many groups together."""
     lead = list(dict.fromkeys(framework_name(entry.cell.framework) for entry in of.level))
-    looks = "" if of.repeated else " (one run)"
-    parts = [
-        f"{listing(lead) if not of.open else alternatives(lead)} lead{'s' * (len(lead) == 1 or bool(of.open))}{looks}"
-    ]
-    parts += [
-        f"{framework_name(framework)} takes {number(entry.ratio.value)} × ({between_ratios(entry.ratio)})"
-        for framework, entry in of.surely_out(questions).items()
-    ]
-    return ", ".join([*parts[:4], *([f"{len(parts) - 4} more take longer"] if len(parts) > 4 else [])])
+    lead = lead if len(lead) <= _MOST_NAMED else [*lead[: _MOST_NAMED - 1], f"{len(lead) - _MOST_NAMED + 1} more"]
+    said = alternatives(lead) if of.open or not of.repeated else listing(lead)
+    nearest = next(iter(of.surely_out(questions).items()), None)
+    if nearest is None:
+        return said
+    framework, entry = nearest
+    return f"{said}, then {framework_name(framework)} {number(entry.ratio.value)} × ({between_ratios(entry.ratio)})"
 
 
 def alternatives(names: Sequence[str]) -> str:

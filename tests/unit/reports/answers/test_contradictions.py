@@ -163,8 +163,9 @@ def check_answers(tables: Tables, finding: Finding) -> None:
     one_framework = {entry.cell.framework for entry in finding.group.ranked}
     assert (answer.confidence == "confirmed") == (bool(of.out) or of.is_won)
     assert (" is fastest" in answer.words) == (" is fastest" in finding.headline and len(one_framework) > 1)
-    for framework, entry in of.out.items():
-        assert framework_name(framework) in answer.detail or "more take longer" in answer.detail
+    if nearest := next(iter(of.out.items()), None):
+        assert f"{framework_name(nearest[0])} {number(nearest[1].ratio.value)} ×" in answer.detail
+    for entry in of.out.values():
         assert entry.cell.label in finding.detail or "more take longer" in finding.detail
     assert "Not settled" not in finding.headline + answer.words
     below = " ".join(notes_line for notes_line in under(finding, tables))
