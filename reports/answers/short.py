@@ -24,7 +24,6 @@ from reports.answers.standing import Standing, alternatives, in_short, is_won_am
 from reports.data.model import Group, MeasuredCell
 from reports.text import device_name, duration, ended, framework_name, listing, number, percent, plural
 from runner.results.cells import MISSING
-from runner.results.statistics import ALPHA
 
 Confidence = Literal["confirmed", "one run", "same", "open", "not compared", "not measured", "not judged"]
 MOST_WORDS = 8
@@ -130,7 +129,9 @@ def _framework(shown: Sequence[Finding], where: str, measured: Sequence[Measured
         detail = f"{where}; no two frameworks at one workload"
         return Answer(question, "No two frameworks are comparable", "not compared", detail, link)
     words, confidence = _leader([of for _, of in compared])
-    return Answer(question, words, confidence, "; ".join(filter(None, [where, *_each(compared), *_hungry(compared)])), link)
+    return Answer(
+        question, words, confidence, "; ".join(filter(None, [where, *_each(compared), *_hungry(compared)])), link
+    )
 
 
 def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
@@ -192,8 +193,6 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """What is known at each workload, of as many as a card has room for."""
     for group, of in compared[:MOST_GROUPS]:
         yield f"{group.key.workload}: {in_short(of, len(compared))}"
-    if len(compared) > MOST_GROUPS:
-        yield f"{len(compared) - MOST_GROUPS} more in the table"
     once = dict.fromkeys(framework_name(entry.cell.framework) for _, of in compared for entry in of.rivals_once)
     if once and any(of.repeated for _, of in compared):
         yield f"perhaps as fast, measured once: {listing(once)}"
@@ -244,7 +243,8 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], ladders:
     detail = f"CUDA alone, {plural(len(alone), 'pair')}: {_range(ratios)} time"
     if all(len(row.before.repeats) < 2 or len(row.after.repeats) < 2 for row in alone):
         return Answer(question, "No verdict: measured once", "one run", detail, link)
-    real = _surely(alone, sum(map(bool, tables)))
+    # A single row of many may be called real by chance. That most of them are, and in one direction, is not.
+    real = [row for row in alone if row.real]
     faster = sum(not row.longer for row in real)
     most, direction = max((faster, "Newer"), (len(real) - faster, "Older"))
     if 2 * most > len(alone):
@@ -253,13 +253,8 @@ def _cuda(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], ladders:
         return Answer(question, words, "confirmed", f"{detail}; {size} in the median", link)
     if all(row.verdict == "same" for row in alone):
         return Answer(question, "No difference beyond 5 %", "same", detail, link)
-    told = f"{faster} faster and {len(real) - faster} slower beyond doubt" if real else "none differs beyond doubt"
+    told = f"{faster} faster, {len(real) - faster} slower" if real else "none differs beyond doubt"
     return Answer(question, "No version leads", "open", f"{detail}; {told}", link)
-
-
-def _surely(rows: Iterable[Contrast], tables: int) -> list[Contrast]:
-    """The rows that really differ where one sentence is made of so many tables (Bonferroni): each table errs by itself."""
-    return [row for row in rows if row.real and row.p is not None and tables * row.p < ALPHA]
 
 
 def _middle(ratios: Sequence[float]) -> float:
@@ -311,8 +306,7 @@ def _gpu(cells: Sequence[MeasuredCell], began: Sequence[MeasuredCell], tables: S
     words = f"{device_name(fast)}: {number(max(middle, 1 / middle))}\u00a0× an {device_name(slow)}"
     if any(len(side.repeats) < 2 for row in rows for side in (row.before, row.after)):
         return Answer(question, _brief(words), "one run", detail, link)
-    surely = _surely(rows, len(tables))
-    agree = sum(row in surely and (speed > 1) == (middle > 1) for row, speed in most)
+    agree = sum(row.real and (speed > 1) == (middle > 1) for row, speed in most)
     if 2 * agree > len(rows):
         return Answer(question, _brief(words), "confirmed", f"{detail}; {agree} of {len(rows)} confirmed", link)
     names = f"{device_name(fast)} and {device_name(slow)}"
