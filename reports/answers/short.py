@@ -165,8 +165,9 @@ def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
         return "No framework leads everywhere", confidence
     if not told and any(of.open for of in compared):
         return _few("Open between", names, "", "and"), confidence
-    alike = not any(of.open for of in compared)
-    return (_few("", names, "are equally fast", "and") if alike else _few("", names, "leads", "or")), confidence
+    if any(of.open for of in compared):
+        return _few("", names, "leads", "or"), confidence
+    return _few("", names, "are equally fast", "and"), "confirmed" if told else "same"
 
 
 def _looks(compared: Sequence[Standing]) -> str:
@@ -179,13 +180,14 @@ def _looks(compared: Sequence[Standing]) -> str:
 
 
 def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
-    """Names in at most eight words: of many the first, and how many more there are."""
+    """Names in at most eight words: of many the first, and how many more there are, or only how many there are."""
     for many in range(len(names), 0, -1):
         shown = [*names[:many], *([f"{len(names) - many} more"] if many < len(names) else [])]
         said = " ".join(filter(None, (before, listing(shown) if last == "and" else alternatives(shown), after)))
         if len(said.split()) <= MOST_WORDS:
             return said
-    return said
+    count = plural(len(names), "framework")
+    return " ".join(filter(None, (before, count if last == "and" else f"One of {count}", after)))
 
 
 def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
