@@ -16,7 +16,7 @@ import numpy as np
 
 from reports.data.groups import in_blocks
 from reports.data.model import Group, MeasuredCell, Repeat, unsettled
-from reports.text import between, listing, number, percent, plural
+from reports.text import between, bound, listing, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
@@ -275,6 +275,8 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
     if len(before) > 1 or len(after) > 1 or field is None or before[0] not in field.cells or after == before:
         return row
     pair = field.between(after[0], before[0], row.margin)
+    if row.before.unsteady or row.after.unsteady:
+        pair = replace(pair, ratio=steadiness.spanning(pair.ratio, row.after.levels, row.before.levels))
     row = replace(row, ratio=pair.ratio, beside=None, p=pair.p)
     if few := _starved(row.before, row.after, pair.ratio.value):
         return replace(
@@ -282,7 +284,7 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
         )
     if pair.once:
         seen = (
-            f"measured once, it takes more than {number(pair.at_least)} times as long"
+            f"measured once, it takes more than {bound(pair.at_least)} times as long"
             if pair.at_least
             else "measured once"
         )
