@@ -211,4 +211,3 @@ def _turned(pair: Pair) -> Pair:
     """The pair with its sides exchanged."""
     other: Mapping[Verdict, Verdict] = {"slower": "faster", "faster": "slower", "same": "same", "open": "open"}
     return Pair(statistics.inverted(pair.ratio), pair.p, other[pair.verdict], pair.once)
-

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.results.statistics import step_estimate, of_kind
+from runner.results.statistics import of_kind, step_estimate
 from runner.results.steadiness import level_shift, widened
 from runner.terminal import print_table
 from runner.text import in_a_line, number

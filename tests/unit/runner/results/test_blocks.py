@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.results.blocks import CAUTION, Blocks, InBlock, Fit, moderated
+from runner.results.blocks import CAUTION, Blocks, Fit, InBlock, moderated
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
 
