@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from runner.results import statistics
-from runner.results.blocks import Blocks, Scatter
+from runner.results.blocks import ROUNDING, Blocks, Scatter
 from runner.results.statistics import ALPHA, Estimate, of_kind
 from runner.results.student import questions
 
@@ -163,6 +163,7 @@ class Field:
             sides = [_own(cell.logs) for cell in (first, second)]
             method, note = "medians of the repeats, Welch's t", ""
         error = math.hypot(*(side.deviation for side in sides))
+        error = error if error > ROUNDING else 0.0
         spread = sum(side.deviation**4 / side.freedom for side in sides)
         freedom = min(1e6, error**4 / spread) if spread else 1e6
         inside = math.hypot(first.inside, second.inside)
