@@ -76,7 +76,8 @@ def _by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Answer:
     lead = by_how_much(compared)
     repeated = any(of.repeated for _, of in compared)
     confidence: Confidence = "confirmed" if lead.told else "open" if repeated else "one run"
-    return Answer(question, _brief(lead.words), confidence, lead.detail, link)
+    words = lead.words if len(lead.words.split()) <= MOST_WORDS else lead.words.removesuffix(" as long")
+    return Answer(question, words, confidence, lead.detail, link)
 
 
 def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
@@ -90,8 +91,8 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
         return Answer(question, "Open: too few repeats", "one run", "", link)
     if found := turns(groups):
         detail = "; ".join([*map(in_words, found[:3]), *([f"{len(found) - 3} more pairs"] if len(found) > 3 else [])])
-        words = f"{framework_name(found[0].first)} and {framework_name(found[0].second)} change places"
-        return Answer(question, _brief(words), "confirmed", detail, link)
+        names = [framework_name(name) for name in (found[0].first, found[0].second)]
+        return Answer(question, _few("", names, "change places", "and"), "confirmed", detail, link)
     detail = f"no two frameworks change places beyond doubt at {listing(group.key.workload for group in groups[:MOST_GROUPS])}"
     return Answer(question, f"Nowhere seen, at {plural(len(groups), 'workload')}", "open", detail, link)
 

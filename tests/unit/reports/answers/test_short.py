@@ -271,7 +271,13 @@ def test_a_slow_cell_is_marked_as_bad() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("framework", specifications.titles())
-def test_no_answer_has_more_than_eight_words(framework: str, repeats: int) -> None:
-    for found in (cells([1.0, 1.5], [framework, "torch"], repeats), cells([1.0, 1.0], [framework, "torch"], repeats)):
+def test_no_answer_has_more_than_eight_words_or_is_cut_within_a_sentence(framework: str, repeats: int) -> None:
+    slower = cells([1.0, 1.5, 2.0], ["torch", framework, framework], repeats)
+    slowest = at_another_workload(cells([1.0, 2.0, 2.5], ["torch", framework, framework], repeats))
+    turned = at_another_workload(cells([1.5, 1.0, 2.0], ["keras2_cntk", framework, framework], repeats))
+    first = cells([1.0, 1.5, 2.0], ["keras2_cntk", framework, framework], repeats)
+    level = cells([1.0, 1.0], [framework, "torch"], repeats)
+    for found in (slower, level, [*slower, *slowest], [*first, *turned]):
         for answer in answered(found):
             assert 0 < len(answer.words.split()) <= short.MOST_WORDS, answer.words
+            assert answer.words.split()[-1] not in ("as", "and", "on", "or", "to", "change"), answer.words
