@@ -167,6 +167,11 @@ def between_ratios(ratio: Estimate | None) -> str:
     return once + " to ".join(ends)
 
 
+def bound(ratio: float | None) -> str:
+    """The near end of an interval above 1, which is not written as if it were 1."""
+    return number(ratio, next((digits for digits in range(3, 7) if ratio and round(ratio, digits - 1) > 1), 7))
+
+
 def ended(sentence: str) -> str:
     """A sentence with its full stop."""
     return sentence if sentence.endswith((".", "!", "?", "…")) else f"{sentence}."

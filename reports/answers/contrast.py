@@ -16,7 +16,7 @@ import numpy as np
 
 from reports.data.groups import in_blocks, left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
-from reports.text import between, number, percent, plural
+from reports.text import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
@@ -278,7 +278,7 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
         return replace(row, verdict="open", reason=reason)
     if pair.once:
         seen = (
-            f"measured once, it takes more than {number(pair.at_least)} times as long"
+            f"measured once, it takes more than {bound(pair.at_least)} times as long"
             if pair.at_least
             else "measured once"
         )

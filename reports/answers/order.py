@@ -41,9 +41,12 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
     rows = sorted((ratio, name) for name, found in told.items() for _, ratio, _ in found)
     nearest, farthest = rows[0], rows[-1]
-    words = f"{framework_name(farthest[1])} takes {number(farthest[0])} times as long"
-    if nearest[1] != farthest[1] or number(nearest[0]) != number(farthest[0]):
-        words = f"The others take {number(nearest[0])} to {number(farthest[0])} times"
+    far, near = number(farthest[0]), number(nearest[0])
+    words = f"{framework_name(farthest[1])} takes {far} times as long"
+    if len(told) > 1:
+        words = f"The others take {near} to {far} times" if near != far else f"The others take {far} times as long"
+    elif near != far:
+        words = f"{framework_name(farthest[1])}: {near} to {far} times as long"
     named = list(dict.fromkeys((nearest[1], farthest[1])))
     parts = [
         f"{framework_name(name)} {listing([f'{ratio} at {workload}' for workload, ratio in _shown(told[name])])}"

@@ -75,7 +75,8 @@ def _by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Answer:
     lead = by_how_much(compared)
     repeated = any(of.repeated for _, of in compared)
     confidence: Confidence = "confirmed" if lead.told else "open" if repeated else "one run"
-    return Answer(question, _brief(lead.words), confidence, lead.detail, link)
+    words = lead.words if len(lead.words.split()) <= MOST_WORDS else lead.words.removesuffix(" as long")
+    return Answer(question, words, confidence, lead.detail, link)
 
 
 def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
@@ -89,8 +90,8 @@ def _turning(compared: Sequence[tuple[Group, Standing]]) -> Answer:
         return Answer(question, "Open: too few repeats", "one run", "", link)
     if found := turns(groups):
         detail = "; ".join([*map(in_words, found[:2]), *([f"{len(found) - 2} more pairs"] if len(found) > 2 else [])])
-        words = f"{framework_name(found[0].first)} and {framework_name(found[0].second)} change places"
-        return Answer(question, _brief(words), "confirmed", detail, link)
+        names = [framework_name(name) for name in (found[0].first, found[0].second)]
+        return Answer(question, _few("", names, "change places", "and"), "confirmed", detail, link)
     detail = f"no two frameworks change places beyond doubt at {listing(group.key.workload for group in groups[:MOST_GROUPS])}"
     return Answer(question, f"Nowhere seen, at {plural(len(groups), 'workload')}", "open", detail, link)
 
@@ -166,8 +167,9 @@ def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
         return "No framework leads everywhere", confidence
     if not told and any(of.open for of in compared):
         return _few("Open between", names, "", "and"), confidence
-    alike = not any(of.open for of in compared)
-    return (_few("", names, "are equally fast", "and") if alike else _few("", names, "leads", "or")), confidence
+    if any(of.open for of in compared):
+        return _few("", names, "leads", "or"), confidence
+    return _few("", names, "are equally fast", "and"), "confirmed" if told else "same"
 
 
 def _looks(compared: Sequence[Standing]) -> str:
@@ -180,13 +182,14 @@ def _looks(compared: Sequence[Standing]) -> str:
 
 
 def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
-    """Names in at most eight words: of many the first, and how many more there are."""
+    """Names in at most eight words: of many the first, and how many more there are, or only how many there are."""
     for many in range(len(names), 0, -1):
         shown = [*names[:many], *([f"{len(names) - many} more"] if many < len(names) else [])]
         said = " ".join(filter(None, (before, listing(shown) if last == "and" else alternatives(shown), after)))
         if len(said.split()) <= MOST_WORDS:
             return said
-    return said
+    count = plural(len(names), "framework")
+    return " ".join(filter(None, (before, count if last == "and" else f"One of {count}", after)))
 
 
 def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reports.data.model import Group, MeasuredCell, Ranked
-from reports.text import between_ratios, framework_name, listing, number, plural
+from reports.text import between_ratios, bound, framework_name, listing, number, plural
 from runner.results import statistics
 from runner.results.ranking import MARGIN
 
 # So many cells are named in a sentence. Of more, the first ones are, and how many more there are.
 _MOST_NAMED = 4
+
+_INTERVAL = "95\u00a0% interval "
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def detail(of: Standing) -> str:
 def _slower(entries: Sequence[Ranked]) -> str:
     parts = [
         f"{entry.cell.label} takes {number(entry.ratio.value)} times as long "
-        f"({'' if at else '95 % interval '}{between_ratios(entry.ratio)})"
+        f"({'' if at else _INTERVAL}{between_ratios(entry.ratio)})"
         for at, entry in enumerate(entries[:3])
     ]
     parts += [f"{len(entries) - 3} more take longer"] if len(entries) > 3 else []
@@ -215,7 +217,7 @@ def _of_one_repeat(of: Standing) -> str:
     parts = []
     if near := of.rivals_once:
         parts.append(f"{some([entry.cell for entry in near])} may be as fast")
-    parts += [f"{entry.cell.label} takes more than {number(entry.at_least)} times as long" for entry in of.out_once[:3]]
+    parts += [f"{entry.cell.label} takes more than {bound(entry.at_least)} times as long" for entry in of.out_once[:3]]
     if more := len(of.out_once[3:]):
         parts.append(f"{plural(more, 'more cell')} also take{'s' * (more == 1)} longer")
     return f"Measured once: {'; '.join(parts)}." if parts else ""
@@ -243,5 +245,5 @@ def note(entry: Ranked) -> str:
     if entry.is_first:
         return ""
     if entry.once:
-        return f"one run: more than {number(entry.at_least)}" if entry.at_least else "one run: may be as fast"
+        return f"one run: more than {bound(entry.at_least)}" if entry.at_least else "one run: may be as fast"
     return entry.verdict or ""

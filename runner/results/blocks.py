@@ -52,6 +52,9 @@ FEW_CELLS = 5
 LOUD = 0.01
 FEWEST_BESIDE_A_LOUD_CELL = 3
 
+# A smaller deviation is the rounding of floating-point numbers: every repeat took the same time by a coarse clock.
+ROUNDING = 1e-9
+
 # As so many observations counts what is assumed of how repeats differ.
 PRIOR_FREEDOM = 4.0
 
@@ -240,8 +243,8 @@ class Fit:
             return None
         logs, common = rest.without_blocks(self.logs[loudest]), float(rest._squares.sum()) / rest.freedom
         variance = float(np.var(logs, ddof=1))
-        # A common variance of 0 is that of a clock's step: nothing is loud beside it.
-        beyond = common > 0 and variance_tail(variance / common, len(logs) - 1, rest.freedom) < chance
+        # No scatter at all is that of a clock's step: nothing is loud beside it.
+        beyond = common > ROUNDING**2 and variance_tail(variance / common, len(logs) - 1, rest.freedom) < chance
         return rest if beyond else None
 
     @cached_property

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from runner.results import statistics
-from runner.results.blocks import Blocks, Scatter, moderated_scatter
+from runner.results.blocks import ROUNDING, Blocks, Scatter, moderated_scatter
 from runner.results.statistics import ALPHA, Estimate, of_kind
 from runner.results.student import questions
 
@@ -187,11 +187,12 @@ class Field:
             method, note = "medians of the repeats, Welch's t", ""
         inside = math.hypot(first.inside, second.inside)
         # Where nothing scattered, the clock is too coarse for any claim.
-        if inside or any(side.deviation for side in sides):
+        if inside or any(side.deviation > ROUNDING for side in sides):
             of_sessions = self._of_sessions(first, second)
             sides.append(of_sessions)
             inside = math.hypot(inside, of_sessions.deviation)
         error = math.hypot(*(side.deviation for side in sides))
+        error = error if error > ROUNDING else 0.0
         spread = sum(side.deviation**4 / side.freedom for side in sides)
         freedom = min(1e6, error**4 / spread) if spread else 1e6
         repeats = min(len(first.logs), len(second.logs))

@@ -13,13 +13,13 @@ from reports.answers import compare, findings, short
 from reports.answers.compare import comparison
 from reports.answers.contrast import Side, contrasts
 from reports.answers.health import NOT_JUDGED
-from reports.data.groups import blocks_of, questions_among
-from reports.data.model import Tables
-from reports.text import between_ratios
-from runner.results import statistics
+from reports.data.groups import workloads
+from reports.data.model import Group, MeasuredCell, Tables
+from reports.text import between_ratios, bound
 from runner.results.statistics import Estimate
-from tests.fixtures import measured, regimes
+from tests.fixtures import measured, regimes, worlds
 from tests.fixtures.regimes import Regime
+from tests.fixtures.worlds import WORLDS, World
 
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 WINDOWS = 16
@@ -53,11 +53,14 @@ def simulated(
 def claims(tables: Tables) -> tuple[bool, int]:
     """Whether some headline names a fastest cell, and how many cells are said to take longer."""
     found = findings.findings(tables)
-    longer = sum(entry.apart for one in found for entry in one.group.ranked)
+    entries = [entry for one in found for entry in one.group.ranked]
     for one in found:
         # What is said is what was counted.
-        assert (" takes " in one.detail) == any(entry.apart for entry in one.group.ranked)
-    return any(one.headline.endswith(" is fastest") for one in found), longer
+        ranked = one.group.ranked
+        assert (" times as long (" in one.detail) == any(entry.apart for entry in ranked)
+        assert (" takes more than " in one.detail) == any(entry.at_least is not None for entry in ranked)
+    longer = sum(entry.apart or entry.at_least is not None for entry in entries)
+    return any(" is fastest" in one.headline for one in found), longer
 
 
 def false_claims(regime: Regime, cells: int, repeats: int, trials: int, seed: int) -> tuple[float, float]:
@@ -67,6 +70,12 @@ def false_claims(regime: Regime, cells: int, repeats: int, trials: int, seed: in
     return float(np.mean([fastest for fastest, _ in said])), float(np.mean([longer > 0 for _, longer in said]))
 
 
+# Where one repeat says enough: the noise is what is assumed. While a machine becomes 12 % faster, the second of two cells is measured:
+# nothing in one repeat tells that from its own speed.
+ONCE = {
+    *((name, cells) for name in ("quiet", "loud") for cells in (2, 5, 10)),
+    *((name, cells) for name in ("at once", "warms", "drifts") for cells in (5, 10)),
+}
 UNLIKE = ("half are three times as noisy", "one of ten is ten times as noisy")
 SLOW_IF_UNLIKE = [pytest.param(name, marks=[pytest.mark.slow] * (name in UNLIKE)) for name in REGIMES]
 
@@ -78,8 +87,9 @@ def test_of_equal_cells_none_is_called_fastest_or_slower_in_a_short_simulation(
 ) -> None:
     trials = 60
     fastest, longer = false_claims(REGIMES[name], cells, repeats, trials, seed=cells)
-    # Nine of 60 is what a rule that errs in 5 % exceeds once in a thousand times.
-    assert max(fastest, longer) <= (0 if repeats == 1 else 9 / trials)
+    assert fastest <= (0 if repeats == 1 else 9 / trials)
+    # Nine of 60 is what a rule that errs in 5 % exceeds once in a thousand times. Of one repeat only some regimes can be told (ONCE).
+    assert longer <= 9 / trials or (repeats == 1 and (name, cells) not in ONCE)
 
 
 @pytest.mark.skipif(not LONG, reason="minutes: DLBENCH_SIMULATIONS=all")
@@ -94,25 +104,18 @@ def test_of_equal_cells_at_most_one_run_in_20_has_a_false_claim(name: str, cells
     # Two or three repeats show unlike noise badly: two of a noisy cell are sometimes as near to each other as those of a quiet one.
     most = {2: 0.11, 3: 0.08}.get(repeats, 0.05) if name in UNLIKE else 0.05
     left_open = 0.021  # three deviations of a share of 5 % of so many trials
-    assert fastest <= 0.05 + left_open
-    assert longer <= most + left_open
+    assert fastest <= (0.05 + left_open if repeats > 1 else 0)
+    assert longer <= most + left_open or (repeats == 1 and (name, cells) not in ONCE)
 
 
 def named(random: np.random.Generator, regime: Regime, levels: Sequence[float], repeats: int) -> tuple[str, str]:
     """The cell that a headline of one simulated run says is fastest, and the one that it says looks so; empty where it names none."""
     (found,) = findings.findings(simulated(random, regime, levels, repeats))
-    ends, looks = (found.headline.partition(words) for words in (" is fastest", " looks fastest ("))
+    ends, looks = (found.headline.partition(words) for words in (" is fastest", " looks fastest (one run)"))
     return ends[0] if ends[1] else "", looks[0] if looks[1] else ""
 
 
-@pytest.mark.parametrize(
-    ("name", "cells"),
-    [
-        *[(name, cells) for name in ("quiet", "loud") for cells in (2, 5, 10)],
-        # While a machine becomes 12 % faster, the second of two cells is measured: nothing in one repeat tells that from its own speed.
-        *[(name, cells) for name in ("at once", "warms", "drifts") for cells in (5, 10)],
-    ],
-)
+@pytest.mark.parametrize(("name", "cells"), sorted(ONCE))
 def test_of_equal_cells_that_were_measured_once_at_most_one_run_in_20_looks_to_have_a_fastest(
     name: str, cells: int
 ) -> None:
@@ -145,51 +148,153 @@ def test_that_some_cells_are_told_slower_makes_no_others_look_slower(name: str, 
     random = np.random.default_rng(int(1000 * apart))
     levels, wrong, told = [1.0] * 3 + [1.0 + apart] * 3, 0, 0
     for _ in range(trials):
-        ranked = simulated(random, REGIMES[name], levels, 3).groups[0].ranked
+        group = simulated(random, REGIMES[name], levels, 3).groups[0]
+        ranked, first = group.ranked, group.first.cell.framework
         true = {entry.cell.framework: levels[int(entry.cell.framework[1:])] for entry in ranked}
         slower = [true[entry.cell.framework] for entry in ranked if entry.apart]
-        wrong += any(level <= true[ranked[0].cell.framework] for level in slower)
+        wrong += any(level <= true[first] for level in slower)
         told += len(slower) == 3
     assert wrong / trials <= (0.05 + 0.021 if LONG else 8 / trials)
     assert apart < 0.2 or told / trials >= 0.85
 
 
-def found(regime: Regime, cells: int, repeats: int, trials: int, seed: int) -> float:
-    """The share of runs where the first cell, truly 5 % faster than the second and all others, is said to be faster than it."""
+def found(regime: Regime, cells: int, repeats: int, trials: int, seed: int, apart: float = 0.05) -> float:
+    """The share of runs where the first cell, truly so much faster than the second and all others, is said to be faster than it."""
     random = np.random.default_rng(seed)
     told = 0
     # As many windows as a cell has: the noise between processes is to be what limits.
     regime = replace(regime, count=60)
     for _ in range(trials):
-        tables = simulated(random, regime, [1.0] + [1.05] * (cells - 1), repeats)
-        ranked = tables.groups[0].ranked
-        of = {entry.cell.framework: entry for entry in ranked}
-        told += ranked[0].cell.framework == "f0" and of["f1"].apart
+        tables = simulated(random, regime, [1.0] + [1.0 + apart] * (cells - 1), repeats)
+        (group,) = tables.groups
+        of = {entry.cell.framework: entry for entry in group.ranked}
+        told += group.first.cell.framework == "f0" and of["f1"].apart
     return told / trials
 
 
 @pytest.mark.parametrize(
-    ("regime", "cells", "repeats", "least", "least_of_all"),
+    ("regime", "cells", "repeats", "apart", "least", "least_of_all"),
     [
-        (QUIET, 6, 3, 0.86, 0.9),
-        (QUIET, 2, 5, 0.95, 0.95),
-        (WARMS, 2, 5, 0.9, 0.9),
-        (WARMS, 6, 5, 0.9, 0.9),
-        (DRIFTS, 6, 5, 0.9, 0.9),
-        # Without the terms of a warm-up 9, 18 and 35 % are told.
-        (AT_ONCE, 6, 3, 0.81, 0.85),
-        (WARMS, 6, 3, 0.81, 0.85),
-        (DRIFTS, 6, 3, 0.74, 0.78),
+        # Each ratio has room for what one cell's level does from session to session, so 5 % is often left open after three repeats.
+        (QUIET, 6, 3, 0.05, 0.55, 0.62),
+        (QUIET, 2, 5, 0.05, 0.95, 0.97),
+        (WARMS, 2, 5, 0.05, 0.75, 0.82),
+        (WARMS, 6, 5, 0.05, 0.8, 0.86),
+        (DRIFTS, 6, 5, 0.05, 0.8, 0.86),
+        (QUIET, 6, 3, 0.10, 0.95, 0.98),
+        (QUIET, 10, 3, 0.10, 0.95, 0.98),
+        (AT_ONCE, 6, 3, 0.10, 0.95, 0.98),
+        (WARMS, 6, 3, 0.10, 0.95, 0.98),
+        (DRIFTS, 6, 3, 0.10, 0.94, 0.97),
     ],
 )
-def test_a_true_difference_of_five_percent_is_told_within_a_run(
-    regime: Regime, cells: int, repeats: int, least: float, least_of_all: float
+def test_a_true_difference_is_told_within_a_run(
+    regime: Regime, cells: int, repeats: int, apart: float, least: float, least_of_all: float
 ) -> None:
     trials = 1000 if LONG else 100
-    # In 100 trials 0.86 is what a power of 0.93 falls below once in a hundred times.
-    share = found(regime, cells, repeats, trials, seed=11)
+    share = found(regime, cells, repeats, trials, 11, apart)
     print(f"told: {share:.1%} of {trials} runs")
     assert share >= (least_of_all if LONG else least)
+
+
+def in_world(random: np.random.Generator, world: World, levels: Sequence[float], repeats: int = 3) -> Group:
+    """The group of one run in a world, with a cell at each true level."""
+    drawn, began = worlds.run(random, world, levels, repeats)
+    names = [(f"f{at}", "w") for at in range(len(levels))]
+    (group,) = measured.tables(
+        {"run": dict(zip(names, drawn, strict=True))}, {"run": dict(zip(names, began, strict=True))}
+    ).groups
+    return group
+
+
+SOON = (
+    "a third of the repeats is 10 % slower",
+    "half of the cells heat the device",
+    "short bursts of other work",
+    "one cell of five has five times the noise",
+)
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if LONG or name in SOON])
+def test_on_a_machine_that_misbehaves_no_equal_cell_is_called_fastest_or_slower(name: str) -> None:
+    """Five equal cells, three times each."""
+    trials, random = 1000 if LONG else 60, np.random.default_rng(len(name))
+    fastest = longer = 0
+    for _ in range(trials):
+        group = in_world(random, WORLDS[name], [1.0] * 5)
+        told = [entry for entry in group.ranked if entry.apart]
+        longer += bool(told)
+        fastest += len(told) == 4
+    print(f"{name}: false fastest {fastest / trials:.1%}, false slower {longer / trials:.1%} of {trials} runs")
+    assert fastest / trials <= (0.05 + 0.021 if LONG else 8 / 60)
+    assert longer / trials <= (0.08 + 0.026 if LONG else 12 / 60)
+
+
+def test_a_bad_repeat_of_one_cell_hides_few_differences_between_the_others() -> None:
+    """Four of five cells take 10 % longer, and some repeat of some cell takes 30 % longer than it should."""
+    trials, random = 400 if LONG else 60, np.random.default_rng(12)
+    told = bad = 0
+    for _ in range(trials):
+        group = in_world(random, WORLDS["one repeat takes 30 % longer"], [1.0] + [1.1] * 4)
+        told += sum(entry.apart for entry in group.ranked if entry.cell.framework != "f0")
+        bad += any(entry.apart for entry in group.ranked if entry.cell.framework == "f0")
+    print(
+        f"told: {told / trials / 4:.1%} of {4 * trials} pairs; the fastest is called slower in {bad / trials:.1%} of {trials} runs"
+    )
+    assert told / trials / 4 >= 0.45
+    assert bad == 0
+
+
+# Seconds of a step on two cores: six cells that the default ten minutes measure three times, and nine that they then measure once.
+THRICE = {
+    ("tensorflow", "cnn"): 0.152,
+    ("torch", "cnn"): 0.159,
+    ("jax", "cnn"): 0.379,
+    ("tensorflow", "gru"): 0.054,
+    ("torch", "gru"): 0.077,
+    ("jax", "gru"): 0.075,
+}
+ONCE_MORE = {
+    ("tensorflow_v1", "cnn"): 0.150,
+    ("keras_tensorflow", "cnn"): 0.153,
+    ("keras_torch", "cnn"): 0.207,
+    ("keras_jax", "cnn"): 0.387,
+    ("chainer", "cnn"): 1.13,
+    ("tensorflow_v1", "gru"): 0.052,
+    ("keras_tensorflow", "gru"): 0.056,
+    ("keras_jax", "gru"): 0.073,
+    ("keras_torch", "gru"): 0.146,
+}
+
+
+def ten_minutes(random: np.random.Generator, noise: float) -> list[MeasuredCell]:
+    world = World(process=noise, windows=max(0.02, noise), count=50, step=1.0)
+    made, start = [], 0.0
+    for levels, repeats in ((THRICE, 3), (ONCE_MORE, 1)):
+        drawn, began = worlds.run(random, world, list(levels.values()), repeats)
+        for (framework, workload), windows, moments in zip(levels, drawn, began, strict=True):
+            later = [start + moment for moment in moments]
+            made.append(measured.cell("run", framework, workload, windows, f"{framework}-{workload}", began=later))
+        start += (worlds.START_UP + worlds.MEASURED) * repeats * len(levels)
+    return made
+
+
+@pytest.mark.parametrize(("noise", "least"), [(0.01, 0.95), (0.02, 0.95), (0.05, 0.9), (0.1, 0.75)])
+def test_the_default_ten_minutes_confirm_an_answer_and_name_no_wrong_framework(noise: float, least: float) -> None:
+    trials, random = 400 if LONG else 60, np.random.default_rng(int(1000 * noise))
+    confirmed = wrong = 0
+    for _ in range(trials):
+        cells = ten_minutes(random, noise)
+        data = replace(measured.tables({"run": {}}), workloads=workloads(cells))
+        said = findings.findings(data)
+        answer = short.answers(said, "", (), (), NOT_JUDGED, data.cells)[0]
+        confirmed += answer.confidence == "confirmed"
+        names = [*(one.headline for one in said), answer.words]
+        wrong += any(" is fastest" in words and not words.lower().startswith("tensorflow ") for words in names)
+    print(f"noise {noise:.0%}: confirmed {confirmed / trials:.1%}, a wrong name {wrong / trials:.1%} of {trials} runs")
+    assert confirmed / trials >= least
+    # At a noise of 5 % and more, PyTorch's 5 % are sometimes seen the other way round.
+    assert wrong / trials <= (0.02 if LONG else 0 if noise < 0.05 else 3 / 60)
 
 
 def real(tables: Tables) -> dict[str, bool]:
@@ -215,43 +320,36 @@ def test_two_images_of_one_run_are_compared_within_its_blocks() -> None:
 
 @pytest.mark.parametrize("cells", [2, 3, 6])
 def test_the_headline_and_compare_never_contradict_each_other(cells: int) -> None:
-    """The same two cells of the same run: the same ratio and the same chance. What differs is how many questions a table asks."""
+    """The same two cells of the same run: the same ratio, the same chance and the same verdict, also of a cell that is not the first."""
     random = np.random.default_rng(cells)
     seen = set()
     for trial in range(25):
-        levels = np.exp(random.normal(0, 0.015, cells)).tolist()
-        tables = simulated(random, [QUIET, LOUD, WARMS][trial % 3], levels, int(random.integers(2, 6)), workloads=2)
+        levels = np.exp(random.normal(0, 0.03, cells)).tolist()
+        tables = simulated(random, [QUIET, LOUD, WARMS][trial % 3], levels, int(random.integers(1, 6)), workloads=2)
         answers = {
             found.group.key: short.answers([found], "", (), (), NOT_JUDGED, tables.cells)[0]
             for found in findings.findings(tables)
         }
         for group in tables.groups:
-            best, *others = group.ranked
             confirmed = answers[group.key].confidence == "confirmed"
-            assert confirmed == all(entry.apart for entry in others)
-            for entry in others:
-                rows = comparison(tables, best.cell.image, entry.cell.image).rows
+            assert confirmed == any(entry.apart for entry in group.ranked)
+            for entry in group.behind:
+                rows = comparison(tables, group.first.cell.image, entry.cell.image).rows
                 (row,) = [row for row in rows if row.cell.key == group.key]
+                assert (row.ratio, row.p, row.verdict) == (entry.ratio, entry.p, entry.verdict)
+                assert entry.apart == (entry.ratio.low is not None and entry.ratio.low > 1 and not entry.once)
+                seen.add(row.verdict)
+                (back,) = [
+                    row
+                    for row in comparison(tables, entry.cell.image, group.first.cell.image).rows
+                    if row.cell.key == group.key
+                ]
+                turned = {"slower": "faster", "faster": "slower"}.get(row.verdict, row.verdict)
+                assert back.verdict == turned
+                assert back.ratio is not None
                 assert row.ratio is not None
-                assert row.ratio.value == pytest.approx(entry.ratio.value)
-                within = blocks_of(tables.cells).difference(entry.cell.anchor, best.cell.anchor)
-                p, asked = statistics.p_value(row.ratio), len(rows)
-                assert p is not None
-                assert entry.p is not None
-                assert row.p is not None
-                # Holm multiplies by at most the rows of its table, and at least by 1.
-                assert p <= row.p * (1 + 1e-9)
-                assert row.p <= min(1.0, asked * p) * (1 + 1e-9) or row.p == max(other.p or 0.0 for other in rows)
-                # The answer multiplies by what two cells count to what all cells count.
-                questions = [questions_among(among, within) for among in (2, cells)]
-                assert min(1.0, p * questions[0]) <= entry.p * (1 + 1e-9)
-                assert entry.p <= min(1.0, p * questions[1]) * (1 + 1e-9)
-                assert entry.apart == (entry.ratio.low is not None and entry.ratio.low > 1)
-                assert not (entry.apart and row.real and not row.longer)
-                assert not (confirmed and row.real and not row.longer)
-                assert not (entry.apart and row.verdict == "same" and entry.p >= asked * p)
-                seen.add((entry.apart, row.verdict))
-    assert {(True, "slower"), (False, "open")} <= seen
+                assert back.ratio.value == pytest.approx(1 / row.ratio.value)
+    assert {"slower", "open", "same"} <= seen
 
 
 @pytest.mark.parametrize("name", ["quiet", *(pytest.param(name, marks=pytest.mark.slow) for name in UNLIKE)])
@@ -292,7 +390,7 @@ def test_the_fastest_of_cells_that_other_runs_measured_holds_what_two_sessions_m
         return answer.headline
 
     # Two sessions on a CPU are assumed to differ by 2.8 %.
-    assert headline(1.03).endswith(" are tied")
+    assert headline(1.03).startswith("Open between f0 1 · monday and f1 1 · tuesday: at most 1.")
     assert headline(1.2) == "f0 1 · monday is fastest"
 
 
@@ -306,6 +404,11 @@ def test_what_machines_read_says_how_many_repeats_each_side_has() -> None:
 def test_an_end_of_an_interval_that_is_not_1_is_not_written_as_1(ends: tuple[float, float]) -> None:
     written = between_ratios(Estimate(0.99, *ends, 10, 3, ""))
     assert all(float(end) != 1 for end in written.split(" to "))
+
+
+@pytest.mark.parametrize(("low", "words"), [(1.3572, "1.36"), (1.0044, "1.004"), (1.00001, "1.00001")])
+def test_the_bound_of_one_repeat_is_not_written_as_1(low: float, words: str) -> None:
+    assert bound(low) == words
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
     places = [("torch-2.13.0-cpu", "cnn-cifar10"), ("torch-2.13.0-cpu", "gru-imdb"), ("jax-0.10.2-cpu", "cnn-cifar10")]
     synthetic.unrun(synthetic.make_run(tmp_path / "begun", manifest={"repeats": 3}), *places)
     result = ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu")
-    assert "differ; go on with runner matrix --resume begun" in result.stdout
+    assert re.search(r"open: measured once, .*; go on with runner matrix --resume begun\n", result.stdout)
     assert "--repeats 3" not in result.stdout
     lines = [line for line in result.stdout.splitlines() if line.startswith("not compared")]
     assert lines == ["not compared: 1 cell is not yet run (runner matrix --resume begun)"]
@@ -241,6 +241,17 @@ def gpu_run(folder: Path, model: str, cuda: str, draw: int, **more: Any) -> Path
     """A synthetic run of PyTorch and the others on a made-up GPU."""
     told = {"device_kind": "cuda", "device_model": model, "cuda_version": cuda, "device_uuids": [f"GPU-{model[-4:]}"]}
     return synthetic.make_run(folder, repeats=3, draw=draw, everywhere={**told, **more})
+
+
+def test_of_an_unsteady_cell_that_was_measured_once_compare_says_no_more_than_the_report(tmp_path: Path) -> None:
+    data = tables.load([synthetic.make_run(tmp_path / "run")])
+    (entry,) = [one for one in data.groups[0].ranked if one.cell.framework == "jax"]
+    assert entry.cell.shifts
+    rows = compare.comparison(data, "torch-2.13.0-cpu", "jax-0.10.2-cpu").rows
+    (row,) = [row for row in rows if row.cell.anchor == entry.cell.anchor]
+    assert row.ratio == entry.ratio
+    assert entry.at_least is None
+    assert "it takes more than" not in row.reason
 
 
 def test_two_gpus_are_compared_by_a_part_of_their_names_or_their_uuid(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def test_the_rows_stand_in_the_order_of_the_report_under_its_headline(
     folder = synthetic.make_run(tmp_path / "run", repeats=repeats)
     lines = shown(folder, capsys)
     answers = findings.findings(load([folder]))
-    assert [line for line in lines if line.endswith(".")] == [f"{answer.headline}." for answer in answers]
+    headlines = [f"{answer.headline}." for answer in answers]
+    assert [line for line in lines if line in headlines] == headlines
     rows = [name for line in lines for name in NAMES if line.startswith(name) and "·" not in line and line[-1] != "."]
     called = [findings.names(answer.group.cells)[cell.anchor] for answer in answers for cell in answer.group.cells]
     assert rows == called
@@ -45,13 +46,18 @@ def test_one_repeat_is_not_confirmed_and_the_remedy_stands_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     once = shown(synthetic.make_run(tmp_path / "once"), capsys)
-    assert sum(line.startswith("not confirmed: measured once. Repeat with --repeats 3 (about") for line in once) == 2
-    # Each figure beside the best says so too: a row may be copied without the line below.
-    ranked = sum(len(answer.group.ranked) for answer in findings.findings(load([tmp_path / "once"])))
-    assert sum("  one run" in line for line in once) == ranked
+    assert [line.partition(" (about")[0] for line in once if line.startswith("measured once: ")] == [
+        "measured once: 3 cells. Repeat with --repeats 3",
+        "measured once: 2 cells. Repeat with --repeats 3",
+    ]
+    # Each figure beside the first says so too: a row may be copied without the line below.
+    behind = sum(len(answer.group.behind) for answer in findings.findings(load([tmp_path / "once"])))
+    assert sum("  one run: " in line for line in once) == behind
+    assert not [line for line in once if line.startswith("confirmed")]
     thrice = shown(synthetic.make_run(tmp_path / "thrice", repeats=3), capsys)
-    assert not [line for line in thrice if "not confirmed" in line or "one run" in line]
-    assert [line[:9] for line in thrice if line.startswith(("confirmed", "tied:"))] == ["confirmed", "tied: 3 r"]
+    assert not [line for line in thrice if "measured once" in line or "one run" in line]
+    assert len([line for line in thrice if line.startswith("confirmed in this run: 3 repeats; ")]) == 1
+    assert [line for line in thrice if line.startswith("Beside JAX 0.10.2, PyTorch 2.13.0 is the same (")]
     assert [line for line in thrice if line.startswith("unsteady: end what else runs")]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.results.blocks import CAUTION, Blocks, InBlock, Fit, moderated
+from runner.results.blocks import CAUTION, PRIOR_FREEDOM, Blocks, Fit, InBlock, moderated, moderated_scatter
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
 
@@ -178,6 +178,121 @@ def test_of_few_cells_the_noise_of_one_is_taken_out_of_the_residuals_of_the_othe
     joined = Fit({cell: list(map(InBlock, range(9), row.tolist())) for cell, row in enumerate(logs)})
     assert joined._noise.own[0] == pytest.approx(np.var(logs[0], ddof=1), rel=1e-3)
     assert joined._noise.own[1] == pytest.approx(0, abs=1e-7)
+
+
+def test_the_level_of_a_cell_is_the_mean_of_its_own_logs_where_the_design_is_complete() -> None:
+    logs = drawn(4, 3).logs
+    blocks = Blocks(logs)
+    for cell, repeats in logs.items():
+        assert blocks.level(cell) == pytest.approx(np.mean([one.log for one in repeats]))
+    assert blocks.level("nowhere") is None
+    # One cell has no other beside it, and two in three blocks have too few to show their noise.
+    assert Blocks({0: logs[0]}).level(0) is None
+    assert Blocks({0: logs[0], 1: logs[1]}).level(0) is None
+
+
+def test_a_cell_that_lacks_the_slow_block_is_not_faster_for_that() -> None:
+    slow = {cell: [InBlock(block, cell + 0.5 * (block == 2)) for block in range(3)] for cell in range(5)}
+    lacking = Blocks(slow | {0: slow[0][:2]})
+    levels = [lacking.level(cell) for cell in range(5)]
+    assert None not in levels
+    assert np.diff(np.array(levels, dtype=float)) == pytest.approx([1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("bad", [(), ((3, 1),)], ids=["all alike", "one is loud"])
+@pytest.mark.parametrize("missing", [(), ((2, 1), (0, 3))])
+def test_differences_of_levels_are_those_of_the_fit(
+    missing: tuple[tuple[int, int], ...], bad: tuple[tuple[int, int], ...]
+) -> None:
+    logs = {
+        cell: [one._replace(log=one.log + 0.3 * ((cell, one.block) in bad)) for one in repeats]
+        for cell, repeats in drawn(7, 4, missing).logs.items()
+    }
+    for blocks in (Blocks(logs), Blocks(timed(7, 4, warming=0.12).logs)):
+        levels = {cell: blocks.level(cell) for cell in blocks.logs}
+        for above in range(7):
+            for below in set(range(7)) - {above}:
+                found = blocks.difference(above, below)
+                first, second = levels[above], levels[below]
+                assert found is not None
+                assert first is not None
+                assert second is not None
+                assert found.value == pytest.approx(first - second, abs=1e-9)
+
+
+def test_a_loud_cell_leaves_the_fit_and_is_named_with_its_repeat_and_widens_no_other_interval() -> None:
+    quiet = drawn(6, 3).logs
+    logs = {**quiet, 3: [one._replace(log=one.log + 0.3 * (one.block == 1)) for one in quiet[3]]}
+    blocks, before = Blocks(logs), Blocks(quiet)
+    assert blocks.loud == {3: 1}
+    assert before.loud == {}
+    found, usual = blocks.difference(1, 0), before.difference(1, 0)
+    assert found is not None
+    assert usual is not None
+    assert found.error < 1.5 * usual.error
+    # The loud cell is judged by its own scatter, which three repeats hardly know.
+    own = blocks.difference(3, 0)
+    assert own is not None
+    assert own.error > 0.05
+    assert 2 <= own.freedom < 3
+    # Not joined with the others in one fit, the bad repeat would have widened them all.
+    within = Fit(logs).difference(1, 0)
+    assert within.error > 2 * found.error
+
+
+def test_of_three_cells_none_is_loud_and_of_more_at_most_a_third() -> None:
+    def spoiled(cells: int, loud: int) -> Blocks:
+        """Each loud cell is ten times as far off as the one before it."""
+        return Blocks(
+            {
+                cell: [
+                    one._replace(log=one.log + 0.3 * 10**cell * (cell < loud and one.block == cell % 3))
+                    for one in repeats
+                ]
+                for cell, repeats in drawn(cells, 3).logs.items()
+            }
+        )
+
+    assert spoiled(3, 1).loud == {}
+    assert spoiled(9, 2).loud == {0: 0, 1: 1}
+    assert set(spoiled(9, 4).loud) == {1, 2, 3}
+
+
+def test_cells_whose_times_are_all_equal_are_not_loud() -> None:
+    """A clock's step leaves no noise: one repeat that is a step off is no bad repeat."""
+    logs = {
+        cell: [InBlock(block, math.log(0.03 + 0.01 * cell + 0.01 * (cell == 0 and block == 1))) for block in range(3)]
+        for cell in range(6)
+    }
+    assert Blocks(logs).loud == {}
+
+
+def test_how_repeats_scatter_is_moderated_by_what_is_assumed() -> None:
+    assumed = 0.02
+    nothing = moderated_scatter(assumed, 0.0, 0)
+    assert (nothing.deviation, nothing.freedom, nothing.observed) == (assumed, math.inf, 0)
+    # Where the repeats scatter as assumed, the deviation stays, and is known better.
+    usual = moderated_scatter(assumed, 10 * assumed**2, 10)
+    assert (usual.deviation, usual.freedom) == (pytest.approx(assumed), pytest.approx(PRIOR_FREEDOM + 10))
+    # A quiet run still has the assumed part; that of a noisy one hardly counts.
+    quiet = moderated_scatter(assumed, 0.0, 10)
+    assert quiet.deviation == pytest.approx(assumed * math.sqrt(PRIOR_FREEDOM / (PRIOR_FREEDOM + 10)))
+    noisy = moderated_scatter(assumed, 10 * (5 * assumed) ** 2, 10)
+    weight = PRIOR_FREEDOM / 25
+    assert noisy.freedom == pytest.approx(weight + 10)
+    assert noisy.deviation == pytest.approx(5 * assumed, rel=0.01)
+
+
+def test_a_loud_cell_says_nothing_of_how_the_others_scatter() -> None:
+    quiet = drawn(6, 3).logs
+    level = {cell: [one._replace(block=(cell, one.block)) for one in repeats] for cell, repeats in quiet.items()}
+    assert Blocks(level).scatter(0.02).observed == 12
+    loud = Blocks({**quiet, 3: [one._replace(log=one.log + 0.5 * (one.block == 1)) for one in quiet[3]]})
+    assert loud.scatter(0.02).observed == 10
+    assert loud.scatter(0.02).deviation == pytest.approx(
+        Blocks({k: v for k, v in quiet.items() if k != 3}).scatter(0.02).deviation
+    )
+    assert Blocks({}).scatter(0.02).observed == 0
 
 
 # How many of some cells are noisier than the others, and how many times.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from reports.answers import scale_model
-from runner.results.statistics import step_estimate, p_value, ratio_estimate
+from runner.results.statistics import p_value, ratio_estimate, step_estimate
 
 APART = [[0.1] * 20, [10.0] * 20]
 STEADY = [[0.1] * 20, [0.1] * 20]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runner.results import statistics, steadiness
-from runner.results.statistics import step_estimate, ratio_estimate
+from runner.results.statistics import ratio_estimate, step_estimate
 from runner.results.steadiness import level_shift
 from runner.results.student import student_quantile
 from tests.fixtures.regimes import Regime, noise, run

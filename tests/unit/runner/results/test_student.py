@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.results.statistics import holm
-from runner.results.student import questions, range_quantile, student_quantile, student_tail
+from runner.results.student import questions, range_quantile, student_quantile, student_tail, variance_tail
 
 
 # From scipy.stats.t.ppf of SciPy 1.17.1.
@@ -43,6 +43,15 @@ def test_tails_and_quantiles_are_those_of_scipy_on_a_grid(freedom: float) -> Non
         assert student_quantile(probability, freedom) == pytest.approx(
             float(scipy.stats.t.ppf(probability, freedom)), rel=1e-7
         )
+
+
+@pytest.mark.parametrize("below", [1.0, 2.0, 7.7, 38.0, 1e4])
+@pytest.mark.parametrize("above", [1.0, 2.0, 3.5, 20.0])
+def test_tails_of_a_quotient_of_variances_are_those_of_scipy_on_a_grid(above: float, below: float) -> None:
+    assert variance_tail(0.0, above, below) == 1
+    for ratio in (1e-4, 0.1, 0.9, 1.0, 3.0, 40.0, 1e4):
+        expected = float(scipy.stats.f.sf(ratio, above, below))
+        assert variance_tail(ratio, above, below) == pytest.approx(expected, rel=1e-7, abs=1e-250)
 
 
 @pytest.mark.parametrize("freedom", [1.0, 10.0, 1e5, 999_999.0])

@@ -1,0 +1,135 @@
+"""By how much one framework leads, and where two of them change places: only what is beyond doubt is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports.answers.order import Turn, by_how_much, in_words, turns
+from reports.answers.standing import Standing, standing
+from reports.data.groups import workloads
+from reports.data.model import Group, MeasuredCell
+from tests.fixtures import measured, regimes
+from tests.fixtures.regimes import Regime
+
+QUIET = Regime(process=0.002, windows=0.003, count=20)
+
+
+def cells(workload: str, levels: Mapping[str, float], repeats: int = 3, seed: int = 1) -> list[MeasuredCell]:
+    """A cell of each framework at its true level."""
+    drawn = regimes.run(np.random.default_rng(seed), QUIET, list(levels.values()), repeats)
+    return [
+        measured.cell("run", name, workload, windows, f"{name}-{workload}")
+        for name, windows in zip(levels, drawn, strict=True)
+    ]
+
+
+def compared(*measured_: list[MeasuredCell]) -> list[tuple[Group, Standing]]:
+    found = [
+        group for workload in workloads([cell for some in measured_ for cell in some]) for group in workload.groups
+    ]
+    return [(group, standing(group)) for group in found]
+
+
+def groups(*measured_: list[MeasuredCell]) -> list[Group]:
+    return [group for group, _ in compared(*measured_)]
+
+
+def test_the_farthest_framework_says_what_a_choice_may_cost() -> None:
+    lead = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 1.3})))
+    assert (lead.words, lead.told) == ("JAX takes 1.30 times as long", True)
+    assert lead.detail.startswith("JAX 1.30 × (1.2")
+    assert lead.detail.endswith(" at w")
+    both = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 1.3, "chainer": 2.0})))
+    assert both.words == "The others take 1.30 to 2.00 times"
+    assert "JAX 1.30 × (" in both.detail
+    assert "; Chainer 2.00 × (" in both.detail
+
+
+def test_a_framework_that_is_slower_at_two_workloads_is_named_with_both() -> None:
+    lead = by_how_much(compared(cells("v", {"torch": 1.0, "jax": 1.3}), cells("w", {"torch": 1.0, "jax": 1.6})))
+    assert lead.words == "JAX: 1.30 to 1.60 times as long"
+    assert lead.detail.count("JAX") == 1
+    assert " at v and 1.60 × (" in lead.detail
+
+
+def test_of_many_frameworks_the_detail_names_three() -> None:
+    levels = {"torch": 1.0, "jax": 1.3, "mxnet": 2.0, "chainer": 2.5, "tensorflow": 3.0}
+    lead = by_how_much(compared(cells("w", levels)))
+    assert lead.words == "The others take 1.30 to 2.99 times"
+    assert lead.detail.endswith("; 1 more in the table")
+
+
+def test_where_none_is_slower_beyond_doubt_the_answer_is_how_far_they_may_be_apart() -> None:
+    lead = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 1.01})))
+    assert lead.words.startswith("Open: at most 1.0")
+    assert lead.words.endswith(" times apart")
+    assert not lead.told
+
+
+def test_one_repeat_says_nothing_of_how_much() -> None:
+    lead = by_how_much(compared(cells("w", {"torch": 1.0, "jax": 2.0}, 1)))
+    assert (lead.words, lead.told) == ("Open: measured once", False)
+
+
+def test_a_framework_is_told_only_if_it_stays_slower_where_all_workloads_are_asked_about() -> None:
+    """Its difference is told at its own workload, and not among as many as are asked about here."""
+    (group, of), *_ = compared(cells("w", {"torch": 1.0, "jax": 1.04}))
+    assert of.out
+    (entry,) = of.slower
+    assert entry.p is not None
+    many = int(0.05 / entry.p) + 1
+    others = [compared(cells(f"v{at}", {"torch": 1.0, "jax": 1.0}))[0] for at in range(many)]
+    assert by_how_much([(group, of)]).told
+    assert not by_how_much([(group, of), *others]).told
+
+
+def test_two_frameworks_change_places_where_each_is_faster_beyond_doubt() -> None:
+    found = turns(
+        groups(
+            cells("u", {"torch": 1.0, "jax": 1.3, "mxnet": 2.0}),
+            cells("v", {"torch": 1.3, "jax": 1.0, "mxnet": 2.0}),
+            cells("w", {"torch": 1.0, "jax": 1.5, "mxnet": 2.0}),
+        )
+    )
+    assert found == (Turn("jax", "torch", ("v",), ("u", "w")),)
+    assert in_words(found[0]) == "JAX is faster at v, PyTorch at u and w"
+
+
+def test_frameworks_behind_the_first_may_change_places_too() -> None:
+    found = turns(
+        groups(
+            cells("v", {"torch": 1.0, "jax": 1.5, "mxnet": 2.0}),
+            cells("w", {"torch": 1.0, "jax": 2.0, "mxnet": 1.5}),
+        )
+    )
+    assert [(turn.first, turn.second) for turn in found] == [("jax", "mxnet")]
+
+
+@pytest.mark.parametrize(
+    "levels", [{"torch": 1.01, "jax": 1.0}, {"torch": 1.0, "jax": 1.0}, {"torch": 1.0, "jax": 1.4}]
+)
+def test_no_turn_is_seen_where_the_order_is_open_or_stays(levels: Mapping[str, float]) -> None:
+    assert turns(groups(cells("v", {"torch": 1.0, "jax": 1.3}), cells("w", levels))) == ()
+
+
+def test_a_cell_of_one_repeat_or_of_few_cpus_turns_no_order() -> None:
+    first, turned = cells("v", {"torch": 1.0, "jax": 1.3, "mxnet": 2.0}), {"torch": 1.3, "jax": 1.0, "mxnet": 2.0}
+    assert turns(groups(first, cells("w", turned)))
+    assert turns(groups(first, cells("w", turned, 1))) == ()
+    few = [replace(cell, cpu_share=0.4) if cell.framework == "jax" else cell for cell in cells("w", turned)]
+    assert turns(groups(first, few)) == ()
+
+
+def test_each_framework_is_judged_by_its_fastest_version() -> None:
+    """The slow version of PyTorch is behind JAX at v and ahead of it at w. The fast one is ahead at both."""
+    both = []
+    for workload, of_slow in (("v", 1.8), ("w", 1.1)):
+        made = cells(workload, {"torch": 1.0, "jax": 1.3, "slow": of_slow})
+        both += [replace(cell, framework="torch") if cell.framework == "slow" else cell for cell in made]
+    assert turns(groups(both)) == ()
+    slow = [cell for cell in both if not cell.anchor.startswith("torch")]
+    assert [(turn.first, turn.second) for turn in turns(groups(slow))] == [("jax", "torch")]
