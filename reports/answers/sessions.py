@@ -32,6 +32,7 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
+from runner.results.blocks import moderated
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
 from runner.results.student import student_quantile
 
@@ -131,7 +132,33 @@ def between_runs(
 
     `others` are all cells, of which those of a run stand in its blocks.
     """
-    return judged([beside_sessions(row) for row in contrasts(pairs, margin, others)])
+    return judged(_by_runs([beside_sessions(row) for row in contrasts(pairs, margin, others)]))
+
+
+def _by_runs(rows: Sequence[Contrast]) -> list[Contrast]:
+    """The rows, where several runs measured both sides with the run as the unit: a cell's level may differ between sessions by itself.
+
+    The repeats of one run share that, and do not show it. No interval becomes narrower than that of the repeats.
+    """
+    found = {at: np.array(_apart(row)) for at, row in enumerate(rows) if row.ratio}
+    apart = {at: logs for at, logs in found.items() if len(logs) > 1}
+    if not apart:
+        return list(rows)
+    squares = np.array([float(np.sum((logs - logs.mean()) ** 2)) for logs in apart.values()])
+    noise = moderated(squares, np.array([len(logs) - 1.0 for logs in apart.values()]))
+    wider = list(rows)
+    for place, (at, logs) in enumerate(apart.items()):
+        row = rows[at]
+        if row.ratio is not None:
+            ratio = statistics.with_error(row.ratio, *noise.error({place: 1 / len(logs)}))
+            wider[at] = row if (ratio.high or 0.0) <= (row.ratio.high or 0.0) else replace(row, ratio=ratio)
+    return wider
+
+
+def _apart(row: Contrast) -> list[float]:
+    """The logarithm of the ratio in each run, where the same runs measured both sides."""
+    before, after = ({cell.run_id: level_of(cell) for cell in side.cells} for side in (row.before, row.after))
+    return [after[run] - before[run] for run in before] if before.keys() == after.keys() else []
 
 
 def two_runs(

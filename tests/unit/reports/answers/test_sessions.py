@@ -172,6 +172,27 @@ def test_sides_of_one_run_have_no_session_between_them() -> None:
     assert not apart.longer
 
 
+@pytest.mark.parametrize(("runs", "repeats"), [(2, 5), (3, 7), pytest.param(5, 3, marks=LONG)])
+def test_where_several_runs_measured_two_cells_the_run_is_the_unit(runs: int, repeats: int) -> None:
+    """Each cell has a level of its own in a session, of 1 %: the repeats of a run share it."""
+    random, trials = np.random.default_rng(20), 400 if ALL else 60
+    day = Regime(process=0.003, windows=0.003, count=8)
+
+    def told(truth: float) -> bool:
+        stored = {}
+        for at in range(runs):
+            levels = np.array([1.0, truth]) * np.exp(random.normal(0, 0.01, 2))
+            cells = run(random, day, levels.tolist(), repeats)
+            stored[f"d{at}"] = {("f0", "w"): cells[0], ("f1", "w"): cells[1]}
+        (row,) = comparison(measured.tables(stored), "f0-1-cpu", "f1-1-cpu").rows
+        return row.real
+
+    wrong, found = share([told(1.0) for _ in range(trials)]), share([told(1.1) for _ in range(trials)])
+    print(f"{runs} runs of two equal cells: told apart {wrong:.1%} of {trials}; 10 % apart: {found:.1%}")
+    assert wrong <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / trials)
+    assert found >= (0.3 if runs == 2 else 0.85)
+
+
 def resumed_day(random: np.random.Generator, session: float) -> tuple[MeasuredCell, MeasuredCell]:
     """Two equal cells of one run: one measured before the run was resumed, the other after it."""
     day = Regime(process=0.003, windows=0.003, session=session)
