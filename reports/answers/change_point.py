@@ -27,6 +27,8 @@ NEAREST = 2_000  # of these, those whose neighbours are as alike as the measured
 KNOWN = 0.99
 # So many times as far as the noise reaches a daily cycle, at least and at most: drawn on a logarithmic scale.
 CYCLE = (0.5, 30.0)
+# Of runs that lie in fewer hours a line is not told from the daily cycle of a machine.
+DAY = 24.0
 _AT_ONCE = 2_000_000  # numbers in memory, while series are drawn
 
 
@@ -46,26 +48,30 @@ def change(levels: Array, hours: Sequence[float] = ()) -> Change:
     A step is at the split with the largest Student's t of its two means; a drift is a straight line, with Student's t of its slope.
     How large the larger t is without a change is simulated, since the place was chosen and neighbours may be alike: in
     first-order autoregressions of any coefficient, of which those count whose residuals are correlated as the measured ones are.
-    `hours`: when each run began. Half of the simulated series then have a daily cycle, too. The simulated 95 % limit makes
-    the interval. Where no change is told, the interval holds each change that Student's t at any place does not exclude.
+    `hours`: when each run began, since any moment. Half of the simulated series then have a daily cycle, too, and a drift takes
+    more than a day. The simulated 95 % limit makes the interval. Where no change is told, the interval holds each change that
+    Student's t at any place does not exclude.
     """
     count = len(levels)
+    hours = hours if len(hours) == count else ()
     changes, errors, places, correlations = _best(levels[None, :])
     values, best = changes[0], int(places[0])
     errors = np.maximum(errors[0], SMALLEST_ERROR)
     score = abs(float(values[best])) / float(errors[best])
-    without = _alike(count, tuple(hour % 24 for hour in hours), float(correlations[0]))
+    without = _alike(count, tuple(hour % DAY for hour in hours), float(correlations[0]))
     p = float(1 + np.sum(without >= score)) / (1 + len(without))
     known = float(np.quantile(without, KNOWN))
     if score > known:
         p = student_tail(student_quantile((1 + KNOWN) / 2, count - 2) * score / known, count - 2)
+    drift = best == count - 1
+    if drift and hours and max(hours) - min(hours) < DAY:
+        p = 1.0
     value, error = float(values[best]), float(errors[best])
     reach = float(np.quantile(without, LEVEL)) * error
     low, high = value - reach, value + reach
     if p >= ALPHA:
         reaches = student_quantile((1 + LEVEL) / 2, count - 2) * errors
         low, high = min(low, float(np.min(values - reaches))), max(high, float(np.max(values + reaches)))
-    drift = best == count - 1
     ratio = _estimate(
         value, low, high, error, count, "largest t of all splits of the runs and of a line, simulated limit"
     )
@@ -135,7 +141,7 @@ def _without_a_change(count: int, hours: tuple[float, ...]) -> tuple[Array, Arra
         if hours:
             half = drawn // 2
             heights = np.exp(random.uniform(math.log(CYCLE[0]), math.log(CYCLE[1]), (half, 1)))
-            series[:half] += heights * np.sin(2 * np.pi * (random.random((half, 1)) + np.array(hours) / 24))
+            series[:half] += heights * np.sin(2 * np.pi * (random.random((half, 1)) + np.array(hours) / DAY))
         changes, errors, places, correlations = _best(series)
         clearest = np.take_along_axis(np.abs(changes) / errors, places[:, None], axis=1)[:, 0]
         found.append((clearest, correlations))

@@ -9,6 +9,7 @@ at a number that moved while no recorded fact changed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,15 +160,11 @@ def between(tables: Tables) -> tuple[str, ...]:
 
 
 def _hours(tables: Tables) -> Mapping[str, float]:
-    """When each run began, as the hour of its day; of a time that nobody can read 0."""
+    """When each run began, in hours since 1970. A time that nobody can read is left out."""
     hours = {}
     for run in tables.runs:
-        try:
-            began = datetime.fromisoformat(str(run.manifest["created"]))
-        except ValueError:
-            hours[run.run_id] = 0.0
-        else:
-            hours[run.run_id] = began.hour + began.minute / 60
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            hours[run.run_id] = datetime.fromisoformat(str(run.manifest["created"])).timestamp() / 3600
     return hours
 
 
@@ -230,7 +227,9 @@ def _rows(
     other. One for the change within each state, but for those of the past with too few runs: nothing will ever tell them.
     """
     changes = [
-        change(_levels(state), [hours[cell.run_id] for cell in state]) if len(state) >= FEWEST_RUNS else None
+        change(_levels(state), [hours[cell.run_id] for cell in state if cell.run_id in hours])
+        if len(state) >= FEWEST_RUNS
+        else None
         for state in states
     ]
     for at, (before, after) in enumerate(pairwise(states)):
