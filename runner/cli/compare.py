@@ -34,6 +34,7 @@ from runner.terminal import folded
 from runner.text import visible
 
 MOST_RUNS = 30  # that are looked through for the two sides
+MOST_OTHERS = 10  # beside two runs, that show how far sessions differ: more of them take time and show little more
 
 
 def compare(
@@ -97,20 +98,23 @@ def compare(
 
 
 def _with_others(pair: Sequence[Path]) -> Tables:
-    """The two runs, and those beside them that measured the same cells. One of these that cannot be read is left out."""
-    stores = {folder.resolve(): RunStore(folder) for folder in pair}
-    shared = set.intersection(*(_planned(store) for store in stores.values()))
+    """The two runs, and the nearest of those beside them that measured the same cells. One that cannot be read is left out."""
+    sides = {folder.resolve(): _planned(RunStore(folder)) for folder in pair}
+    shared = set.intersection(*sides.values())
     others = []
-    for path in sorted(
-        {path.parent.resolve() for folder in pair for path in folder.resolve().parent.glob("*/run.json")}
-    ):
+    for path in sorted({path.parent for side in sides for path in side.parent.glob("*/run.json")} - sides.keys()):
         with contextlib.suppress(StoreError):
-            if path not in stores and shared and shared <= _planned(RunStore(path)):
+            if shared and shared <= _planned(RunStore(path)):
                 others.append(path)
-    tables, _ = load_readable([*pair, *others[-MOST_RUNS:]], ANSWER)
+    # A run's id begins with its time.
+    order = sorted([*others, *sides], key=lambda path: path.name)
+    near = sorted(others, key=lambda path: min(abs(order.index(path) - order.index(side)) for side in sides))[
+        :MOST_OTHERS
+    ]
+    tables, _ = load_readable([*pair, *near], ANSWER)
     names = {run.run_id for run in tables.runs}
     # A side that cannot be read says why.
-    return tables if names >= {folder.resolve().name for folder in pair} else load(pair, ANSWER)
+    return tables if names >= {side.name for side in sides} else load(pair, ANSWER)
 
 
 def _planned(store: RunStore) -> set[str]:

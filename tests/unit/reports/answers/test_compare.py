@@ -64,6 +64,7 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     assert [(one["cell"], one["lost"]) for one in found["unpaired"]] == [("tensorflow-2.21.0-cpu", False)]
 
 
+@pytest.mark.slow
 def test_what_other_runs_show_makes_two_of_them_the_same_or_faster_and_their_absence_leaves_them_open(
     tmp_path: Path,
 ) -> None:
@@ -119,9 +120,7 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "markdown", "json", "csv"])
-def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_history_and_the_report(
-    daily: Path, how: str
-) -> None:
+def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_and_history(daily: Path, how: str) -> None:
     among = ask(daily, "d05", "d06", "--format", how)
     history = CliRunner().invoke(app, ["history", "--out", str(daily), "--format", how])
     assert among.exit_code == 1
@@ -141,13 +140,21 @@ def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_history_and
         assert re.search(r"all cells together .*1\.07\d .* slower: takes 7\.\d+ % longer", said)
         assert "4 cells compared: 4 slower. All cells together: slower: takes 7." in said
         assert "4 of 4 cells take longer since d06." in history.stdout
-    tables_ = tables.load([daily / "d05", daily / "d06"])
-    assert len(tables_.runs) == 2
-    (sentence,) = between(tables_)
+
+
+@pytest.mark.slow
+def test_what_moved_between_the_runs_of_a_report_is_a_sentence(daily: Path) -> None:
+    (sentence,) = between(tables.load([daily / "d05", daily / "d06"]))
     assert sentence.replace("\u00a0", " ").startswith("All 4 cells moved together: they take 7.")
-    assert between(tables.load(sorted(daily.iterdir())))[0].startswith("4 of 4 cells take longer since d06.")
+    assert "That is slower" in sentence
+    # What is said of all cells is not said of each.
+    (sentence,) = between(tables.load(sorted(daily.iterdir())))
+    assert sentence.startswith("4 of 4 cells take longer since d06.")
+    assert between(tables.load([daily / "d05"])) == ()
+    assert between(tables.load([daily / "d04", daily / "d05"])) == ()
 
 
+@pytest.mark.slow
 def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(daily: Path, tmp_path: Path) -> None:
     for name in ("d05", "d06"):
         shutil.copytree(daily / name, tmp_path / name)
