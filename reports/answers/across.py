@@ -64,7 +64,7 @@ def versions(group: Group, beside: Iterable[MeasuredCell] = ()) -> Across | None
         rungs = _gathered(cells, _versions)
         sides = {rung: Side(tuple(same)) for rung, same in rungs.items() if len({cell.image for cell in same}) == 1}
         pairs += [(old, new, sides[old], sides[new]) for old, new in _rungs(sorted(sides, key=version_key))]
-    judged, _ = between_runs([(before, after) for _, _, before, after in pairs], others=beside)
+    judged = between_runs([(before, after) for _, _, before, after in pairs], others=beside)
     rows = as_ranked(judged, [group])
     effects = (_effect(old, new, row) for (old, new, _, _), row in zip(pairs, rows, strict=True))
     return Across(group.key.device, tuple(effects)) if pairs else None
@@ -136,7 +136,7 @@ def _across(
         first = reference(values)
         same = _gathered(cells, lambda cell: (cell.image, cell.framework, cell.mode, cell.engine))
         pairs = [pair for alike in same.values() for pair in _pairs(alike, field, first)]
-        rows, _ = between_runs(pairs, others=beside)
+        rows = between_runs(pairs, others=beside)
         effects = tuple(Effect(f"{first} → {getattr(row.cell.key, field)}", row) for row in rows)
         if effects:
             yield Across(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +16,7 @@ from reports.answers.contrast import ALPHA, METHOD, Contrast, Side, as_ranked, s
 from reports.answers.drift import drifts
 from reports.answers.left import Left
 from reports.answers.partners import CompareError, Unpaired, cells_of, kind_of, matched, measured, unpaired
-from reports.answers.sessions import CommonShift, between_runs
+from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import framework_name, listing, percent, plural
 from runner.results.cells import not_yet_run
@@ -24,6 +25,7 @@ from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 
 MOST_NAMED = 3  # of the values of a fact on one side
+_ALL = "all cells together"
 
 
 # What may be why no cell of one side is in the other.
@@ -53,21 +55,23 @@ class Comparison:
     unpaired: tuple[Unpaired, ...]
     shift: CommonShift | None = None  # of two runs
     left: tuple[Left, ...] = ()  # what the runs of these cells planned and have not yet run
-    # What the report says otherwise of the same cells, and why.
-    report: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 2: the data cannot tell for some row,
+        """0: nothing takes longer by more than the margin. 1: something does, or no longer runs. 2: some row is open,
         or the second side has not yet run what the first measured, or a side measured it with too much noise or too few
-        windows, or all rows moved together by more than two sessions are assumed to differ by."""
-        if any(row.slower for row in self.rows) or any(cell.lost for cell in self.unpaired):
+        windows. Of two runs all cells together are a row."""
+        if any(row.slower for row in self.all_rows) or any(cell.lost for cell in self.unpaired):
             return 1
         due = any(cell.due for cell in self.unpaired)
         unfit = any(cell.unfit for cell in self.unpaired)
-        large = self.shift is not None and self.shift.large
-        undecided = any(row.undecided for row in self.rows)
-        return 2 if not self.rows or due or unfit or large or undecided else 0
+        undecided = any(row.undecided for row in self.all_rows)
+        return 2 if not self.rows or due or unfit or undecided else 0
+
+    @property
+    def all_rows(self) -> tuple[Contrast, ...]:
+        """The cells; of two runs after the row of all cells together."""
+        return ((self.shift.row,) if self.shift else ()) + self.rows
 
     @property
     def summary(self) -> str:
@@ -82,14 +86,15 @@ class Comparison:
             (sum(not row.longer and row.matters is not False for row in real), "faster"),
             (sum(row.matters is False for row in real), f"changed by less than {margin}"),
             (len(decided) - len(real), f"the same within {margin}"),
-            (len(self.rows) - len(decided), "undecided"),
+            (sum(row.longer and row.undecided for row in self.rows), f"slower, perhaps by less than {margin}"),
+            (sum(row.verdict == "open" for row in self.rows), "open"),
             (sum(cell.lost for cell in self.unpaired), "no longer measured"),
             (sum(cell.unfit for cell in self.unpaired), "too noisy or with too few windows"),
         ]
         counts = listing([f"{many} {words}" for many, words in parts if many])
-        beside = " beside what moved all" if self.shift and self.shift.known and self.shift.beside else ""
         compared = f"{plural(len(self.rows), 'cell')} compared" if self.rows else "no cell is compared"
-        return f"{compared}{beside}" + (f": {counts}." if counts else ".")
+        together = f" All cells together: {self.shift.row.words}." if self.shift else ""
+        return compared + (f": {counts}." if counts else ".") + together
 
     @property
     def disjoint(self) -> bool:
@@ -113,7 +118,7 @@ class Comparison:
 def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: float = MARGIN) -> Comparison:
     """Compare what `b` names with what `a` names. Raises CompareError where one does not exist or no cells match.
 
-    Without `by`, the kind is the first of KINDS that has both words.
+    Without `by`, the kind is the first of KINDS that has both words. Of two runs all others may show how far sessions differ.
     """
     if a == b:
         raise CompareError(f"both sides are {a!r}; name two")
@@ -123,40 +128,13 @@ def comparison(tables: Tables, a: str, b: str, by: str | None = None, margin: fl
     fit_left, fit_right = measured(left), measured(right)
     shared = [match for match in fit_left if match in fit_right]
     pairs = [(Side(tuple(fit_left[match])), Side(tuple(fit_right[match]))) for match in shared]
-    rows, shift = between_runs(pairs, margin, tables.cells, common=kind.name == "run")
+    rows, shift = (
+        two_runs(pairs, margin, tables) if kind.name == "run" else (between_runs(pairs, margin, tables.cells), None)
+    )
     rows = rows if kind.name == "run" else as_ranked(rows, tables.groups)
     runs = {cell.run_id for cell in (*left_cells, *right_cells)}
-    beside = _beside_the_report(rows, tables)
     lacking = of_runs.left((cell for cell in tables.cells if cell.run_id in runs), tables.runs)
-    return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking, beside)
-
-
-def _beside_the_report(rows: Sequence[Contrast], tables: Tables) -> tuple[str, ...]:
-    """Of the rows whose verdict is not the report's on the same two cells: what the report says, and why.
-
-    Both have the same ratio and the same chance. They ask another number of questions at once.
-    """
-    answers = {
-        frozenset((group.ranked[0].cell.anchor, entry.cell.anchor)): (entry, group)
-        for group in tables.groups
-        for entry in group.ranked[1:]
-        if not group.unsettled
-    }
-    said = []
-    for row in rows:
-        entry, group = answers.get(frozenset((*row.before.anchors, *row.after.anchors)), (None, None))
-        if entry is None or group is None or min(len(row.before.repeats), len(row.after.repeats)) < 2:
-            continue
-        best, where = group.ranked[0].cell.label, f"{entry.cell.label}, {entry.cell.key.workload}"
-        if row.real and not entry.apart:
-            asks = f"it compares all {len(group.ranked)} cells at once"
-            level = "is not settled against" if entry.verdict == "open" else "is tied with"
-            said.append(f"in the report: {where} {level} {best}, since {asks}")
-        if not row.real and entry.apart:
-            said.append(
-                f"in the report: {where} is slower than {best}, since it has not the other {len(rows) - 1} rows beside it"
-            )
-    return tuple(said)
+    return Comparison(kind.name, a, b, margin, rows, tuple(unpaired(left, right, a, b)), shift, lacking)
 
 
 def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | None:
@@ -201,7 +179,8 @@ def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
 
 def _differences(kind: str, row: Contrast) -> str:
     """What was recorded to differ besides what the sides are."""
-    return "; ".join(str(fact) for fact in row.differences if fact.name not in _implied(kind, row))
+    implied = _implied(kind, row) if row.after.cells else ()
+    return "; ".join(str(fact) for fact in row.differences if fact.name not in implied)
 
 
 def _shared_columns(kind: str) -> tuple[export.Column, ...]:
@@ -212,27 +191,39 @@ def _shared_columns(kind: str) -> tuple[export.Column, ...]:
     return (cell, *(column for column in others if column.head not in _IS_A_SIDE.get(kind, ())))
 
 
+def _with_all(columns: Sequence[export.Column], rows: Sequence[Contrast]) -> tuple[export.Column, ...]:
+    """The columns, in which the row of all cells says what they share, and which row it is."""
+    return tuple(replace(column, of=partial(_of_all, column, rows)) for column in columns)
+
+
+def _of_all(column: export.Column, rows: Sequence[Contrast], row: Contrast) -> str:
+    if row.after.cells:
+        return column.of(row)
+    shared = {column.of(row) for row in rows}
+    return _ALL if column.head == "cell" else shared.pop() if len(shared) == 1 else "all"
+
+
 def table(comparison: Comparison) -> export.Table:
     """The comparison as people read it."""
-    cell, *others = _shared_columns(comparison.kind)
-    notes = export.shared_reasons(comparison.rows)
-    sides = export.contrast_columns(comparison.a, comparison.b, beside=comparison.shift is not None, notes=notes)
+    cell, *others = _with_all(_shared_columns(comparison.kind), comparison.rows)
+    notes = export.shared_reasons(comparison.all_rows)
+    beside = any(row.beside for row in comparison.rows)
+    sides = export.contrast_columns(comparison.a, comparison.b, beside=beside, notes=notes)
     differs = export.Column("what else differs", lambda row: _differences(comparison.kind, row), narrows=True)
     columns = (cell, *others, *sides, differs)
-    return export.table(columns, comparison.rows, notes)
+    return export.table(columns, comparison.all_rows, notes)
 
 
 def compact(comparison: Comparison) -> Compact:
     """The comparison in few columns. The intervals of the step times are in the other formats."""
-    beside = comparison.shift is not None and any(row.beside for row in comparison.rows)
-    sides = f"ms a step of A, {comparison.a}, and B, {comparison.b}{'; the ratio is beside what moved all' if beside else ''}"
+    sides = f"ms a step of A, {comparison.a}, and B, {comparison.b}"
     figures = (
         export.Column("A", lambda row: export.step_alone(row.before.step)),
         export.Column("B", lambda row: export.step_alone(row.after.step)),
     )
     return in_few_columns(
-        comparison.rows,
-        _shared_columns(comparison.kind),
+        comparison.all_rows,
+        _with_all(_shared_columns(comparison.kind), comparison.rows),
         figures,
         told=lambda row: _differences(comparison.kind, row),
         what="what else differs",
@@ -241,8 +232,27 @@ def compact(comparison: Comparison) -> Compact:
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """The comparison for machines: a flat record a row, numbers as numbers, seconds."""
-    return [export.contrast(row) for row in comparison.rows]
+    """The comparison for machines: a flat record a row, numbers as numbers, seconds. The row of all cells has no image, and comes first."""
+    cells = [{"row": "cell"} | export.contrast(row) for row in comparison.rows]
+    if comparison.shift is None:
+        return cells
+    row = comparison.shift.row
+    figures = {name: value for name, value in _figures(row).items() if name in cells[0]}
+    return [dict.fromkeys(cells[0]) | {"row": _ALL} | figures, *cells]
+
+
+def _figures(row: Contrast) -> dict[str, Any]:
+    """What a row without cells says."""
+    ratio = row.ratio
+    return {
+        "ratio": ratio and ratio.value,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+        "p": row.p,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "differences": "; ".join(map(str, row.differences)),
+    }
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -257,7 +267,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "common_shift": _shift(comparison.shift),
         "exit_code": comparison.exit_code,
         "summary": comparison.summary,
-        "rows": records(comparison),
+        "rows": [export.contrast(row) for row in comparison.rows],
         "unpaired": [
             {column.head: column.of(cell) for column in export.CELL}
             | {"cell": cell.cell.image, "framework": cell.cell.framework, "reason": cell.reason, "lost": cell.lost}
@@ -267,25 +277,15 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _shift(shift: CommonShift | None) -> dict[str, Any] | None:
-    if shift is None:
+    if shift is None or shift.sessions is None:
         return None
-    ratio = shift.ratio
-    return {
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+    sessions = shift.sessions
+    return _figures(shift.row) | {
         "cells": shift.rows,
         "moved": shift.moved,
-        "said": shift.said,
+        "sessions_differ_by": sessions.deviation,
+        "sessions_from_runs": sessions.runs,
     }
-
-
-def headline(comparison: Comparison) -> str:
-    """What stands above the table: what moved all cells of two runs; empty where nothing did."""
-    shift = comparison.shift
-    if shift is None or not shift.said or shift.large:
-        return shift.said if shift else ""
-    return f"{shift.said} Each cell is judged {'beside that' if shift.beside else 'by its own ratio'}."
 
 
 def method(comparison: Comparison) -> str:
@@ -296,6 +296,8 @@ def method(comparison: Comparison) -> str:
     )
     if runs[0] & runs[1]:
         return METHOD
+    if comparison.shift and comparison.shift.sessions:
+        return f"{METHOD} Two runs differ by themselves, which repeats do not show: {comparison.shift.sessions.source}."
     device = comparison.rows[0].cell.key.device_kind if comparison.rows else ""
     assumed = of_kind(SESSION_DEVIATION, device)
     differ = f"{METHOD} Two runs differ by themselves: the ratio's interval assumes {percent(assumed, 1)} of each run."
@@ -324,12 +326,11 @@ def remarks(comparison: Comparison) -> list[str]:
     undecided = any(row.undecided for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
-    report = [visible(line, 300) for line in comparison.report]
-    return [said, *report, *(visible(line, 300) for line in rest), *drifted, *missed]
+    return [said, *(visible(line, 300) for line in rest), *drifted, *missed]
 
 
 def _to_tell_more(comparison: Comparison) -> Iterator[str]:
-    """How the undecided rows get more repeats: from their own runs, or where these have much else to do, alone."""
+    """How the open rows get more repeats: from their own runs, or where these have much else to do, alone."""
     rows = [row for row in comparison.rows if row.undecided]
     cells = [cell for row in rows for side in _SIDES for cell in side(row).cells]
     own = {
@@ -364,6 +365,5 @@ def markdown(comparison: Comparison) -> str:
     """The comparison for a pull request."""
     said, *missed = (export.escaped(line, 400) for line in remarks(comparison))
     lines = [f"**{said}**", ""]
-    lines += [export.escaped(headline(comparison), 400), ""] if headline(comparison) else []
     lines += [export.markdown(table(comparison)), "", method(comparison), ""] if comparison.rows else []
     return "\n".join([*lines, *(f"- {line}" for line in missed)]).rstrip() + "\n"

@@ -388,6 +388,8 @@ def _further(row: Contrast) -> str:
 def _advice(row: Contrast) -> str:
     """What narrows the row's interval: repeats do not narrow what differs between runs."""
     before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
+    if len(before & after) > 1:
+        return "more runs narrow it"
     if row.beside is not None or not before or before & after:
         count = repeats_to_tell(row.judged, row.margin) if row.judged else None
         return f"--repeats {count} would tell" if count else _NO_REPEATS

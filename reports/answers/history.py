@@ -1,29 +1,32 @@
 """Which step times moved between runs, and which recorded facts changed before.
 
 A cell's runs, in the order of time, form states: runs between which no recorded fact changed. In each state a step is
-looked for: the run since which the cell takes longer, or less time. Each state is compared with the state before it.
+looked for, the run since which the cell takes longer, or less time; and a drift, where a line fits better than a step.
+Each state is compared with the state before it.
 The unit is the run, with the mean over its repeats: the repeats of one run share what differs between runs. Look first
 at a number that moved while no recorded fact changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from reports.answers import export
-from reports.answers.change_point import FEWEST_RUNS, Step, difference, step
+from reports.answers.change_point import FEWEST_RUNS, Change, change, difference
 from reports.answers.compact import Compact, in_few_columns
 from reports.answers.contrast import METHOD, Contrast, Side, differences, judged, ratio_of
-from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, between_runs
+from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
-from reports.text import between_ratios, duration, listing, number, plural
+from reports.text import between_ratios, duration, listing, number, percent, plural
 from runner.results.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
@@ -32,11 +35,49 @@ MOST_NAMED = 6  # of the cells that a sentence names
 
 
 @dataclass(frozen=True)
+class Moved(Contrast):
+    """A row of a history. A drift has its first run before, and since it the others; its ratio is of the line's ends."""
+
+    kind: Literal["step", "drift"] = "step"
+
+    @property
+    def drifts(self) -> bool:
+        return self.kind == "drift" and self.real
+
+    @property
+    def when(self) -> str:
+        return "from run to run" if self.drifts else f"since {visible(self.cell.run_id, 80)}"
+
+    @property
+    def change(self) -> str:
+        if not self.drifts or self.ratio is None:
+            return super().change
+        size = self.ratio.value - 1
+        return f"{percent(abs(size))} {'longer' if size > 0 else 'less time'} over {_count(self)}"
+
+    @property
+    def words(self) -> str:
+        return super().words.replace(self.verdict, "drifts", 1) if self.drifts else super().words
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """A step before and since: the geometric means of the runs, or the ends of the line."""
+        if not self.drifts or self.ratio is None:
+            return _level(self.before), _level(self.after)
+        middle, half = _level(Side(self.before.cells + self.after.cells)), math.sqrt(self.ratio.value)
+        return middle / half, middle * half
+
+
+def _count(row: Contrast) -> str:
+    return plural(len(row.before.cells) + len(row.after.cells), "run")
+
+
+@dataclass(frozen=True)
 class History:
     """What is known of each cell that several runs measured, and the number of cells that only one run measured."""
 
     runs: tuple[str, ...]  # oldest first
-    rows: tuple[Contrast, ...]
+    rows: tuple[Moved, ...]
     once: int
     unfit: tuple[
         str, ...
@@ -44,7 +85,7 @@ class History:
     together: str = ""  # a sentence about what moved nearly all cells, where something did
 
     @property
-    def moved(self) -> tuple[Contrast, ...]:
+    def moved(self) -> tuple[Moved, ...]:
         """The rows that moved, if by more than the margin or perhaps by more."""
         return tuple(row for row in self.rows if row.real and row.matters is not False)
 
@@ -54,13 +95,13 @@ class History:
         return tuple(map(_line, self.rows))
 
     @property
-    def moved_levels(self) -> tuple[tuple[Contrast, tuple[float, float]], ...]:
+    def moved_levels(self) -> tuple[tuple[Moved, tuple[float, float]], ...]:
         """What moved, each row with its seconds a step before and since."""
-        return tuple((row, (_level(row.before), _level(row.after))) for row in self.moved)
+        return tuple((row, row.seconds) for row in self.moved)
 
     @property
     def exit_code(self) -> int:
-        """0: nothing moved. 1: something moved. 2: the data cannot tell for some row, or there is no row."""
+        """0: nothing moved. 1: something moved. 2: some row is open, or there is no row."""
         if self.moved:
             return 1
         return 2 if not self.rows or any(row.verdict == "open" for row in self.rows) else 0
@@ -81,7 +122,7 @@ class History:
         parts = [
             (len(self.moved), "changed"),
             (len(self.rows) - len(self.moved) - unsure, "did not"),
-            (unsure, "undecided"),
+            (unsure, "open"),
         ]
         counts = listing([f"{count} {word}" for count, word in parts if count])
         return f"{plural(len(self.rows), 'comparison')} over {plural(len(self.runs), 'run')}: {counts}."
@@ -97,10 +138,35 @@ def history(tables: Tables, margin: float = MARGIN) -> History:
     """What moved over the runs of `tables`."""
     measured = _measured(tables)
     again = [cells for cells in measured if len(cells) > 1]
-    found = [pair for cells in again for pair in _rows(states(cells), margin)]
-    rows = judged([row for row, _ in found], [p for _, p in found]) if found else ()
+    hours = _hours(tables)
+    found = [pair for cells in again for pair in _rows(states(cells), margin, hours)]
+    chances = [p for _, p in found]
+    rows = tuple(row for row in judged([row for row, _ in found], chances) if isinstance(row, Moved)) if found else ()
     together = _together(again, rows, margin)
     return History(tuple(in_time(tables)), rows, len(measured) - len(again), _unfit(tables), together)
+
+
+def between(tables: Tables) -> tuple[str, ...]:
+    """Sentences on what moved between the runs of a report: together, and cell by cell. None of one run, or where nothing moved."""
+    if len(tables.runs) < 2:
+        return ()
+    found = history(tables)
+    lines = [_line(row) for row in found.moved if not found.together or row.when not in found.together]
+    more = (
+        [f"{len(lines) - MOST_NAMED} more changed between the runs: `runner history`."]
+        if len(lines) > MOST_NAMED
+        else []
+    )
+    return tuple(filter(None, (found.together, *lines[:MOST_NAMED], *more)))
+
+
+def _hours(tables: Tables) -> Mapping[str, float]:
+    """When each run began, in hours since 1970. A time that nobody can read is left out."""
+    hours = {}
+    for run in tables.runs:
+        with contextlib.suppress(ValueError, OverflowError, OSError):
+            hours[run.run_id] = datetime.fromisoformat(str(run.manifest["created"])).timestamp() / 3600
+    return hours
 
 
 def _unfit(tables: Tables) -> tuple[str, ...]:
@@ -108,14 +174,9 @@ def _unfit(tables: Tables) -> tuple[str, ...]:
     runs: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.comparable or (cell.step is not None and cell.unranked == cell.unfit):
-            runs.setdefault(_same(cell), []).append(cell)
+            runs.setdefault(same(cell), []).append(cell)
     few = [cells for cells in runs.values() if len(cells) > 1 and sum(cell.comparable for cell in cells) < 2]
     return tuple(f"{cells[0].name}, {cells[0].key.workload}" for cells in few)
-
-
-def _same(cell: MeasuredCell) -> tuple[object, ...]:
-    """What the runs of one cell share."""
-    return cell.image, cell.framework, cell.mode, cell.uuid, cell.key
 
 
 def measured_again(tables: Tables) -> list[list[MeasuredCell]]:
@@ -128,24 +189,23 @@ def _measured(tables: Tables) -> list[list[MeasuredCell]]:
     measured: dict[tuple[object, ...], list[MeasuredCell]] = {}
     for cell in tables.cells:
         if cell.comparable:
-            measured.setdefault(_same(cell), []).append(cell)
+            measured.setdefault(same(cell), []).append(cell)
     return [sorted(cells, key=lambda cell: order[cell.run_id]) for cells in measured.values()]
 
 
-def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Contrast], margin: float) -> str:
-    """What moved nearly all cells: of two runs by their common shift, of more since one run."""
+def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float) -> str:
+    """What moved nearly all cells: of two runs by their common shift, of more since one run, or as a drift."""
     if len({cell.run_id for cells in again for cell in cells}) == 2:
         pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
-        shift = between_runs(pairs, margin, common=True)[1]
+        shift = two_runs(pairs, margin)[1]
         return shift.said if shift else ""
-    since = Counter((row.cell.run_id, row.longer) for row in rows if row.real)
-    (run, longer), count = since.most_common(1)[0] if since else (("", False), 0)
+    since = Counter((row.when, row.longer) for row in rows if row.real)
+    (when, longer), count = since.most_common(1)[0] if since else (("", False), 0)
     if count < FEWEST_ROWS or count < NEARLY_ALL * len(again):
         return ""
     change = "longer" if longer else "less time"
     return (
-        f"{count} of {len(again)} cells take {change} since {visible(run, 80)}. The machine did that, or something that "
-        "all cells share."
+        f"{count} of {len(again)} cells take {change} {when}. The machine did that, or something that all cells share."
     )
 
 
@@ -159,49 +219,57 @@ def states(cells: Sequence[MeasuredCell]) -> list[list[MeasuredCell]]:
     return states
 
 
-def _rows(states: Sequence[Sequence[MeasuredCell]], margin: float) -> Iterable[tuple[Contrast, float | None]]:
+def _rows(
+    states: Sequence[Sequence[MeasuredCell]], margin: float, hours: Mapping[str, float]
+) -> Iterable[tuple[Moved, float | None]]:
     """A cell's rows before they are judged, each with the p that is not that of its ratio.
 
     One row for each two neighbouring states: the level after the last step of the one and that before the first of the
-    other. One for the step within each state, but for those of the past with too few runs: nothing will ever tell them.
+    other. One for the change within each state, but for those of the past with too few runs: nothing will ever tell them.
     """
-    steps = [step(_levels(state)) if len(state) >= FEWEST_RUNS else None for state in states]
+    changes = [
+        change(_levels(state), [hours[cell.run_id] for cell in state if cell.run_id in hours])
+        if len(state) >= FEWEST_RUNS
+        else None
+        for state in states
+    ]
     for at, (before, after) in enumerate(pairwise(states)):
-        yield _between(before[_start(steps[at]) :], after[: _start(steps[at + 1]) or None], margin), None
-    for state, found in zip(states, steps, strict=True):
+        yield _between(before[_start(changes[at]) :], after[: _start(changes[at + 1]) or None], margin), None
+    for state, found in zip(states, changes, strict=True):
         if found is not None:
-            yield _row(state[: found.index], state[found.index :], found.ratio, margin), found.p
+            yield _row(state[: found.index], state[found.index :], found.ratio, margin, found.kind), found.p
         elif state is states[-1] and len(state) > 1:
             note = f"{plural(len(state), 'run')} with the same recorded facts; {FEWEST_RUNS} or more are needed"
             value = math.exp(float(_levels(state[-1:])[0] - np.mean(_levels(state[:-1]))))
             yield _row(state[:-1], state[-1:], Estimate(value, None, None, 0, len(state), "none", note), margin), None
 
 
-def _start(found: Step | None) -> int:
+def _start(found: Change | None) -> int:
     """The first run after a state's step; 0 where there is none."""
-    return found.index if found is not None and found.p < ALPHA else 0
+    return found.index if found is not None and found.kind == "step" and found.p < ALPHA else 0
 
 
 def _levels(cells: Sequence[MeasuredCell]) -> Array:
-    """Of each run the mean over its repeats of the logarithm of their median step time."""
-    return np.array(
-        [np.mean([math.log(np.median(repeat.steady_step_seconds)) for repeat in cell.measured]) for cell in cells]
-    )
+    return np.array([level_of(cell) for cell in cells])
 
 
 def _row(
-    before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], ratio: Estimate | None, margin: float
-) -> Contrast:
+    before: Sequence[MeasuredCell],
+    after: Sequence[MeasuredCell],
+    ratio: Estimate | None,
+    margin: float,
+    kind: Literal["step", "drift"] = "step",
+) -> Moved:
     sides = Side(tuple(before)), Side(tuple(after))
-    return Contrast(*sides, ratio, None, "open", "", differences(*sides), margin=margin)
+    return Moved(*sides, ratio, None, "open", "", differences(*sides), margin=margin, kind=kind)
 
 
-def _between(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], margin: float) -> Contrast:
+def _between(before: Sequence[MeasuredCell], after: Sequence[MeasuredCell], margin: float) -> Moved:
     """Runs of one state and of the next. Fewer than FEWEST_RUNS do not show how much runs differ: it is assumed."""
     if len(before) + len(after) >= FEWEST_RUNS:
         return _row(before, after, difference(_levels(before), _levels(after)), margin)
     row = _row(before, after, None, margin)
-    return beside_sessions(replace(row, ratio=ratio_of(row.before, row.after)))
+    return replace(row, ratio=beside_sessions(replace(row, ratio=ratio_of(row.before, row.after))).ratio)
 
 
 def _level(side: Side) -> float:
@@ -209,53 +277,59 @@ def _level(side: Side) -> float:
     return math.exp(float(np.mean(_levels(side.cells))))
 
 
-def _line(row: Contrast) -> str:
+def _line(row: Moved) -> str:
     """A row in one line."""
-    cell, runs = row.cell, len(row.before.cells) + len(row.after.cells)
+    cell = row.cell
     names = [cell.name, cell.key.workload, cell.key.device, cell.key.precision]
-    since, words = f"since {visible(cell.run_id, 80)}", row.words
-    if row.real:
+    since, words = row.when, row.words
+    if row.drifts:
+        words = f"{words}; {row.changed}"
+    elif row.real:
         words = f"{since} {row.change}; {row.changed}"
     else:
         # A cell has a row for each of its states: without the run they look alike.
         names.append(since)
     reason = f": {row.reason}" if row.reason else ""
-    counted = "" if row.ratio is not None and row.ratio.low is None else f" ({plural(runs, 'run')})"
+    counted = "" if row.drifts or (row.ratio is not None and row.ratio.low is None) else f" ({_count(row)})"
     return f"{', '.join(visible(name, 80) for name in names)}: {words}{reason}{counted}"
 
 
-def _runs(side: Side) -> str:
-    first, last = side.cells[0].run_id, side.cells[-1].run_id
-    return first if first == last else f"{first} to {last}"
+def _runs(side: Side, *, last: bool = False) -> str:
+    first, end = side.cells[0].run_id, side.cells[-1].run_id
+    return end if last or first == end else f"{first} to {end}"
+
+
+def _since(row: Moved) -> str:
+    return f"from {_runs(row.before)} to {row.after.cells[-1].run_id}" if row.drifts else row.when
 
 
 _COLUMNS = (
     *export.CELL,
     export.Column("before", lambda row: _runs(row.before), narrows=True),
-    export.Column("since", lambda row: _runs(row.after), narrows=True),
-    export.Column("before, a step", lambda row: duration(_level(row.before))),
-    export.Column("since, a step", lambda row: duration(_level(row.after))),
+    export.Column("since", lambda row: _runs(row.after, last=row.drifts), narrows=True),
+    export.Column("before, a step", lambda row: duration(row.seconds[0])),
+    export.Column("since, a step", lambda row: duration(row.seconds[1])),
     export.Column("ratio", lambda row: "–" if row.ratio is None else f"{number(row.ratio.value, 4)} ×"),
     export.Column("95 % interval", lambda row: between_ratios(row.ratio)),
 )
 
 
-def table(rows: Sequence[Contrast]) -> export.Table:
+def table(rows: Sequence[Moved]) -> export.Table:
     """Rows of a history as people read them."""
     notes = export.shared_reasons(rows)
     changed = export.Column("what changed", lambda row: row.changed)
     return export.table((*_COLUMNS, export.verdict(notes), changed), rows, notes)
 
 
-def compact(rows: Sequence[Contrast]) -> Compact:
+def compact(rows: Sequence[Moved]) -> Compact:
     """Rows of a history in few columns."""
     return in_few_columns(
         rows,
-        (*export.CELL, export.Column("", lambda row: f"since {row.cell.run_id}")),
+        (*export.CELL, export.Column("", _since)),
         (
             export.Column("runs", lambda row: str(len(row.before.cells) + len(row.after.cells))),
-            export.Column("before", lambda row: number(1e3 * _level(row.before))),
-            export.Column("since", lambda row: number(1e3 * _level(row.after))),
+            export.Column("before", lambda row: number(1e3 * row.seconds[0])),
+            export.Column("since", lambda row: number(1e3 * row.seconds[1])),
         ),
         told=lambda row: row.changed if row.differences or row.real else "",
         what="what changed",
@@ -264,9 +338,10 @@ def compact(rows: Sequence[Contrast]) -> Compact:
 
 
 def records(history: History) -> list[dict[str, Any]]:
-    """A flat record for each row: b_runs are those since the change."""
+    """A flat record for each row: b_runs are those since the change. Of a drift the seconds are those of the line's ends."""
     return [
-        export.contrast(row) | {"a_seconds": _level(row.before), "b_seconds": _level(row.after)} for row in history.rows
+        export.contrast(row) | {"a_seconds": row.seconds[0], "b_seconds": row.seconds[1], "kind": row.kind}
+        for row in history.rows
     ]
 
 
@@ -282,7 +357,7 @@ def document(history: History) -> Mapping[str, Any]:
     }
 
 
-def markdown(history: History, rows: Sequence[Contrast]) -> str:
+def markdown(history: History, rows: Sequence[Moved]) -> str:
     """The summary, and a table of the given rows. Without rows: a line for each cell."""
     parts = [f"**{export.escaped(history.summary)}**"]
     if history.together:

@@ -1,139 +1,210 @@
 """What two sessions do to all that they measured. A session is everything that one run measures.
 
 Clocks, temperature and other work of the machine move all cells of a run alike, and more repeats in the same run do not
-show by how much. Where two runs share enough cells, the cells themselves show it: what moved nearly all of them by one
-factor is common, and each cell is judged beside it. Otherwise, and where a cell that was measured well stayed, a difference
-must exceed what two sessions are assumed to differ by. A factor that sessions hardly reach may be a change of every cell.
+show by how much. Other runs of the same cells do. Without them it is assumed.
+
+So two runs have one more row than cells: all cells together, the median of their ratios, with a verdict of its own. While
+that row is open, no cell is called the same. A cell that differs from the others is named beside the row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from reports.answers.contrast import Contrast, Side, contrasts, judged, moderated_ratios
+from reports.answers.contrast import (
+    Contrast,
+    Difference,
+    Side,
+    contrasts,
+    differences,
+    judged,
+    moderated_ratios,
+)
 from reports.data.groups import sessions_of
-from reports.data.model import MeasuredCell
-from reports.text import listing, percent, plural
+from reports.data.model import MeasuredCell, Tables
+from reports.text import between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.ranking import MARGIN
+from runner.results.blocks import moderated
+from runner.results.ranking import MARGIN, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
+from runner.results.student import student_quantile
 
 # So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.
 NEARLY_ALL = 0.75
 FEWEST_ROWS = 4
+# Two of them say how much runs differ, after the levels of both sides were taken.
+FEWEST_RUNS = 4
+# As many runs as this count for what is assumed of sessions, where the measured ones differ by as much as that.
+PRIOR_FREEDOM = 4.0
+# Where the other cells moved the other way, a cell's own ratio must lie so many times as far from 1 as theirs: what the session did
+# is in both. With more, a cell that is 10 % slower is missed in more than one of ten runs whose sessions differ by 2 %.
+OPPOSED = 1.5
 # The standard error of a median of normal values is so many times that of their mean.
 _MEDIAN = math.sqrt(math.pi / 2)
-# Two sessions differ by at most so many standard deviations of their difference.
-_FARTHEST = 3 * math.sqrt(2)
-BESIDE = "judged beside what moved all cells"
+# The standard deviation of normal values is so many times their median absolute deviation.
+_OF_DEVIATIONS = 1.4826
+_OPEN = "what moved all cells together is open"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """How far sessions differ: standard deviations of a log level."""
+
+    deviation: float  # of what all cells of a run share
+    freedom: float = math.inf  # degrees of freedom of it; infinite where it is assumed
+    runs: int = 0  # that show it; 0: it is assumed
+    own: float = 0.0  # of one cell beside what all share, its repeats included
+    own_freedom: float = 1.0
+
+    @property
+    def between_two(self) -> float:
+        return math.sqrt(2) * self.deviation
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, and by how much two runs then differ at most."""
+        reach = math.expm1(student_quantile(0.975, min(1e6, self.freedom)) * self.between_two)
+        if self.runs:
+            return f"{plural(self.runs, 'run')} of these cells show that two differ by up to {percent(reach, 2)}"
+        few = f"since the folder holds fewer than {FEWEST_RUNS} runs of these cells"
+        return f"two runs are assumed to differ by up to {percent(reach, 2)}, {few}"
 
 
 @dataclass(frozen=True)
 class CommonShift:
-    """The factor that moved nearly all cells of two runs."""
+    """The factor that moved the cells of two runs together: the median of their ratios."""
 
-    ratio: Estimate  # above 1: the second run took longer
-    moved: int  # rows that it moved
+    ratio: Estimate  # above 1: the second run took longer. Its interval has room for what two sessions differ by.
+    moved: int  # rows that moved by about as much
     rows: int
-    plausible: float = math.inf  # the largest change, as a share, that two sessions or the margin allow
-    stayed: tuple[str, ...] = ()  # the cells that were measured well and did not move with the others
-    changed: tuple[str, ...] = ()  # the recorded facts that differ between the sides of all rows
+    sessions: Sessions | None = None
+    differences: tuple[Difference, ...] = ()  # of all rows
+    margin: float = MARGIN
 
-    @property
-    def beside(self) -> bool:
-        """Whether the cells are judged beside it."""
-        return not self.stayed
-
-    @property
-    def large(self) -> bool:
-        """Whether it is more than two sessions of one machine are assumed to differ by: it may be a change of every cell."""
-        return abs(math.log(self.ratio.value)) > math.log1p(self.plausible)
+    @cached_property
+    def row(self) -> Contrast:
+        """The shift as a row of the table. It has no cells, since it is of all."""
+        p, factor = statistics.p_value(self.ratio), self.ratio.value
+        verdict: Verdict = "open"
+        if statistics.told_apart(p):
+            verdict = "slower" if factor > 1 else "faster"
+        elif within(self.ratio, self.margin):
+            verdict = "same"
+        reason = self.sessions.source if verdict == "open" and self.sessions else ""
+        return Contrast(Side(()), Side(()), self.ratio, p, verdict, reason, self.differences, self.margin)
 
     @property
     def known(self) -> bool:
-        """Whether the cells moved at all: by more than three standard errors, which come from few repeats."""
-        return abs(math.log(self.ratio.value)) > 3 * (self.ratio.error or 0.0)
+        """Whether the cells moved at all: by more than three standard errors of what the cells themselves show."""
+        error = self.ratio.error if self.ratio.inside is None else self.ratio.inside
+        return abs(math.log(self.ratio.value)) > 3 * (error or 0.0)
+
+    @property
+    def agreed(self) -> bool:
+        """Whether nearly all cells moved by it, so that the others can be judged beside it."""
+        return self.rows >= FEWEST_ROWS and self.moved >= NEARLY_ALL * self.rows
 
     @property
     def said(self) -> str:
-        """Sentences for the top of the answer; empty where nothing moved together."""
-        if not self.known and not self.large:
+        """A sentence for the top of an answer; empty where nothing moved together."""
+        if not self.known or not self.agreed:
             return ""
         cells = f"All {plural(self.rows, 'cell')}" if self.moved == self.rows else f"{self.moved} of {self.rows} cells"
-        said = f"{cells} moved together: they take {self.size}."
-        if self.stayed:
-            said += f" {_named(self.stayed)} did not, so it is not the machine alone."
-        if not self.large:
-            return said + ("" if self.stayed else " The machine did that, or something that all cells share.")
-        changed = f" Between them changed: {'; '.join(self.changed)}." if self.changed else ""
-        return (
-            f"{said} Two runs of one machine are assumed to differ by at most {percent(self.plausible, 2)}: the change may be "
-            f"real.{changed} Measure both in one run: runner matrix --images A,B"
-        )
-
-    @property
-    def size(self) -> str:
-        """How far the cells moved, in words."""
         change = self.ratio.value - 1
-        return f"{percent(abs(change), 2)} {'longer' if change > 0 else 'less time'}"
-
-
-def _named(cells: Sequence[str]) -> str:
-    return listing([*cells[:3], *([f"{len(cells) - 3} more"] if len(cells) > 3 else [])])
+        size = f"{percent(abs(change), 2)} {'longer' if change > 0 else 'less time'}"
+        if self.ratio.low is None:
+            return f"{cells} moved together: they take {size}. The machine did that, or something that all cells share."
+        reason = f", since {self.row.reason}" if self.row.reason else ""
+        return f"{cells} moved together: they take {size} ({between_ratios(self.ratio)}). That is {self.row.verdict}{reason}."
 
 
 def between_runs(
-    pairs: Sequence[tuple[Side, Side]],
-    margin: float = MARGIN,
-    others: Iterable[MeasuredCell] = (),
-    *,
-    common: bool = False,
-) -> tuple[tuple[Contrast, ...], CommonShift | None]:
-    """The pairs (before, after) of one table, judged together with what their sessions may do, and the common shift.
+    pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN, others: Iterable[MeasuredCell] = ()
+) -> tuple[Contrast, ...]:
+    """The pairs (before, after) of one table, judged together with what their sessions may do.
 
-    `others` are all cells, of which those of a run stand in its blocks. `common`: the pairs are the same cells of two runs,
-    so what moved nearly all of them is not their own.
+    `others` are all cells, of which those of a run stand in its blocks.
     """
-    rows = [beside_sessions(row) for row in contrasts(pairs, margin, others)]
-    if not common:
-        return judged(rows), None
-    rows = [_with_repeats(row) for row in rows]
+    return judged(_by_runs([beside_sessions(row) for row in contrasts(pairs, margin, others)]))
+
+
+def _by_runs(rows: Sequence[Contrast]) -> list[Contrast]:
+    """The rows, where several runs measured both sides with the run as the unit: a cell's level may differ between sessions by itself.
+
+    The repeats of one run share that, and do not show it. No interval becomes narrower than that of the repeats.
+    """
+    found = {at: np.array(_apart(row)) for at, row in enumerate(rows) if row.ratio}
+    apart = {at: logs for at, logs in found.items() if len(logs) > 1}
+    if not apart:
+        return list(rows)
+    squares = np.array([float(np.sum((logs - logs.mean()) ** 2)) for logs in apart.values()])
+    noise = moderated(squares, np.array([len(logs) - 1.0 for logs in apart.values()]))
+    wider = list(rows)
+    for place, (at, logs) in enumerate(apart.items()):
+        row = rows[at]
+        if row.ratio is not None:
+            ratio = statistics.with_error(row.ratio, *noise.error({place: 1 / len(logs)}))
+            wider[at] = row if (ratio.high or 0.0) <= (row.ratio.high or 0.0) else replace(row, ratio=ratio)
+    return wider
+
+
+def _apart(row: Contrast) -> list[float]:
+    """The logarithm of the ratio in each run, where the same runs measured both sides."""
+    before, after = ({cell.run_id: level_of(cell) for cell in side.cells} for side in (row.before, row.after))
+    return [after[run] - before[run] for run in before] if before.keys() == after.keys() else []
+
+
+def two_runs(
+    pairs: Sequence[tuple[Side, Side]], margin: float = MARGIN, around: Tables | None = None
+) -> tuple[tuple[Contrast, ...], CommonShift | None]:
+    """The same cells of two runs, each (before, after): their rows, and what moved them together. None of a single row.
+
+    `around` are other runs, which may show how far sessions differ.
+    """
+    sessions = _sessions(pairs, around)
     ratios = _without_drift(pairs)
-    shift = _common(rows, ratios, margin)
-    if shift is None:
-        return judged(rows), None
-    if shift.beside:
-        log, error = math.log(shift.ratio.value), shift.ratio.error or 0.0
-        rows = [
-            row if ratio is None else replace(row, beside=statistics.beside(ratio, log, error, estimated=True))
-            for row, ratio in zip(rows, ratios, strict=True)
-        ]
-    return tuple(_with_reason(row, shift) for row in judged(rows)), shift
-
-
-def _with_repeats(row: Contrast) -> Contrast:
-    """The row without an error where a side has one repeat: no ratio is claimed of it."""
-    if row.ratio is None or min(len(row.before.repeats), len(row.after.repeats)) > 1:
-        return row
-    return replace(row, ratio=replace(row.ratio, error=None, freedom=None))
-
-
-def _with_reason(row: Contrast, shift: CommonShift) -> Contrast:
-    """The row, whose reason says that it was judged beside the shift. Beside a large one no row is called the same, nor faster."""
-    faster = shift.large and bool(shift.stayed) and shift.ratio.value < 1
-    if not faster and (row.beside is None or row.real):
-        return row
-    if shift.large:
-        reason = (
-            f"the cells take {shift.size}, and two runs are assumed to differ by at most {percent(shift.plausible, 2)}"
+    rows = [
+        Contrast(
+            *pair,
+            None if ratio is None else _in_sessions(ratio, sessions),
+            None,
+            "open",
+            "",
+            differences(*pair),
+            margin,
         )
-        return replace(row, verdict="open", reason=reason)
-    return replace(row, reason="; ".join(filter(None, (row.reason, BESIDE)))) if shift.known else row
+        for pair, ratio in zip(pairs, ratios, strict=True)
+    ]
+    own = judged(rows)
+    shift = _common(own, ratios, sessions, margin)
+    if shift is None:
+        return own, None
+    apart = judged([_beside(row, ratio, shift) for row, ratio in zip(rows, ratios, strict=True)])
+    return tuple(_told(row, other, shift) for row, other in zip(own, apart, strict=True)), shift
+
+
+def _told(own: Contrast, apart: Contrast, shift: CommonShift) -> Contrast:
+    """The verdict on one cell: beside the shift where it differs from the others, else on its own ratio.
+
+    Its own ratio must point the same way, and farther than OPPOSED allows: an unchanged cell is not slower because the
+    others became faster. Else its own ratio counts as far as the row of all cells confirms it.
+    """
+    if apart.beside is not None and own.ratio is not None and apart.real:
+        way = 1 if apart.longer else -1
+        if way * math.log(own.ratio.value) > max(0.0, -OPPOSED * way * math.log(shift.ratio.value)):
+            return apart
+    common = shift.row.verdict
+    if own.verdict == "same" and common == "open":
+        return replace(own, verdict="open", reason=_OPEN)
+    opposed = apart.beside is not None and apart.real and apart.verdict != own.verdict
+    if own.real and shift.agreed and (own.verdict != common or opposed):
+        return replace(own, verdict="open", reason="it does not differ from the other cells beyond doubt")
+    return own
 
 
 def beside_sessions(row: Contrast) -> Contrast:
@@ -141,73 +212,161 @@ def beside_sessions(row: Contrast) -> Contrast:
     sides = [sessions_of(side.cells) for side in (row.before, row.after)]
     if row.ratio is None or not all(sides) or sides[0] & sides[1]:
         return row
-    deviation = _deviation(row) * math.sqrt(sum(1 / len(runs) for runs in sides))
+    deviation = _assumed([(row.before, row.after)]) * math.sqrt(sum(1 / len(runs) for runs in sides))
     return replace(row, ratio=statistics.beside(row.ratio, 0.0, deviation))
 
 
-def _deviation(row: Contrast) -> float:
-    """What a session of the row's device is assumed to differ by."""
-    return of_kind(SESSION_DEVIATION, row.cell.key.device_kind)
+def _assumed(pairs: Sequence[tuple[Side, Side]]) -> float:
+    """What a session of the devices is assumed to differ by."""
+    kinds = {cell.key.device_kind for _, after in pairs for cell in after.cells}
+    return max((of_kind(SESSION_DEVIATION, kind) for kind in kinds), default=0.0)
 
 
-def _common(rows: Sequence[Contrast], all_ratios: Sequence[Estimate | None], margin: float) -> CommonShift | None:
-    """What moved nearly all of the rows; None where their ratios do not agree, or are too few.
+def same(cell: MeasuredCell) -> tuple[object, ...]:
+    """What the runs of one cell share."""
+    return cell.image, cell.framework, cell.mode, cell.uuid, cell.key
 
-    The shift is the median of the ratios' logarithms. A row moved with it if it is nearer to the shift than the shift is far
-    from no change, or lies within three standard errors.
+
+def _sessions(pairs: Sequence[tuple[Side, Side]], around: Tables | None) -> Sessions:
+    """How far sessions differ: as the other runs of these cells show it, drawn towards what is assumed.
+
+    The runs are alike one side in all that was recorded. Where both sides are, the level may have changed anywhere between
+    them: at the place that leaves the least scatter. What is assumed counts less where the runs contradict it, in either direction.
     """
-    fit = [(row, ratio) for row, ratio in zip(rows, all_ratios, strict=True) if ratio is not None]
-    if len(fit) < FEWEST_ROWS:
+    prior = _assumed(pairs)
+    groups = _alike(pairs, around) if around and len(pairs) > 1 else []
+    left = [levels - levels.mean(axis=0) for levels in groups]
+    runs = sum(map(len, left))
+    if runs < FEWEST_RUNS:
+        return Sessions(prior)
+    apart = np.concatenate(left)
+    common = np.median(apart, axis=1)
+    freedom, cells = runs - len(left), len(pairs)
+    variance = float(np.sum(common**2)) / freedom
+    far = variance / prior**2
+    weight = PRIOR_FREEDOM * (min(far, 1 / far) if far else 0.0)
+    deviation = math.sqrt((weight * prior**2 + freedom * variance) / (weight + freedom))
+    of_cells = freedom * (cells - 1)
+    own = math.sqrt(float(np.sum((apart - common[:, None]) ** 2)) / of_cells)
+    return Sessions(deviation, weight + freedom, runs, own, of_cells)
+
+
+def _alike(pairs: Sequence[tuple[Side, Side]], around: Tables) -> list[Array]:
+    """The log levels of all cells (runs × cells), of the runs that are alike the first side and of those that are alike the second."""
+    times = {run.run_id: str(run.manifest["created"]) for run in around.runs}
+    cells: dict[str, dict[tuple[object, ...], MeasuredCell]] = {}
+    for cell in around.cells:
+        if cell.comparable:
+            cells.setdefault(cell.run_id, {})[same(cell)] = cell
+    sides = [{same(pair[at].cells[0]): pair[at] for pair in pairs} for at in (0, 1)]
+    # The two runs themselves are among them, or count no less.
+    found: list[dict[str, list[MeasuredCell]]] = [{}, {}]
+    for at, side in enumerate(sides):
+        for run in sorted(cells, key=lambda run: (times[run], run)):
+            ours = [cells[run].get(name) for name in side]
+            if all(
+                one is not None and not differences(Side((one,)), side[name])
+                for one, name in zip(ours, side, strict=True)
+            ):
+                found[at][run] = [one for one in ours if one is not None]
+    if found[0].keys() != found[1].keys():
+        return [_levels(runs.values()) for runs in found if runs]
+    order = list(found[0])
+    ends = sorted(order.index(pair.cells[0].run_id) for pair in pairs[0] if pair.cells[0].run_id in found[0])
+    if len(ends) < 2:
+        return []
+    levels = _levels(found[0].values())
+    splits = ([levels[:at], levels[at:]] for at in range(ends[0] + 1, ends[1] + 1))
+    return min(splits, key=lambda parts: sum(float(np.sum((part - part.mean(axis=0)) ** 2)) for part in parts))
+
+
+def _levels(runs: Iterable[Sequence[MeasuredCell]]) -> Array:
+    return np.array([[level_of(cell) for cell in cells] for cells in runs])
+
+
+def level_of(cell: MeasuredCell) -> float:
+    """The mean over a cell's repeats of the logarithm of their median step time."""
+    return float(np.mean([repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]))
+
+
+def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
+    """The ratio with an interval that has room for what two sessions differ by."""
+    if ratio.error is None or ratio.freedom is None:
+        return statistics.beside(ratio, 0.0, sessions.between_two)
+    ratio = _at_least_own(ratio, sessions)
+    return _with_parts(ratio, [(ratio.error or 0.0, ratio.freedom or 1.0), (sessions.between_two, sessions.freedom)])
+
+
+def _at_least_own(ratio: Estimate, sessions: Sessions) -> Estimate:
+    """The ratio with at least the error that other runs show of one cell beside the others."""
+    own = math.sqrt(2) * sessions.own
+    return ratio if own <= (ratio.error or 0.0) else statistics.with_error(ratio, own, sessions.own_freedom)
+
+
+def _with_parts(ratio: Estimate, parts: Sequence[tuple[float, float]]) -> Estimate:
+    """The ratio with the error of all parts: each a standard error and its degrees of freedom (Satterthwaite's of the sum)."""
+    variance = sum(error**2 for error, _ in parts)
+    spread = sum(error**4 / freedom for error, freedom in parts)
+    freedom = min(1e6, variance**2 / spread) if spread else 1e6
+    rest = math.sqrt(max(0.0, variance - (parts[0][0]) ** 2))
+    inside = replace(ratio, inside=math.hypot(ratio.inside or 0.0, rest))
+    return statistics.with_error(inside, math.sqrt(variance), freedom)
+
+
+def _beside(row: Contrast, ratio: Estimate | None, shift: CommonShift) -> Contrast:
+    """The row with its ratio beside the shift, where nearly all cells moved by it and repeats say how sure the ratio is."""
+    if not shift.agreed or ratio is None or ratio.error is None or shift.sessions is None:
+        return row
+    known = _at_least_own(ratio, shift.sessions)
+    log, error = math.log(shift.ratio.value), shift.ratio.inside or 0.0
+    return replace(row, beside=statistics.beside(known, log, error, estimated=True))
+
+
+def _common(
+    rows: Sequence[Contrast], all_ratios: Sequence[Estimate | None], sessions: Sessions, margin: float
+) -> CommonShift | None:
+    """What moved the rows together: the median of the ratios' logarithms. None where there is one ratio or none.
+
+    A row moved with it if it is nearer to the shift than the shift is far from no change, or lies within three standard errors.
+    The shift's own error comes from the repeats and from how far the cells' ratios differ, whichever is larger.
+    """
+    ratios = [ratio for ratio in all_ratios if ratio is not None and ratio.low is not None]
+    if len(ratios) < 2:
         return None
-    ratios = [ratio for _, ratio in fit]
     logs = np.log([ratio.value for ratio in ratios])
     errors = np.array([max(ratio.error or 0.0, ratio.inside or 0.0) for ratio in ratios])
-    shift, error = float(np.median(logs)), _MEDIAN * float(np.median(errors)) / math.sqrt(len(ratios))
-    nearby = np.maximum(abs(shift) / 2, 3 * np.hypot(errors, error))
-    apart = np.abs(logs - shift) > nearby
-    moved = len(ratios) - int(np.sum(apart))
-    if moved < NEARLY_ALL * len(ratios):
-        return None
-    low, high = math.exp(shift - 2 * error), math.exp(shift + 2 * error)
+    shift, scatter = float(np.median(logs)), float(np.median(errors))
+    error = _MEDIAN * scatter / math.sqrt(len(ratios))
+    moved = int(np.sum(np.abs(logs - shift) <= np.maximum(abs(shift) / 2, 3 * np.hypot(errors, error))))
+    unlike = _OF_DEVIATIONS * float(np.median(np.abs(logs - shift)))
+    error = _MEDIAN * max(scatter, unlike) / math.sqrt(len(ratios))
     windows, repeats = min(ratio.windows for ratio in ratios), min(ratio.repeats for ratio in ratios)
-    estimate = Estimate(math.exp(shift), low, high, windows, repeats, "median of the cells' ratios", "", error)
-    common = CommonShift(
-        estimate,
-        moved,
-        len(ratios),
-        max(margin, _FARTHEST * max(_deviation(row) for row, _ in fit)),
-        changed=tuple(str(fact) for fact in fit[0][0].differences if all(fact in row.differences for row, _ in fit)),
-    )
-    stayed = (
-        apart & _stayed(logs, shift, margin)
-        if common.known and (shift > 0 or common.large)
-        else np.zeros(len(fit), dtype=bool)
-    )
-    names = tuple(f"{row.cell.name}, {row.cell.key.workload}" for (row, _), at in zip(fit, stayed, strict=True) if at)
-    return replace(common, stayed=names)
-
-
-def _stayed(logs: Array, shift: float, margin: float) -> npt.NDArray[np.bool_]:
-    """Which rows are nearer to no change than to the shift; beside a slowdown beyond the margin also those that went the other way.
-
-    Where the others take less time by no more than sessions differ by, the machine became faster and the row slower: it is judged beside.
-    """
-    stayed = np.abs(logs) <= abs(shift) / 2
-    return stayed | (logs < 0) if shift > math.log1p(margin) else stayed
+    middle = Estimate(math.exp(shift), None, None, windows, repeats, "median of the cells' ratios", "", inside=0.0)
+    ratio = _with_parts(middle, [(error, len(ratios) - 1), (sessions.between_two, sessions.freedom)])
+    facts = [row.differences for row in rows]
+    alike = tuple(fact for fact in facts[0] if all(fact in row for row in facts))
+    return CommonShift(replace(ratio, inside=error), moved, len(ratios), sessions, alike, margin)
 
 
 def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
-    """The ratio of each pair without what moved all cells from one repeat to the next; None where repeats do not say how sure it is."""
+    """The ratio of each pair, whose error is without what moved all cells from one repeat to the next.
+
+    Where a side has one repeat, nothing says how much another one would differ: the ratio has no error.
+    """
     before, after = (_levelled(sides) for sides in zip(*pairs, strict=True)) if pairs else ([], [])
     ratios = [statistics.ratio_estimate(*sides, alike=True) for sides in zip(after, before, strict=True)]
-    return moderated_ratios(pairs, [None if ratio is None or ratio.repeats < 2 else ratio for ratio in ratios])
+    ratios = [
+        ratio if ratio is None or ratio.repeats > 1 else replace(ratio, error=None, freedom=None) for ratio in ratios
+    ]
+    return moderated_ratios(pairs, ratios)
 
 
 def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
     """The windows of each side's repeats, divided by what moved all cells of the run in that repeat's block.
 
     The repeats of a number are one block: the run measured them close together. Cells that lack a block say nothing about
-    the drift between blocks. With fewer than three complete cells the windows stay as they are.
+    the drift between blocks, whose mean is 0: it leaves the level of every other cell. With fewer than three complete cells
+    the windows stay as they are.
     """
     numbers = sorted({repeat.number for side in sides for repeat in side.repeats})
     logs = np.array(
@@ -220,9 +379,10 @@ def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
             if sorted(repeat.number for repeat in side.repeats) == numbers
         ]
     )
-    drift = dict.fromkeys(numbers, 0.0)
+    drift: Mapping[int, float] = dict.fromkeys(numbers, 0.0)
     if len(logs) >= 3:
-        drift = dict(zip(numbers, np.median(logs - logs.mean(axis=1, keepdims=True), axis=0).tolist(), strict=True))
+        moved = np.median(logs - logs.mean(axis=1, keepdims=True), axis=0)
+        drift = dict(zip(numbers, (moved - moved.mean()).tolist(), strict=True))
     return [
         [np.asarray(repeat.steady_step_seconds) / math.exp(drift[repeat.number]) for repeat in side.repeats]
         for side in sides

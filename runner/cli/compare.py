@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +13,7 @@ from reports.answers import compare as answers
 from reports.answers.export import comma_separated
 from reports.answers.partners import has_both
 from reports.data.model import Tables
-from reports.data.tables import ANSWER, load
+from reports.data.tables import ANSWER, load, load_readable
 from reports.text import listing
 from runner.catalog.names import full_name
 from runner.cli.shared import (
@@ -27,11 +29,12 @@ from runner.cli.shared import (
 )
 from runner.errors import UserError
 from runner.paths import typed
-from runner.results.store import run_folder
+from runner.results.store import RunStore, StoreError, run_folder
 from runner.terminal import folded
 from runner.text import visible
 
 MOST_RUNS = 30  # that are looked through for the two sides
+MOST_OTHERS = 10  # beside two runs, that show how far sessions differ: more of them take time and show little more
 
 
 def compare(
@@ -55,10 +58,11 @@ def compare(
     out: Out = Path("results"),
     output_format: AnyFormat = "text",
 ) -> None:
-    """Each cell is really different, the same within the margin, or undecided: the data cannot tell.
+    """Each cell is slower, faster, the same within the margin, or open: the data do not tell.
 
-    Exit code 0: nothing in B is slower by more than the margin; 1: something is, or no longer runs; 2: some cell is undecided,
-    or all cells of two runs changed together by more than two runs of one machine are assumed to differ by.
+    Of two runs all cells together are a row, too. Other runs of the same cells beside them show how far two runs differ: from four on.
+
+    Exit code 0: nothing in B is slower by more than the margin; 1: something is, or no longer runs; 2: some row is open.
     """
     a, b = (word if (run_folder(word, out) / "run.json").is_file() else full_name(word) for word in (a, b))
     pair = [run_folder(name, out) for name in (a, b)]
@@ -67,7 +71,7 @@ def compare(
         raise _half_a_pair(*((a, b) if are_runs[0] else (b, a)), out)
     if by in (None, "run") and all(are_runs):
         names = [folder.resolve().name for folder in pair]
-        comparison = answers.comparison(load(pair, ANSWER), names[0], names[1], "run", margin / 100)
+        comparison = answers.comparison(_with_others(pair), names[0], names[1], "run", margin / 100)
         if sides := answers.different_images(comparison):
             where = "" if out == Path("results") else f" --out {out}"
             one, other = (listing([*side[:3], *([f"{len(side) - 3} more"] if len(side) > 3 else [])]) for side in sides)
@@ -86,13 +90,35 @@ def compare(
     elif output_format == "markdown":
         typer.echo(answers.markdown(comparison), nl=False)
     else:
-        if shift := answers.headline(comparison):
-            print(folded(typed(shift)))
         if comparison.rows:
             print_rows(answers.table(comparison), answers.compact(comparison))
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
             print(folded(typed(line)))
     raise typer.Exit(comparison.exit_code)
+
+
+def _with_others(pair: Sequence[Path]) -> Tables:
+    """The two runs, and the nearest of those beside them that measured the same cells. One that cannot be read is left out."""
+    sides = {folder.resolve(): _planned(RunStore(folder)) for folder in pair}
+    shared = set.intersection(*sides.values())
+    others = []
+    for path in sorted({path.parent for side in sides for path in side.parent.glob("*/run.json")} - sides.keys()):
+        with contextlib.suppress(StoreError):
+            if shared and shared <= _planned(RunStore(path)):
+                others.append(path)
+    # A run's id begins with its time.
+    order = sorted([*others, *sides], key=lambda path: path.name)
+    near = sorted(others, key=lambda path: min(abs(order.index(path) - order.index(side)) for side in sides))[
+        :MOST_OTHERS
+    ]
+    tables, _ = load_readable([*pair, *near], ANSWER)
+    names = {run.run_id for run in tables.runs}
+    # A side that cannot be read says why.
+    return tables if names >= {side.name for side in sides} else load(pair, ANSWER)
+
+
+def _planned(store: RunStore) -> set[str]:
+    return {str(entry["id"]) for entry in store.manifest()["plan"]}
 
 
 def _half_a_pair(run: str, other: str, out: Path) -> UserError:

@@ -23,7 +23,7 @@ from runner.text import visible
 def history(
     runs: Annotated[list[str] | None, typer.Argument(help="Runs, by id or folder; default: all.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also show what did not change and the undecided cells.")
+        bool, typer.Option("--all", help="Also show what did not change, and the open cells.")
     ] = False,
     margin: Margin = 5.0,
     out: Out = Path("results"),
@@ -31,7 +31,7 @@ def history(
 ) -> None:
     """A run counts as one measurement, however many repeats it has. CSV and JSON hold every row.
 
-    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more; 2: some cell is undecided.
+    Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more; 2: some cell is open.
     """
     moves = answers.history(load(chosen_runs(runs, out), ANSWER) if runs else _readable(stored_runs(out)), margin / 100)
     rows = moves.rows if everything else moves.moved

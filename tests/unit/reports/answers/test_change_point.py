@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 import numpy as np
 import pytest
 
-from reports.answers.change_point import difference, step
+from reports.answers.change_point import change, difference
 from reports.answers.history import History, history
+from runner.results.statistics import ALPHA, Array
 from tests.fixtures import measured
-from tests.fixtures.regimes import Regime, run
+from tests.fixtures.regimes import Regime, noise, run
 
 ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 LONG = pytest.mark.skipif(not ALL, reason="minutes: DLBENCH_SIMULATIONS=all")
@@ -53,20 +55,19 @@ def test_runs_that_differ_by_themselves_are_said_to_have_moved_in_at_most_seven_
     assert alarms <= (0.07 if ALL else 0.14)
 
 
-# Of histories with a step of 5 % in the middle, the least share in which it must be told: 4 runs cannot often.
+# Of histories with a step of 5 % in the middle, the least share in which it must be told: few runs cannot often.
 POWER = {
-    (4, 0.005): 0.35,
-    (6, 0.005): 0.9,
-    (10, 0.005): 0.98,
+    (4, 0.005): 0.15,
+    (6, 0.005): 0.55,
+    (10, 0.005): 0.9,
     (20, 0.005): 0.98,
-    (6, 0.01): 0.6,
-    (10, 0.01): 0.95,
-    (20, 0.01): 0.98,
+    (10, 0.01): 0.4,
+    (20, 0.01): 0.9,
 }
 
 
 @pytest.mark.parametrize(
-    ("runs", "session"), [pytest.param(*case, marks=() if case[0] == 10 else LONG) for case in POWER]
+    ("runs", "session"), [pytest.param(*case, marks=() if case == (10, 0.005) else LONG) for case in POWER]
 )
 def test_a_step_of_five_percent_is_found(runs: int, session: float) -> None:
     random = np.random.default_rng([7, runs, round(1000 * session)])
@@ -75,12 +76,85 @@ def test_a_step_of_five_percent_is_found(runs: int, session: float) -> None:
     assert moved(found) >= POWER[runs, session]
 
 
+def series(random: np.random.Generator, world: str, runs: int) -> Array:
+    """Log levels of an unchanged cell over some runs, as the worlds of the table in docs/statistics.md draw them."""
+    fresh = random.standard_normal(runs)
+    if world.startswith("AR(1) "):
+        correlation = float(world.removeprefix("AR(1) "))
+        return 0.0076 * noise(random, (runs,), correlation)
+    if world == "random walk":
+        return 0.005 * np.cumsum(fresh)
+    # A daily cycle of 3 %, a run an hour.
+    return 0.03 * np.sin(2 * np.pi * (random.uniform() + np.arange(runs) / 24)) + 0.0076 * fresh
+
+
+# The largest share of series without a change that are said to have one, where it is not about 5 %.
+FALSE = {("AR(1) 0.9", 6): 0.12, ("AR(1) 0.9", 10): 0.18, ("AR(1) 0.9", 20): 0.24, ("AR(1) 0.9", 4): 0.1}
+FALSE |= {("random walk", runs): most for runs, most in ((4, 0.11), (6, 0.15), (10, 0.22), (20, 0.4))}
+FALSE |= {("hourly", 20): 0.1}
+
+
+@pytest.mark.parametrize(
+    ("world", "runs"),
+    [
+        pytest.param(world, runs, marks=() if runs == 10 else LONG)
+        for world in ("AR(1) 0", "AR(1) 0.5", "AR(1) 0.9", "random walk", "hourly")
+        for runs in (4, 6, 10, 20)
+    ],
+)
+def test_neighbouring_runs_that_are_alike_are_not_taken_for_a_change(world: str, runs: int) -> None:
+    random, trials = np.random.default_rng([12, runs]), 1000 if ALL else 150
+    hours = [float(run) for run in range(runs)] if world == "hourly" else []
+    found = [change(series(random, world, runs), hours) for _ in range(trials)]
+    changed = [one for one in found if one.p < ALPHA]
+    drifts = sum(one.kind == "drift" for one in changed)
+    print(f"{world}, {runs} runs: changed {len(changed) / trials:.1%}, of these {drifts} of {len(changed)} drift")
+    most = FALSE.get((world, runs), 0.06)
+    assert len(changed) / trials <= most + (0 if ALL else 2.5 * math.sqrt(most * (1 - most) / trials))
+
+
+@pytest.mark.parametrize(("slope", "runs", "least"), [(0.006, 10, 0.5), (0.003, 20, 0.9)])
+def test_runs_that_become_slower_one_by_one_drift_and_have_no_date(slope: float, runs: int, least: float) -> None:
+    random, trials = np.random.default_rng(13), 1000 if ALL else 100
+    found = [change(slope * np.arange(runs) + 0.0076 * random.standard_normal(runs)) for _ in range(trials)]
+    drifts = [one for one in found if one.p < ALPHA and one.kind == "drift"]
+    steps = sum(one.p < ALPHA and one.kind == "step" for one in found)
+    print(f"{slope:.1%} a run, {runs} runs: drifts {len(drifts) / trials:.1%}, steps {steps / trials:.1%}")
+    assert len(drifts) / trials >= least
+    assert steps / trials <= 0.2
+    assert np.median([one.ratio.value for one in drifts]) == pytest.approx(math.exp(slope * (runs - 1)), rel=0.02)
+
+
+def test_a_line_within_a_day_is_not_told_from_the_daily_cycle() -> None:
+    line = 0.01 * np.arange(10)
+    assert change(line, [float(hour) for hour in range(10)]).p == 1
+    assert change(line, [24.0 * day for day in range(10)]).p < 0.001
+
+
+def test_a_drift_is_said_with_its_size_and_without_a_date() -> None:
+    random, nights = np.random.default_rng(14), {}
+    for night in range(12):
+        nights[f"day{night:02d}"] = {("torch", "cnn"): run(random, Regime(process=0.002, count=8), [1.01**night], 3)[0]}
+    one = history(measured.tables(nights))
+    (row,) = one.rows
+    (line,) = one.lines
+    assert (row.verdict, row.kind, one.exit_code) == ("slower", "drift", 1)
+    assert re.search(
+        r", fp32: drifts: 1\d(\.\d+)? % longer over 12 runs; nothing recorded changed$", line.replace("\u00a0", " ")
+    )
+    assert "since" not in line
+    # The step times are those of the line's ends, and the ratio is their quotient.
+    assert row.ratio is not None
+    assert row.seconds == pytest.approx((1.0, 1.01**11), rel=0.01)
+    assert row.seconds[1] / row.seconds[0] == pytest.approx(row.ratio.value)
+
+
 @pytest.mark.parametrize("later", [pytest.param(5, marks=LONG), 10, pytest.param(20, marks=LONG)])
 def test_a_step_is_still_told_ten_runs_later_with_the_run_since_which_it_is_there(later: int) -> None:
     random = np.random.default_rng([8, later])
-    found = [told(random, 0.01, 6 + later, 6) for _ in range(200 if ALL else 20)]
+    found = [told(random, 0.005, 6 + later, 6) for _ in range(200 if ALL else 20)]
     print(f"told: {moved(found):.1%} of {len(found)} histories")
-    assert moved(found) >= 0.95
+    assert moved(found) >= 0.85
     since = [row.cell.run_id for one in found for row in one.rows if row.real]
     assert since.count("day06") >= 0.8 * len(since)
 
@@ -116,7 +190,7 @@ def test_a_change_after_a_step_is_set_against_the_level_since_that_step() -> Non
     nights = {}
     for night in range(12):
         level = 1.0 if night < 5 else 1.1
-        nights[f"day{night:02d}"] = {("torch", "cnn"): run(random, Regime(count=8), [level], 3)[0]}
+        nights[f"day{night:02d}"] = {("torch", "cnn"): run(random, Regime(process=0.004, count=8), [level], 3)[0]}
     tables = measured.tables(nights)
     for cell in tables.cells:
         cell.row["driver_version"] = "550" if cell.run_id < "day08" else "570"  # type: ignore[index]
@@ -146,8 +220,11 @@ def test_one_run_after_another_fact_must_exceed_what_two_sessions_may_differ_by(
 
 
 def test_equal_runs_have_no_step_and_an_exact_one_is_found() -> None:
-    assert step(np.zeros(8)).p == 1
-    exact = step(np.array([0.0] * 4 + [0.1] * 4))
-    assert (exact.index, exact.ratio.value) == (4, pytest.approx(math.exp(0.1)))
-    assert exact.p < 0.001
+    assert change(np.zeros(8)).p == 1
+    exact = change(np.array([0.0] * 4 + [0.1] * 4))
+    assert (exact.kind, exact.index, exact.ratio.value) == ("step", 4, pytest.approx(math.exp(0.1)))
+    # So clear that it stays so among a thousand cells.
+    assert exact.p < 1e-6
+    exact = change(0.01 * np.arange(8))
+    assert (exact.kind, exact.index, exact.ratio.value) == ("drift", 1, pytest.approx(math.exp(0.07)))
     assert difference(np.zeros(2), np.zeros(2)).value == 1

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from reports.answers import compare, plain
 from reports.answers import left as of_runs
+from reports.answers.history import between
 from reports.data import tables
 from reports.page import glance
 from runner.cli.main import app
@@ -46,11 +48,13 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     verdicts = {(row["framework"], row["workload"]): row["verdict"] for row in found["rows"]}
     assert verdicts == {
         ("torch", "cnn-cifar10"): "slower",
-        ("torch", "gru-imdb"): "same",
-        ("tensorflow", "cnn-cifar10"): "same",
+        ("torch", "gru-imdb"): "open",
+        ("tensorflow", "cnn-cifar10"): "open",
         ("jax", "cnn-cifar10"): "open",
-        ("jax", "gru-imdb"): "same",
+        ("jax", "gru-imdb"): "open",
     }
+    # Two runs of a CPU are assumed to differ by more than the margin.
+    assert found["common_shift"]["verdict"] == "open"
     assert (found["by"], found["correction"], found["exit_code"]) == ("run", "Holm", 1)
     assert result.exit_code == 1
     (torch,) = [row for row in found["rows"] if row["verdict"] == "slower"]
@@ -60,30 +64,36 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     assert [(one["cell"], one["lost"]) for one in found["unpaired"]] == [("tensorflow-2.21.0-cpu", False)]
 
 
-def test_nothing_slower_ends_with_0_and_what_cannot_be_told_with_2(tmp_path: Path) -> None:
-    fast = {name: 0.96 for name in synthetic.LEVELS if name != synthetic.UNSTEADY}
-    folders = [
-        synthetic.make_run(tmp_path / "a", repeats=4),
-        synthetic.make_run(tmp_path / "b", repeats=4, draw=2, slower=fast),
-    ]
-    assert ask(tmp_path, "a", "b").exit_code == 2
-    for folder in folders:
-        synthetic.forget(folder, *synthetic.UNSTEADY)
-    result = ask(tmp_path, "a", "b", "--format", "json")
-    told = json.loads(result.stdout)
-    assert {row["verdict"] for row in told["rows"]} == {"same"}
-    assert told["common_shift"]["ratio"] == pytest.approx(0.96, abs=0.02)
-    assert result.exit_code == 0
-    far = {name: 1.2 for name in synthetic.LEVELS if name != synthetic.UNSTEADY}
-    synthetic.forget(synthetic.make_run(tmp_path / "far", repeats=4, draw=2, slower=far), *synthetic.UNSTEADY)
-    result = ask(tmp_path, "a", "far")
+@pytest.mark.slow
+def test_what_other_runs_show_makes_two_of_them_the_same_or_faster_and_their_absence_leaves_them_open(
+    tmp_path: Path,
+) -> None:
+    def night(out: Path, name: str, draw: int, slower: float = 1.0) -> None:
+        levels = dict.fromkeys(synthetic.LEVELS, slower)
+        synthetic.forget(synthetic.make_run(out / name, repeats=3, draw=draw, slower=levels), *synthetic.UNSTEADY)
+
+    for out in (tmp_path / "two", tmp_path / "four"):
+        for day in range(1, 4 if out.name == "four" else 2):
+            night(out, f"d{day}", day)
+        night(out, "d4", 4)
+    result = ask(tmp_path / "two", "d1", "d4")
     assert result.exit_code == 2
-    assert "Two runs of one machine are assumed to differ by at most 8.5" in result.stdout
-    synthetic.make_run(tmp_path / "c", repeats=4, draw=2, slower={("torch-2.13.0-cpu", "gru-imdb"): 0.8})
-    synthetic.forget(tmp_path / "c", *synthetic.UNSTEADY)
-    result = ask(tmp_path, "a", "c", "--format", "json")
-    assert [row["verdict"] for row in json.loads(result.stdout)["rows"]].count("faster") == 1
+    assert "2 runs" not in result.stdout
+    assert "two runs are assumed to differ by up to 5.7" in result.stdout
+    result = ask(tmp_path / "four", "d1", "d4", "--format", "json")
+    told = json.loads(result.stdout)
+    assert (told["common_shift"]["verdict"], told["common_shift"]["sessions_from_runs"]) == ("same", 4)
+    assert {row["verdict"] for row in told["rows"]} == {"same"}
     assert result.exit_code == 0
+    night(tmp_path / "four", "d5", 5, 0.9)
+    result = ask(tmp_path / "four", "d4", "d5")
+    assert "All cells together: faster: takes 9." in result.stdout
+    assert result.exit_code == 0
+    # A third run that cannot be read takes nothing away but what it shows.
+    (tmp_path / "four" / "d2" / "run.json").write_text("[]")
+    assert ask(tmp_path / "four", "d4", "d5").exit_code == 0
+    (tmp_path / "four" / "d4" / "run.json").write_text("[]")
+    assert "d4/run.json" in ask(tmp_path / "four", "d4", "d5").stderr
 
 
 @pytest.mark.parametrize("how", ["text", "markdown"])
@@ -95,19 +105,64 @@ def test_two_repeats_that_lie_a_decade_apart_have_no_interval_in_figures(tmp_pat
     assert not re.search(r"\d to \d+[ \u2009]\d{3}\b", said)
 
 
-@pytest.mark.parametrize("how", ["text", "markdown", "json"])
-def test_what_moved_all_cells_is_said_once_and_fails_no_change(tmp_path: Path, how: str) -> None:
-    for name, moved in (("a", 1.0), ("b", 1.08)):
-        folder = synthetic.make_run(
-            tmp_path / name, repeats=4, draw=len(name) + (moved > 1), slower=dict.fromkeys(synthetic.LEVELS, moved)
-        )
-        synthetic.forget(folder, *synthetic.UNSTEADY)
-    result = ask(tmp_path, "a", "b", "--format", how)
-    assert result.exit_code == 0
-    assert result.stdout.count("All 4 cells moved together: they take ") == 1
-    assert "beside what moved all: 4 the same within 5" in result.stdout
-    if how != "json":
-        assert "runner history" in result.stdout
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten daily runs, whose four cells all take 7 % longer from the sixth on."""
+    out = tmp_path_factory.mktemp("daily")
+    for day in range(1, 11):
+        levels = dict.fromkeys(synthetic.LEVELS, 1.07 if day > 5 else 1.0)
+        manifest = {"created": f"2026-11-{day:02d}T23:00:00+00:00"}
+        folder = synthetic.make_run(out / f"d{day:02d}", repeats=3, draw=day, slower=levels, manifest=manifest)
+        for place in (synthetic.UNSTEADY, synthetic.FAILED):
+            synthetic.forget(folder, *place)
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["text", "markdown", "json", "csv"])
+def test_ten_daily_runs_that_become_slower_are_told_alike_by_compare_and_history(daily: Path, how: str) -> None:
+    among = ask(daily, "d05", "d06", "--format", how)
+    history = CliRunner().invoke(app, ["history", "--out", str(daily), "--format", how])
+    assert among.exit_code == 1
+    assert history.exit_code == 1
+    if how == "json":
+        told = json.loads(among.stdout)
+        assert (told["common_shift"]["verdict"], told["common_shift"]["sessions_from_runs"]) == ("slower", 10)
+        assert told["common_shift"]["ratio"] == pytest.approx(1.07, abs=0.01)
+        assert {row["verdict"] for row in told["rows"]} == {"slower"}
+        assert {(row["verdict"], row["kind"]) for row in json.loads(history.stdout)["rows"]} == {("slower", "step")}
+    elif how == "csv":
+        rows = list(csv.DictReader(io.StringIO(among.stdout)))
+        assert [row["row"] for row in rows] == ["all cells together", *["cell"] * 4]
+        assert (rows[0]["image"], rows[0]["verdict"]) == ("", "slower")
+    else:
+        said = among.stdout.replace("\u00a0", " ")
+        assert re.search(r"all cells together .*1\.07\d .* slower: takes 7\.\d+ % longer", said)
+        assert "4 cells compared: 4 slower. All cells together: slower: takes 7." in said
+        assert "4 of 4 cells take longer since d06." in history.stdout
+
+
+@pytest.mark.slow
+def test_what_moved_between_the_runs_of_a_report_is_a_sentence(daily: Path) -> None:
+    (sentence,) = between(tables.load([daily / "d05", daily / "d06"]))
+    assert sentence.replace("\u00a0", " ").startswith("All 4 cells moved together: they take 7.")
+    assert "That is slower" in sentence
+    # What is said of all cells is not said of each.
+    (sentence,) = between(tables.load(sorted(daily.iterdir())))
+    assert sentence.startswith("4 of 4 cells take longer since d06.")
+    assert between(tables.load([daily / "d05"])) == ()
+    assert between(tables.load([daily / "d04", daily / "d05"])) == ()
+
+
+@pytest.mark.slow
+def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(daily: Path, tmp_path: Path) -> None:
+    for name in ("d05", "d06"):
+        shutil.copytree(daily / name, tmp_path / name)
+    result = ask(tmp_path, "d05", "d06")
+    assert result.exit_code == 2
+    said = result.stdout.replace("\u00a0", " ")
+    assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 7\.\d+ % longer", said)
+    assert "4 cells compared: 4 slower, perhaps by less than 5 %." in said
 
 
 def test_a_slower_cell_within_the_margin_fails_nothing(runs: Path) -> None:
@@ -277,13 +332,13 @@ def test_two_cuda_versions_are_compared_within_one_version_of_the_framework(tmp_
 
 def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(ask(runs, "monday", "tuesday", "--format", "csv").stdout)))
-    assert len(rows) == 5
-    assert float(rows[0]["ratio"]) == pytest.approx(1.08, abs=0.03)
+    assert len(rows) == 1 + 5
+    assert float(rows[1]["ratio"]) == pytest.approx(1.08, abs=0.03)
     lines = ask(runs, "monday", "tuesday", "--format", "markdown").stdout.splitlines()
-    assert sum(line.startswith("| ") for line in lines) == 2 + 5
-    assert lines[0].startswith(
-        "**tuesday against monday: 5 cells compared: 1 slower, 3 the same within 5 % and 1 undecided.**"
-    )
+    assert sum(line.startswith("| ") for line in lines) == 2 + 1 + 5
+    said = lines[0].replace("\u00a0", " ")
+    assert said.startswith("**tuesday against monday: 5 cells compared: ")
+    assert said.endswith(" and 4 open. All cells together: open.**")
     assert len({line.count(" | ") for line in lines if line.startswith("| ")}) == 1
 
 
