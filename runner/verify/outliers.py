@@ -203,17 +203,18 @@ def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind
 def _two_groups(logs: Array, kind: Kind) -> tuple[list[int], list[int]] | None:
     """The places of the faster devices and of the slower ones, where they are two groups; otherwise None."""
     order, many = np.argsort(logs, kind="stable"), len(logs)
-    ordered, fewest = logs[order], max(2, math.ceil(SMALLEST_GROUP * many))
-    splits = [np.split(ordered, [at]) for at in range(fewest, many - fewest + 1)]
-    if not splits:
-        return None
-    squares = [sum(float(np.sum((half - half.mean()) ** 2)) for half in halves) for halves in splits]
+    ordered = logs[order] - np.mean(logs)
+    fewest = max(2, math.ceil(SMALLEST_GROUP * many))
+    splits = np.arange(fewest, many - fewest + 1)
+    sums = np.cumsum(ordered)[splits - 1]
+    # The two sums of squares about the means, since all together have the mean 0.
+    squares = np.sum(ordered**2) - sums**2 / splits - sums**2 / (many - splits)
     best = int(np.argmin(squares))
-    apart = float(np.median(splits[best][1]) - np.median(splits[best][0]))
-    deviation = math.sqrt((PRIOR_FREEDOM * kind.prior**2 + squares[best]) / (PRIOR_FREEDOM + many - 2))
-    if apart <= max(math.log1p(kind.smallest_gap), GROUPS_APART * deviation):
+    first, second = ordered[: splits[best]], ordered[splits[best] :]
+    deviation = math.sqrt((PRIOR_FREEDOM * kind.prior**2 + max(0.0, squares[best])) / (PRIOR_FREEDOM + many - 2))
+    if np.median(second) - np.median(first) <= max(math.log1p(kind.smallest_gap), GROUPS_APART * deviation):
         return None
-    return sorted(order[: fewest + best].tolist()), sorted(order[fewest + best :].tolist())
+    return sorted(order[: len(first)].tolist()), sorted(order[len(first) :].tolist())
 
 
 def _too_few(devices: int, apart: str, kind: Kind) -> str:

@@ -81,7 +81,9 @@ def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: flo
 
 def _longer(ratio: float) -> str:
     """A ratio of times in words."""
-    return f"{per_cent(abs(ratio - 1))} {'longer' if ratio >= 1 else 'less time'} than their references"
+    if abs(ratio - 1) < 0.0005:
+        return "as long as their references"
+    return f"{per_cent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'} than their references"
 
 
 def _change(ratio: float) -> str:
