@@ -44,9 +44,9 @@ class Together:
         said = f"the {self.cells} cells of {self.run_id} together take {_longer(self.ratio)} ({ends})"
         means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)
         if self.low > 1 and self.verdict != "slow":
-            means += "; it is no noise: they did become slower"
+            means += "; equal is ruled out: they did become slower"
         elif self.high < 1 and self.verdict != "fast":
-            means += "; it is no noise: they did become faster"
+            means += "; equal is ruled out: they did become faster"
         return f"{said}: {means}"
 
     @property

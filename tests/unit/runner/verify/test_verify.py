@@ -156,7 +156,7 @@ def test_a_shift_inside_the_margin_is_told_in_numbers_and_passes(
     assert re.search(
         r"together take [67]\.\d % longer than their references \(90 % interval \+0\.\d+ % to \+1\d %\)", line
     )
-    assert line.endswith("; it is no noise: they did become slower")
+    assert line.endswith("; equal is ruled out: they did become slower")
 
 
 def test_a_whole_is_open_at_the_margin_and_says_the_shift(
