@@ -61,7 +61,7 @@ Time = Annotated[
         "build",
         "python",
     ),
-    repeats=3,
+    repeats=5,
 )
 def verify(
     options: Options,
@@ -81,7 +81,7 @@ def verify(
     ] = False,
     time: Time = None,
     most_repeats: Annotated[
-        int, typer.Option(help="Repeat a cell that is unsure, if at most so many repeats would decide it.", min=1)
+        int, typer.Option(help="Repeat an open cell so many times, if that makes its interval narrower.", min=1)
     ] = 9,
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare with these references only, by name or file; default: all.")
@@ -95,7 +95,7 @@ def verify(
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
     output_format: TextOrJson = "text",
 ) -> None:
-    """Exit codes: 0 it does; 1 it does not; 2 it is undecided (no reference, or too little was measured)."""
+    """Exit codes: 0 it does; 1 it does not; 2 it is open (no reference, or too little was measured)."""
     if more and not run:
         raise UserError(f"{more[0]}: runs are judged with --run: say `runner verify --run {more[0]}`")
     run = [*(run or ()), *(more or ())]

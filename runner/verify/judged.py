@@ -46,7 +46,7 @@ def _judged(verification: Verification, references: Sequence[Reference], boards:
     cells = tuple(
         CellHealth(one.run_id, one.cell_id, one.device_uuid, one.kind, one.reason) for one in verification.findings
     )
-    answer, confidence, detail = _answer(verification.findings, every, references, boards)
+    answer, confidence, detail = _answer(verification, every, references, boards)
     racks = {(rack.gpus.name, rack.gpus.device_model, rack.gpus.cells): rack.nodes for rack in racks_of(every)}
     shown = tuple(
         _fleet(finding, verification.findings, boards, racks.get((finding.name, finding.device_model, finding.cells)))
@@ -56,12 +56,17 @@ def _judged(verification: Verification, references: Sequence[Reference], boards:
     return Health(answer, confidence, detail, cells, shown, advice(confidence, runs, fleets=bool(fleets), gpus=gpus))
 
 
+# The answer, how sure it is, and what it rests on.
+Answer = tuple[str, Confidence, str]
+
+
 def _answer(
-    findings: Sequence[CellFinding], fleets: Sequence[FleetFinding], references: Sequence[Reference], boards: Boards
-) -> tuple[str, Confidence, str]:
-    """The answer, how sure it is, and what it rests on."""
+    verification: Verification, fleets: Sequence[FleetFinding], references: Sequence[Reference], boards: Boards
+) -> Answer:
+    """From the comparisons of GPUs and nodes, and from the references."""
+    findings = verification.findings
     racks = [finding for finding in fleets if finding.of == "node"]
-    undecided = [finding for finding in racks if finding.fleet.why_not]
+    unjudged = [finding for finding in racks if finding.fleet.why_not]
     every, fleets = fleets, [finding for finding in fleets if finding.of == "GPU"]
     named = {slow.device for finding in fleets for slow in finding.fleet.slow}
     if slow_nodes := {slow.device for finding in racks for slow in finding.fleet.slow}:
@@ -76,34 +81,57 @@ def _answer(
         are = "is" if len(named) == 1 else "are"
         sure: Confidence = "one run" if one_repeat else "confirmed"
         return f"{len(named)} of {len(gpus)} GPUs {are} slow", sure, _slow(fleets, boards)
-    compared = [finding for finding in findings if finding.ratio]
-    slow = [finding for finding in compared if finding.kind == "slow"]
-    sure = "confirmed" if compared and min(map(_sessions, compared)) > 1 else "one run"
-    if slow:
-        names = "; ".join(f"{_name(finding.facts)}: {finding.reason}" for finding in slow[:3])
-        return f"{len(slow)} of {plural(len(compared), 'cell')} slower than the reference", sure, names
-    passed = sum(finding.kind in PASS for finding in compared)
-    if compared and passed == len(compared):
-        margins = " or ".join(map(margin_text, sorted({finding.margin for finding in compared})))
-        detail = f"no cell takes longer than its reference by more than {margins}"
-        return f"Yes: {passed} of {plural(passed, 'cell')} match the reference", sure, detail
-    if compared:
-        return f"Undecided: {passed} of {plural(len(compared), 'cell')} pass", "not judged", compared[0].reason
-    if fleets and not undecided and not any(finding.fleet.why_not for finding in fleets):
+    if beside := _beside_references(verification):
+        return beside
+    if fleets and not unjudged and not any(finding.fleet.why_not for finding in fleets):
         count = len({one.device for finding in fleets for one in finding.deviations})
         return f"Yes: none of {count} GPUs stands out", "one run", _sentence(fleets[0])
-    if undecided and not any(finding.fleet.why_not for finding in fleets):
-        few = all(finding.fleet.limit is None for finding in undecided)
-        answer = "Not judged: too few nodes" if few else "Undecided: the nodes differ too much"
-        return answer, "not judged", _sentence(undecided[0])
+    if unjudged and not any(finding.fleet.why_not for finding in fleets):
+        few = all(finding.fleet.limit is None for finding in unjudged)
+        answer = "Not judged: too few nodes" if few else _too_different("nodes", unjudged)
+        return answer, "not judged", _sentence(unjudged[0])
     if fleets:
         few = all(finding.fleet.limit is None for finding in fleets)
-        answer = "Not judged: too few GPUs of one model" if few else "Undecided: the GPUs differ too much"
+        answer = "Not judged: too few GPUs of one model" if few else _too_different("GPUs", fleets)
         return answer, "not judged", next(_sentence(finding) for finding in fleets if finding.fleet.why_not)
     why = next((finding.reason for finding in findings if finding.kind == "no-reference"), "")
     if not why and references and findings:
         return "Not judged: see why", "not judged", findings[0].reason
     return "Not judged: no reference", "not judged", why if references else ""
+
+
+def _too_different(word: str, fleets: Sequence[FleetFinding]) -> str:
+    return (
+        f"Open: the {word} are two groups"
+        if any(one.fleet.groups for one in fleets)
+        else f"Open: the {word} differ too much"
+    )
+
+
+def _beside_references(verification: Verification) -> Answer | None:
+    """The answer of the cells that have a ratio to a reference; None where none has."""
+    compared = [finding for finding in verification.findings if finding.ratio]
+    if not compared:
+        return None
+    sure: Confidence = "confirmed" if min(map(_sessions, compared)) > 1 else "one run"
+    if slow := [finding for finding in compared if finding.kind == "slow"]:
+        names = "; ".join(f"{_name(finding.facts)}: {finding.reason}" for finding in slow[:3])
+        return f"{len(slow)} of {plural(len(compared), 'cell')} slower than the reference", sure, names
+    wholes = verification.wholes
+    if slow_wholes := [whole for whole in wholes if whole.verdict == "slow"]:
+        return f"All {slow_wholes[0].cells} cells together: slower than the reference", sure, slow_wholes[0].reason
+    passed = sum(finding.kind in PASS for finding in compared)
+    settled = len(verification.settled)
+    open_wholes = [whole for whole in wholes if not whole.passes]
+    if passed + settled < len(compared) or open_wholes:
+        why = [whole.reason for whole in open_wholes] or [one.reason for one in compared if one.kind not in PASS]
+        return f"Open: {passed} of {plural(len(compared), 'cell')} pass", "not judged", why[0]
+    margins = " or ".join(map(margin_text, sorted({finding.margin for finding in compared})))
+    if settled:
+        count = plural(len(compared), "cell")
+        return f"Yes: {count} together match the reference", sure, "; ".join(whole.reason for whole in wholes)
+    detail = f"no cell takes longer than its reference by more than {margins}"
+    return f"Yes: {passed} of {plural(passed, 'cell')} match the reference", sure, detail
 
 
 def _name(facts: Facts) -> str:

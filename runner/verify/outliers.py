@@ -12,6 +12,11 @@ healthy devices exceeds in FALSE_ALARM of all verifications. That limit is simul
 scatter normally, by PRIOR_SPREAD. With more scatter or heavier tails more of them are called slow.
 
 A fleet in which no device is slow is judged only where a device that is MUST_BE_NAMED slower would have been called slow.
+
+Nor is it judged where the devices are two groups: then no device stands out, and which group is as it should be is not known. A group has
+a quarter of the devices at least. The split is the one that leaves the least scatter within the groups, moderated as above. Their medians
+are SMALLEST_GAP apart, and GROUPS_APART of its deviations. Simulated in fleets of 4 to 64: where half of the devices are 10 % slow, two
+groups are seen in all, and in healthy fleets that differ by 1, 2 and 3 % in 0, 2 and 9 % at most.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist, median
 from typing import Literal
 
@@ -50,6 +55,10 @@ SMALLEST_GAP = MARGINS["cuda"]
 # in half of the fleets.
 MUST_BE_NAMED = 0.10
 NAMED = 0.95
+
+# Two groups are so many deviations within them apart, and each has this share of the devices at least.
+GROUPS_APART = 5.0
+SMALLEST_GROUP = 0.25
 
 # A limit is the score that at least so many of the simulated fleets exceed. How a slow device fares is simulated in so many fleets.
 FEWEST_EXCEEDING = 100
@@ -110,6 +119,9 @@ class Fleet:
     named_from: float | None = None
     why_not: str = ""  # why nothing can be said
     smallest_gap: float = SMALLEST_GAP
+    assumed: float = PRIOR_SPREAD  # how much healthy devices are assumed to differ
+    # The devices of the faster group and those of the slower one, where they are two groups.
+    groups: tuple[tuple[str, ...], ...] = ()
 
     @property
     def named_beyond(self) -> float | None:
@@ -172,9 +184,37 @@ def fleet_of(step_seconds: Mapping[str, float], comparisons: int = 1, kind: Kind
         for at in np.flatnonzero(_is_slow(logs, limit, kind))
     ]
     slow = tuple(sorted(outliers, key=lambda outlier: -outlier.ratio))
-    least = None if slow else named_from(len(names), spread, comparisons, kind)
-    unseen, gap = _why_unseen(least, kind), kind.smallest_gap
-    return Fleet(len(names), math.exp(middle), fastest, slowest, spread, limit, slow, least, unseen, gap)
+    found = Fleet(
+        len(names), math.exp(middle), fastest, slowest, spread, limit, slow, None, "", kind.smallest_gap, kind.prior
+    )
+    if slow:
+        return found
+    if groups := _two_groups(logs, kind):
+        longer = math.expm1(float(np.median(logs[groups[1]]) - np.median(logs[groups[0]])))
+        why = (
+            f"the {kind.word}s are two groups: {len(groups[1])} take {per_cent(longer, 3)} longer than the other {len(groups[0])}; which "
+            f"group is as it should be is not known, so no {kind.word} is called slow"
+        )
+        return replace(found, groups=tuple(tuple(names[at] for at in group) for group in groups), why_not=why)
+    least = named_from(len(names), spread, comparisons, kind)
+    return replace(found, named_from=least, why_not=_why_unseen(least, kind))
+
+
+def _two_groups(logs: Array, kind: Kind) -> tuple[list[int], list[int]] | None:
+    """The places of the faster devices and of the slower ones, where they are two groups; otherwise None."""
+    order, many = np.argsort(logs, kind="stable"), len(logs)
+    ordered = logs[order] - np.mean(logs)
+    fewest = max(2, math.ceil(SMALLEST_GROUP * many))
+    splits = np.arange(fewest, many - fewest + 1)
+    sums = np.cumsum(ordered)[splits - 1]
+    # The two sums of squares about the means, since all together have the mean 0.
+    squares = np.sum(ordered**2) - sums**2 / splits - sums**2 / (many - splits)
+    best = int(np.argmin(squares))
+    first, second = ordered[: splits[best]], ordered[splits[best] :]
+    deviation = math.sqrt((PRIOR_FREEDOM * kind.prior**2 + max(0.0, squares[best])) / (PRIOR_FREEDOM + many - 2))
+    if np.median(second) - np.median(first) <= max(math.log1p(kind.smallest_gap), GROUPS_APART * deviation):
+        return None
+    return sorted(order[: len(first)].tolist()), sorted(order[len(first) :].tolist())
 
 
 def _too_few(devices: int, apart: str, kind: Kind) -> str:

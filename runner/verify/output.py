@@ -18,7 +18,7 @@ from runner.text import number, plural, visible
 from runner.verify.causes import per_cent
 from runner.verify.fleet import map as rack_map
 from runner.verify.outliers import FALSE_ALARM, NAMED, FleetFinding
-from runner.verify.together import together
+from runner.verify.together import Together
 from runner.verify.verdict import FAIL, PASS, Ratio
 from runner.verify.verify import CellFinding, Verification, margin_text
 
@@ -26,9 +26,10 @@ from runner.verify.verify import CellFinding, Verification, margin_text
 _NAMED = 3
 
 METHOD = (
-    "ratio: measured over reference, each the geometric mean of its repeats' medians; above 1 is slower. Its interval is 90 %, for two "
-    "one-sided tests at 5 % of each cell alone: is it as fast as its reference within the margin? `runner compare` asks whether cells "
-    "differ at all: its intervals are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. "
+    "ratio: measured over reference, each the geometric mean of its repeats' medians, of five repeats or more without the fastest and the "
+    "slowest; above 1 is slower. Its interval is 90 %. A verdict needs that interval on one side of the margin; or the ratio well on one "
+    "side, and equal, or twice the margin, outside the interval. open: the data tell neither. `runner compare` asks whether cells differ "
+    "at all: its intervals are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. "
     "assumed: how far repeats, or sessions, differ where too few show it. A session is all that one run measures."
 )
 
@@ -78,6 +79,16 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     return tuple(visible(text) for text in (name, measured, reference, interval, assumed, finding.kind, cause))
 
 
+def rows_of(verification: Verification) -> list[tuple[str, ...]]:
+    """A row of each cell, and one of all cells of a run together, below HEADINGS."""
+    return [*map(cells_of, verification.findings), *map(_row_of_whole, verification.wholes)]
+
+
+def _row_of_whole(whole: Together) -> tuple[str, ...]:
+    interval = f"{whole.ratio:.3f} (90 %: {whole.low:.3f} to {whole.high:.3f})"
+    return visible(whole.name), "–", "–", interval, "–", whole.verdict, "–"
+
+
 def _assumed(ratio: Ratio) -> str:
     """The scatter that is assumed, since no two repeats or sessions show it."""
     known = (("repeats", ratio.between), ("sessions", ratio.sessions))
@@ -91,19 +102,13 @@ def ending(verification: Verification) -> str:
     gpus = verification.fleets
     nodes = "nodes, the " if any(finding.of == "node" for finding in gpus) else ""
     if verification.exit_code == 1:
-        return f"FAIL: see the {nodes}{'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"
-    stood_out = "node and no GPU" if nodes else "GPU"
-    margins = sorted({finding.margin for finding in verification.findings if finding.kind in PASS})
-    margin = " or ".join(map(margin_text, margins))
-    if verification.exit_code == 0 and all(kind in PASS for kind in kinds):
-        none = f"no {stood_out} stood out, " if gpus else ""
-        return f"pass: {none}no cell is slower than its reference by more than {margin}, and every cell computes the specified network"
+        failed = [f"{nodes}{'GPUs and the ' if gpus else ''}cells that are slow, wrong or failed"]
+        failed += [visible(f"{whole.name}: slow") for whole in verification.wholes if whole.verdict in FAIL]
+        return f"FAIL: see the {'; '.join(failed)}"
     if verification.exit_code == 0:
-        return (
-            f"pass: no {stood_out} stood out, and every cell computes the specified network; "
-            "as far as references decide, no cell is slow"
-        )
+        return _ending_of_pass(verification, nodes)
     counts = [f"{many} {kind}" for kind in dict.fromkeys(kinds) if kind not in PASS and (many := kinds.count(kind))]
+    counts += [f"{whole.name}: {whole.verdict}" for whole in verification.wholes if not whole.passes]
     # The line above the end has the command.
     counts += [visible(line.partition(" (")[0]) for line in verification.waiting]
     passed = sum(kind in PASS for kind in kinds)
@@ -111,7 +116,30 @@ def ending(verification: Verification) -> str:
         counts.append(
             f"{unknown} of {plural(len(gpus), 'comparison')} of {'nodes and ' if nodes else ''}GPUs not judged"
         )
-    return f"undecided: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
+    return f"open: nothing failed, and {passed} of {plural(len(kinds), 'cell')} passed; {', '.join(counts)}"
+
+
+def _ending_of_pass(verification: Verification, nodes: str) -> str:
+    stood_out = "node and no GPU" if nodes else "GPU"
+    kinds = [finding.kind for finding in verification.findings]
+    margins = sorted({finding.margin for finding in verification.findings if finding.kind in PASS or finding.sound})
+    margin = " or ".join(map(margin_text, margins))
+    none = f"no {stood_out} stood out, " if verification.fleets else ""
+    if all(kind in PASS for kind in kinds):
+        return f"pass: {none}no cell is slower than its reference by more than {margin}, and every cell computes the specified network"
+    if all(
+        finding.kind in PASS or (finding.run_id, finding.cell_id) in verification.settled
+        for finding in verification.findings
+    ):
+        count = plural(len(verification.settled), "cell")
+        return (
+            f"pass: {none}the cells together are not slower than their references by more than {margin}, and every cell computes the "
+            f"specified network; {count} open alone, with a ratio inside the margin"
+        )
+    return (
+        f"pass: no {stood_out} stood out, and every cell computes the specified network; "
+        "as far as references decide, no cell is slow"
+    )
 
 
 def details(verification: Verification) -> Iterator[str]:
@@ -123,11 +151,12 @@ def details(verification: Verification) -> Iterator[str]:
         yield visible(f"{kind}: {_names(same)}: {reason}", 800)
         yield from beside
         yield from _proved(same)
-    if shift := together([finding.ratio for finding in verification.findings if finding.ratio]):
-        yield f"beside the references: {shift}"
+    for whole in verification.wholes:
+        yield visible(f"{whole.verdict}: {whole.reason}", 800)
     yield from map(visible, verification.waiting)
     for fleet in verification.fleets:
         yield from _details_of_fleet(fleet)
+    yield from _heat(verification)
     if any(finding.kind == "no-reference" for finding in verification.findings):
         yield NEXT
     if any(finding.ratio for finding in verification.findings):
@@ -200,20 +229,39 @@ def _details_of_fleet(finding: FleetFinding) -> Iterator[str]:
     elif fleet.named_from is not None:
         least = f"one that is {per_cent(fleet.named_from)} slower would have been named in {100 * NAMED:g} of 100 such fleets"
         yield visible(f"{head}no {finding.of} stands out; {ends}; {least}", 900)
+    for word, group in zip(("faster", "slower"), fleet.groups, strict=False):
+        yield visible(f"  the {word} group: {', '.join(map(finding.device_name, group))}", 4000)
     beside = "the median of its node" if finding.spots else "the fleet's median"
     for slow in fleet.slow:
         yield visible(
             f"{head}{finding.device_name(slow.device)} takes {per_cent(slow.ratio - 1, 3)} longer than {beside}, {slow.score:.1f} "
-            f"times their spread; a {'node' if finding.of == 'node' else 'device'} beyond {fleet.limit:.1f} is called slow, which "
-            f"happens in {per_cent(FALSE_ALARM)} of verifications of healthy fleets"
+            f"times their spread; a {'node' if finding.of == 'node' else 'device'} beyond {fleet.limit:.1f} is called slow. If healthy "
+            f"{finding.of}s differ by {per_cent(fleet.assumed)}, normally, that happens in {per_cent(FALSE_ALARM)} of verifications of "
+            "healthy fleets; how much they do differ was not measured"
         )
     for line in finding.beside:
         yield visible(f"  {line}")
 
 
+def _heat(verification: Verification) -> Iterator[str]:
+    """A line on what cells of some seconds do not show of the GPUs that were compared."""
+    compared = {cell for fleet in verification.fleets for cell in fleet.cells}
+    cells = [finding for finding in verification.findings if (finding.run_id, finding.cell_id) in compared]
+    seconds = [finding.repeat_length for finding in cells if finding.repeat_length is not None]
+    if not seconds:
+        return
+    heats = [finding.celsius for finding in cells if finding.celsius is not None]
+    reached = f"at {max(heats):.0f} °C at most" if heats else "and no temperature was recorded"
+    longer = "; `--preset standard` measures longer" if any(one.facts.preset == "quick" for one in cells) else ""
+    yield (
+        f"each repeat of a cell on a GPU measured {max(seconds):.0f} s at most, {reached}: that says nothing of a GPU that is slow only "
+        f"when it is hotter{longer}"
+    )
+
+
 def terminal(verification: Verification) -> None:
     """Print the table and what stands below it."""
-    rows = [cells_of(finding) for finding in verification.findings]
+    rows = rows_of(verification)
     # A column in which no row says anything is no column.
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
@@ -225,7 +273,7 @@ def terminal(verification: Verification) -> None:
 
 def markdown(verification: Verification) -> str:
     """A section for a summary page or an issue."""
-    rows = [HEADINGS, ("---",) * len(HEADINGS), *(map(escaped, cells_of(row)) for row in verification.findings)]
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *(map(escaped, row) for row in rows_of(verification))]
     table = [f"| {' | '.join(row)} |" for row in rows]
     notes = [f"{'  ' if line[0] == ' ' else ''}- {escaped(line, 1000)}" for line in details(verification)]
     # A line of it must not end the block.
@@ -246,6 +294,12 @@ def junit(verification: Verification) -> bytes:
             failure.text = visible("\n".join([finding.reason, *advice]), 6000)
         elif finding.kind not in PASS:
             ET.SubElement(case, "skipped", message=visible(f"{finding.kind}: {finding.reason}"))
+    for whole in verification.wholes:
+        case = ET.SubElement(suite, "testcase", classname="together", name=visible(f"{whole.name}, {whole.run_id}"))
+        if whole.verdict in FAIL:
+            ET.SubElement(case, "failure", type=whole.verdict, message=visible(whole.reason))
+        elif not whole.passes:
+            ET.SubElement(case, "skipped", message=visible(f"{whole.verdict}: {whole.reason}"))
     for group in verification.fleets:
         name = visible(f"{group.name} on {group.device_model}{', its nodes' if group.of == 'node' else ''}")
         case = ET.SubElement(suite, "testcase", classname="fleet", name=name)

@@ -1,35 +1,91 @@
-"""What moved nearly all cells of a verification by one factor beside their references. Pure; the verdicts stay as they are."""
+"""All cells of a run beside their references, as a test of its own: one factor that is common to them. Pure.
+
+Each cell's log ratio counts by its precision: the inverse of the variance that its repeats leave. Cells may differ by more than that, since
+a fault need not slow all cells alike. Then the variance between cells counts as well (DerSimonian and Laird, Control. Clin. Trials 7,
+1986). A session moves all cells of a run alike, so its scatter is not divided by their number.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, CommonShift
-from runner.results.statistics import Estimate
-from runner.verify.verdict import Ratio
+from runner.verify.causes import per_cent
+from runner.verify.verdict import PASS, CellVerdict, Part, Ratio, meaning, reach_of, verdict_from
+
+FEWEST_CELLS = 2
 
 
-def together(ratios: Sequence[Ratio]) -> str:
-    """One sentence or two on what moved the cells together, as `runner compare` says it; empty where nothing did, or too few show it."""
-    if len(ratios) < FEWEST_ROWS:
-        return ""
+@dataclass(frozen=True)
+class Together:
+    """The cells that one run measured on one kind of device, judged as one."""
+
+    run_id: str
+    device_kind: str
+    cells: int
+    ratio: float
+    low: float  # of the 90 % interval
+    high: float
+    margin: float
+    verdict: CellVerdict
+
+    @property
+    def name(self) -> str:
+        """What a row of it is called."""
+        return f"all {self.cells} cells together"
+
+    @property
+    def reason(self) -> str:
+        """What it shows, as a sentence, with the shift, its interval and what they mean beside the margin."""
+        ends = f"90 % interval {_change(self.low)} to {_change(self.high)}"
+        said = f"the {self.cells} cells of {self.run_id} together take {_longer(self.ratio)} ({ends})"
+        means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)
+        if self.low > 1 and self.verdict != "slow":
+            means += "; equal is ruled out: they did become slower"
+        elif self.high < 1 and self.verdict != "fast":
+            means += "; equal is ruled out: they did become faster"
+        return f"{said}: {means}"
+
+    @property
+    def passes(self) -> bool:
+        return self.verdict in PASS
+
+
+def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: float) -> Together | None:
+    """The whole of some cells, of which every ratio is sound; None of fewer than FEWEST_CELLS."""
+    if len(ratios) < FEWEST_CELLS:
+        return None
     logs = np.log([ratio.value for ratio in ratios])
-    errors = np.array(
-        [
-            ratio.between.deviation * math.sqrt(1 / ratio.measured_repeats + 1 / ratio.reference_repeats)
-            for ratio in ratios
-        ]
+    own = np.array([ratio.of_repeats.variance for ratio in ratios])
+    weights = 1 / own
+    middle = float(np.average(logs, weights=weights))
+    squares = float(np.sum(weights * (logs - middle) ** 2))
+    scale = float(np.sum(weights) - np.sum(weights**2) / np.sum(weights))
+    own += max(0.0, (squares - (len(ratios) - 1)) / scale)
+    shares = (1 / own) / np.sum(1 / own)
+    log = float(np.sum(shares * logs))
+    of_cells = shares**2 * own
+    freedom = float(np.sum(of_cells) ** 2 / np.sum(of_cells**2 / [ratio.of_repeats.freedom for ratio in ratios]))
+    of_sessions = Part(
+        float(np.sum(shares * [ratio.of_sessions.variance for ratio in ratios])),
+        float(np.sum(shares * [ratio.of_sessions.freedom for ratio in ratios])),
     )
-    shift = float(np.median(logs))
-    # The standard error of a median of normal values is so many times that of their mean.
-    error = math.sqrt(math.pi / 2) * float(np.median(errors)) / math.sqrt(len(ratios))
-    near = np.abs(logs - shift) <= np.maximum(abs(shift) / 2, 3 * np.hypot(errors, error))
-    moved = int(np.sum(near))
-    if moved < NEARLY_ALL * len(ratios):
-        return ""
-    repeats = min(ratio.measured_repeats for ratio in ratios)
-    middle = Estimate(math.exp(shift), None, None, 0, repeats, "median of the cells' ratios", error=error)
-    return CommonShift(middle, moved, len(ratios)).said
+    parts = (Part(float(np.sum(of_cells)), freedom), of_sessions)
+    ends = [math.exp(log + sign * reach_of(parts)) for sign in (-1, 1)]
+    verdict = verdict_from(log, parts, margin)
+    return Together(run_id, device_kind, len(ratios), math.exp(log), ends[0], ends[1], margin, verdict)
+
+
+def _longer(ratio: float) -> str:
+    """A ratio of times in words."""
+    if abs(ratio - 1) < 0.0005:
+        return "as long as their references"
+    return f"{per_cent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'} than their references"
+
+
+def _change(ratio: float) -> str:
+    """A ratio of times as a signed change."""
+    return f"{'+' if ratio >= 1 else '-'}{per_cent(abs(ratio - 1))}"

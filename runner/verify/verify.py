@@ -13,7 +13,7 @@ import numpy as np
 
 from runner.machine import lease
 from runner.machine.detect import detect
-from runner.results.cells import MISSING, foreign_processes, middle, not_yet_run
+from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore, write_bytes
@@ -32,6 +32,7 @@ from runner.verify.references.measured import Measured, ceilings_path, read_runs
 from runner.verify.references.rules import ChosenReference, reference_for
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference
 from runner.verify.step_model import ModelledStep, modelled_step
+from runner.verify.together import Together, together
 from runner.verify.verdict import (
     MARGINS,
     PASS,
@@ -40,6 +41,8 @@ from runner.verify.verdict import (
     Scatter,
     excused,
     exit_code,
+    meaning,
+    narrows,
     ratio_to_reference,
     repeats_to_tell,
     sessions_to_tell,
@@ -63,6 +66,8 @@ class CellFinding:
     ratio: Ratio | None
     margin: float
     parity_passed: bool | None
+    # Whether the installation alone explains the ratio: no choice differs from the reference's, and nothing disturbed the cell.
+    sound: bool = False
     proved: tuple[str, ...] = ()  # the quantities that were checked on the adapter that was measured
     differences: tuple[DifferentFact, ...] = ()
     nearest: str | None = None
@@ -71,6 +76,8 @@ class CellFinding:
     kernel_share: float | None = None  # of a step's time, in which kernels ran on the GPU
     # Each repeat's median, seconds a step, by the repeat's number.
     repeat_seconds: Mapping[int, float] = field(default_factory=dict)
+    repeat_length: float | None = None  # seconds of a repeat's steady windows together
+    celsius: float | None = None  # the highest temperature that a GPU reached in any repeat, where telemetry has it
 
 
 @dataclass(frozen=True)
@@ -83,33 +90,59 @@ class Verification:
     waiting: tuple[str, ...] = ()
 
     @property
+    def wholes(self) -> tuple[Together, ...]:
+        """All cells of each run and kind of device as one, where two or more have a sound ratio."""
+        groups: dict[tuple[str, str], list[CellFinding]] = {}
+        for finding in self.findings:
+            if finding.sound:
+                groups.setdefault((finding.run_id, finding.facts.device_kind), []).append(finding)
+        found = (
+            together(run_id, kind, [one.ratio for one in cells if one.ratio], max(one.margin for one in cells))
+            for (run_id, kind), cells in groups.items()
+        )
+        return tuple(filter(None, found))
+
+    @property
+    def settled(self) -> frozenset[tuple[str, str]]:
+        """The open cells that pass with the others, as (run id, cell id): the whole passes, and their own ratio is within the margin."""
+        passed = {(whole.run_id, whole.device_kind) for whole in self.wholes if whole.passes}
+        return frozenset(
+            (one.run_id, one.cell_id)
+            for one in self.findings
+            if one.kind == "open" and one.sound and one.ratio and one.ratio.value < 1 + one.margin
+            if (one.run_id, one.facts.device_kind) in passed
+        )
+
+    @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 undecided: so is a run with cells that are not yet run.
+        """0 pass, 1 fail, 2 open: so is a run with cells that are not yet run.
 
-        A device that is slower than the others of its model fails, whatever its reference.
+        A device that is slower than the others of its model fails, whatever its reference. So do all cells together.
 
-        A cell without a reference that decides passes where its own fleet was judged. A fleet that was not judged is undecided.
+        A cell without a reference that decides passes where its own fleet was judged. A fleet that was not judged is open.
         """
         if any(finding.fleet.slow for finding in self.fleets):
             return 1
-        compared = {cell for finding in self.fleets if not finding.fleet.why_not for cell in finding.cells}
+        passed = {cell for finding in self.fleets if not finding.fleet.why_not for cell in finding.cells}
+        passed = {(one.run_id, one.cell_id) for one in self.findings if _without_reference(one)} & passed
+        passed |= self.settled
         verdicts: list[CellVerdict] = [
-            "ok" if _without_reference(cell) and (cell.run_id, cell.cell_id) in compared else cell.kind
-            for cell in self.findings
+            "ok" if (cell.run_id, cell.cell_id) in passed else cell.kind for cell in self.findings
         ]
-        verdicts += ["unsure"] * len(self.waiting)
-        return exit_code([*verdicts, *("ok" if not finding.fleet.why_not else "unsure" for finding in self.fleets)])
+        verdicts += ["open"] * len(self.waiting)
+        verdicts += [whole.verdict for whole in self.wholes]
+        return exit_code([*verdicts, *("ok" if not finding.fleet.why_not else "open" for finding in self.fleets)])
 
 
 def _without_reference(finding: CellFinding) -> bool:
     """Whether a cell computes what is specified and has no reference that decides, so that only its fleet can."""
-    return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "unsure")
+    return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "open")
 
 
 # The folder of a run -> the report that was written of it.
 WriteReport = Callable[[Path], Path]
 
-# The folder of a run -> how many repeats each unsure cell needs, by the cell's id.
+# The folder of a run -> how many repeats each open cell gets, by the cell's id.
 Further = Callable[[Path], Mapping[str, int]]
 
 
@@ -193,7 +226,7 @@ def _go_on(prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_r
     run.write_manifest(run.manifest() | {"extended": dict(needed)})
     for repeats in sorted(set(needed.values())):
         cells = tuple(cell for cell in prospect.plan.cells if needed.get(cell.id, 0) >= repeats)
-        say(f"not sure yet: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
+        say(f"open: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
         plan = replace(prospect.plan, cells=cells)
         options = prospect.options.model_copy(update={"repeats": repeats})
         more = replace(prospect, plan=plan, options=options)
@@ -203,17 +236,16 @@ def _go_on(prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_r
 
 
 def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
-    """How many repeats would decide each unsure cell, by the cell's id; a cell that needs more than `most` is left out.
+    """`most` repeats for each open cell whose interval they would make narrower, by the cell's id.
 
-    The second look raises each test's 5 % to 7 % for a ratio at the margin itself. (Simulated: repeats that differ as the prior says, a
-    reference of eight repeats.)
+    The second look raises the share of healthy cells that are called slow from 4 to 6 % where repeats differ by 10 % and a cell is judged
+    alone (simulated).
     """
-    needed = {
-        finding.cell_id: repeats_to_tell(finding.ratio, finding.margin)
-        for finding in verification.findings
-        if finding.kind == "unsure" and finding.ratio
+    return {
+        one.cell_id: most
+        for one in verification.findings
+        if one.kind == "open" and one.ratio and narrows(one.ratio, most)
     }
-    return {cell: repeats for cell, repeats in needed.items() if repeats and repeats <= most}
 
 
 def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
@@ -236,12 +268,13 @@ def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
 def assess(folders: Sequence[Path], references: Sequence[Reference], margin: float | None = None) -> Verification:
     """Judge every cell of some stored runs beside the references. Raises StoreError."""
     cells = read_runs(folders)
-    findings = [_finding(measured, references, margin) for measured in cells if measured.cell.status != MISSING]
+    begun = [measured for measured in cells if measured.cell.status != MISSING]
+    findings = [_finding(measured, references, margin, len(begun)) for measured in begun]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
     return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells))
 
 
-def _finding(measured: Measured, references: Sequence[Reference], margin: float | None) -> CellFinding:
+def _finding(measured: Measured, references: Sequence[Reference], margin: float | None, cells: int) -> CellFinding:
     cell, facts = measured.cell, measured.facts
     # A reference of this very run says nothing about it. It is chosen where no other fits.
     others = [reference for reference in references if set(reference.run_ids) != {cell.run_id}]
@@ -249,10 +282,10 @@ def _finding(measured: Measured, references: Sequence[Reference], margin: float 
     chosen = chosen if chosen.cell else reference_for(facts, references)
     margin = of_kind(MARGINS, facts.device_kind) if margin is None else margin
     uuids = cell.row.get("device_uuids")
-    verdict, reason, ratio = _verdict(measured, chosen, margin)
+    verdict, reason, ratio = _verdict(measured, chosen, margin, cells)
     no_reference = verdict == "no-reference"
     # A cell of which no ratio is known yet has a reference all the same, and a reader can look at both.
-    beside = ratio.reference_seconds if ratio else _seconds(chosen, cell.run_id) if verdict == "unsure" else None
+    beside = ratio.reference_seconds if ratio else _seconds(chosen, cell.run_id) if verdict == "open" else None
     return CellFinding(
         run_id=cell.run_id,
         cell_id=cell.cell_id,
@@ -266,17 +299,35 @@ def _finding(measured: Measured, references: Sequence[Reference], margin: float 
         ratio=ratio,
         margin=margin,
         parity_passed=cell.parity_passed,
+        sound=ratio is not None and not chosen.excuses and not cell.too_noisy and not _busy(measured),
         proved=measured.proved,
         differences=chosen.excuses + chosen.conditions if ratio else (),
         nearest=chosen.nearest,
         expectation=modelled_step(facts.workload, facts.device_kind, measured.ceilings) if no_reference else None,
         kernel_share=middle((repeat.row for repeat in cell.repeats), "kernel_share"),
         repeat_seconds={number: float(np.median(seconds)) for number, seconds in measured.by_number.items()},
+        repeat_length=_length(cell),
+        celsius=max(filter(None, (one.row.get("max_temperature_celsius") for one in cell.repeats)), default=None),
         causes=() if verdict in PASS or verdict == "wrong" else tuple(causes(_case(measured, chosen))),
     )
 
 
-def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tuple[CellVerdict, str, Ratio | None]:
+def _length(cell: StoredCell) -> float | None:
+    """Seconds of the steady windows of the longest repeat; None without any."""
+    lengths = [
+        sum(
+            seconds
+            for stage, seconds in zip(one.windows.stage, one.windows.seconds.tolist(), strict=True)
+            if stage == "steady"
+        )
+        for one in cell.repeats
+    ]
+    return max(lengths, default=0.0) or None
+
+
+def _verdict(
+    measured: Measured, chosen: ChosenReference, margin: float, cells: int
+) -> tuple[CellVerdict, str, Ratio | None]:
     """The verdict, the sentence for it, and the ratio where there is one."""
     cell = measured.cell
     if cell.parity_passed is False:
@@ -284,13 +335,13 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
     if cell.status == "failed":
         return "failed", cell.reason, None
     if cell.parity_passed is None:
-        return "unsure", cell.reason or "parity was not checked, so the cell may compute another network", None
+        return "open", cell.reason or "parity was not checked, so the cell may compute another network", None
     if not measured.repeats:
         why = (
             f"too few windows: no repeat has {FEWEST_WINDOWS}; the cell is too slow for this preset, or the machine is too busy; "
             "measure with --preset standard, or on a quiet machine"
         )
-        return "unsure", why, None
+        return "open", why, None
     if chosen.cell is None:
         return "no-reference", chosen.why, None
     sessions, own = _other_sessions(chosen, cell.run_id)
@@ -300,12 +351,12 @@ def _verdict(measured: Measured, chosen: ChosenReference, margin: float) -> tupl
             f"this is the run that the reference {name} was made from, so the two agree whatever the machine does: measure once more "
             "with `runner matrix`, and judge that run"
         )
-        return "unsure", why, None
+        return "open", why, None
     ratio = ratio_to_reference([measured.repeats], sessions, measured.facts.device_kind)
-    verdict = verdict_of(ratio, margin)
+    verdict = verdict_of(ratio, margin, cells)
     if why := _disturbed(measured, verdict):
-        return excused("unsure", bool(chosen.excuses)), why, ratio
-    reason = _reason(verdict, ratio, margin) + ("" if verdict == "unsure" else _assumptions(ratio))
+        return excused("open", bool(chosen.excuses)), why, ratio
+    reason = _reason(verdict, ratio, margin) + ("" if verdict == "open" else _assumptions(ratio))
     if own:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
     judged = excused(verdict, bool(chosen.excuses))
@@ -320,10 +371,15 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
     remedy = "end what else runs on the machine, then measure again"
     if measured.cell.too_noisy:
         return f"too noisy to be ranked: {remedy}"
-    ceilings = measured.ceilings
-    if verdict == "slow" and measured.facts.device_kind == "cpu" and ceilings and is_machine_busy(ceilings):
+    if verdict == "slow" and _busy(measured):
         return f"slower than the reference, but other work kept the CPUs busy before it was measured: {remedy}"
     return ""
+
+
+def _busy(measured: Measured) -> bool:
+    """Whether other work kept the CPUs busy before a CPU cell was measured."""
+    ceilings = measured.ceilings
+    return measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
 
 
 def _seconds(chosen: ChosenReference, run_id: str) -> float | None:
@@ -349,14 +405,8 @@ def margin_text(margin: float) -> str:
 
 def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
     """What the verdict of a ratio says, as a clause."""
-    share = margin_text(margin)
-    if verdict == "ok":
-        return f"equal to the reference within {share}"
-    if verdict == "not-slower":
-        return f"not slower than the reference by more than {share}, and maybe faster by more"
-    if verdict == "unsure":
-        return f"the interval reaches across the margin of {share}: {_what_would_tell(ratio, margin)}"
-    return f"{'slower' if verdict == 'slow' else 'faster'} than the reference by more than {share}"
+    said = meaning(verdict, ratio.value, (ratio.low, ratio.high), margin)
+    return f"{said}: {_what_would_tell(ratio, margin)}" if verdict == "open" else said
 
 
 def _assumptions(ratio: Ratio) -> str:
@@ -372,12 +422,9 @@ def _assumptions(ratio: Ratio) -> str:
 
 
 def _what_would_tell(ratio: Ratio, margin: float) -> str:
-    """The advice for an unsure ratio."""
+    """The advice for an open ratio."""
     if repeats := repeats_to_tell(ratio, margin):
-        return (
-            f"--repeats {repeats} would tell, if they scatter as those so far; verify goes on by itself up to "
-            "--most-repeats"
-        )
+        return f"--repeats {repeats} would tell, if they scatter as those so far"
     sessions = f"one session differs from another by {_known(ratio.sessions)}"
     if count := sessions_to_tell(ratio, margin):
         return (
@@ -418,7 +465,15 @@ def _case(measured: Measured, chosen: ChosenReference) -> Case:
 
 def as_json(verification: Verification) -> dict[str, object]:
     """The whole for a script, with its exit code. Ratios and times are plain numbers."""
-    findings = [asdict(finding) | {"facts": finding.facts.model_dump()} for finding in verification.findings]
-    fleets = [asdict(finding) for finding in verification.fleets]
-    waiting = list(verification.waiting)
-    return {"exit_code": verification.exit_code, "findings": findings, "fleets": fleets, "not_yet_run": waiting}
+    settled = verification.settled
+    findings = [
+        asdict(one) | {"facts": one.facts.model_dump(), "passes_with_the_others": (one.run_id, one.cell_id) in settled}
+        for one in verification.findings
+    ]
+    return {
+        "exit_code": verification.exit_code,
+        "findings": findings,
+        "together": [asdict(whole) | {"reason": whole.reason} for whole in verification.wholes],
+        "fleets": [asdict(finding) for finding in verification.fleets],
+        "not_yet_run": list(verification.waiting),
+    }

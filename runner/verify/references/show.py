@@ -132,7 +132,7 @@ def print_diff(first: Reference, second: Reference, as_json: bool) -> None:
             ratio = ratio_to_reference(sides[0], sides[1], facts.device_kind)
             row |= {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
             margin = of_kind(MARGINS, facts.device_kind)
-            verdict = excused(verdict_of(ratio, margin), bool(chosen.excuses))
+            verdict = excused(verdict_of(ratio, margin, len(first.cells)), bool(chosen.excuses))
             differs = "; ".join(map(str, chosen.excuses + chosen.conditions))
         rows.append(row | {"verdict": verdict, "differs": differs})
     _print(rows, as_json, f"{first.name} over {second.name}: step times, 90 % intervals")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_two_gpus_of_which_one_is_slow_do_not_pass_beside_four_that_are_alike(tm
     pair = each_gpu_run(tmp_path / "h200", [1.0, 1.5])
     ended = verified(alike, pair)
     assert ended.exit_code == 2
-    assert "undecided" in ended.stdout
+    assert "open: nothing failed" in ended.stdout
     assert "the slowest takes 50 % longer than the fastest" in ended.stdout
     assert verified(alike).exit_code == 0
     assert verified(pair).exit_code == 2
@@ -103,11 +104,41 @@ def test_the_rows_of_two_gpus_of_one_machine_do_not_look_alike(tmp_path: Path) -
     assert sum(f" on GPU …{uuids('NVIDIA H200', 1)[0][-4:]}" in name for name in names) == 2
 
 
-def test_gpus_that_differ_too_much_to_tell_are_undecided(tmp_path: Path) -> None:
+def test_gpus_that_differ_too_much_to_tell_are_open(tmp_path: Path) -> None:
     ended = verified(each_gpu_run(tmp_path / "run", [0.96, 0.98, 1.0, 1.02, 1.04]))
     assert ended.exit_code == 2
     assert "the devices differ too much to tell" in ended.stdout
     assert "no GPU stood out" not in ended.stdout
+
+
+@pytest.mark.parametrize(("slow", "faster"), [(4, 4), (5, 3)])
+def test_two_groups_are_named_with_their_gpus_and_no_card_is_accused(slow: int, faster: int, tmp_path: Path) -> None:
+    healthy = [1.0, 1.004, 0.997, 1.002][:faster]
+    run = each_gpu_run(tmp_path / "run", [*healthy, *[1.10, 1.104, 1.097, 1.102, 1.101][:slow]])
+    ended, said = verified(run), " ".join(verified(run).stdout.split())
+    names = uuids("NVIDIA H200", 8)
+    assert ended.exit_code == 2
+    assert re.search(
+        rf"the devices are two groups: {slow} take (9\.\d|10(\.\d)?) % longer than the other {faster}", said
+    )
+    assert f"the faster group: {', '.join(names[:faster])} the slower group: {', '.join(names[faster:])}" in said
+    assert "more devices of the model would tell" not in said
+    assert named(compared(run)) == []
+    assert compared(run).fleets[0].fleet.groups == (tuple(names[:faster]), tuple(names[faster:]))
+
+
+def test_an_accused_gpu_has_the_assumption_of_the_error_rate_beside_it(tmp_path: Path) -> None:
+    said = " ".join(verified(each_gpu_run(tmp_path / "run", [1.0, 1.012, 0.990, 1.095])).stdout.split())
+    assert "If healthy GPUs differ by 1.0 %, normally, that happens in 1.0 % of verifications of healthy fleets" in said
+
+
+def test_the_comparison_says_how_long_and_how_hot_the_gpus_were_measured(tmp_path: Path) -> None:
+    run = each_gpu_run(tmp_path / "run", [1.0, 1.004, 0.997, 1.002], celsius=61.0)
+    (line,) = [line for line in output.details(compared(run)) if "hotter" in line]
+    assert re.match(r"each repeat of a cell on a GPU measured \d+ s at most, at 61 °C at most: ", line)
+    assert line.endswith("slow only when it is hotter; `--preset standard` measures longer")
+    unknown = each_gpu_run(tmp_path / "other", [1.0] * 4)
+    assert any("and no temperature was recorded" in line for line in output.details(compared(unknown)))
 
 
 def test_a_cell_passes_by_its_own_fleet_only(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_run_beside_its_reference_gets_the_verdict_of_its_cells(
     shelf.put(reference_of([lab], "lab", "0.1.0").reference)
     again = make_run(tmp_path / "again", repeats=3)
     health = health_of([again])
-    assert health.answer.startswith(("Yes: ", "Undecided: "))
+    assert health.answer.startswith(("Yes: ", "Open: "))
     assert few_words(health)
     for place in LEVELS:
         monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * 1.3)
@@ -91,7 +91,7 @@ def test_a_slow_gpu_is_named_with_its_deviation_and_the_band_of_the_others(tmp_p
     [
         ([1.0, 1.004, 0.997, 1.002], "Yes: none of 4 GPUs stands out", "one run"),
         ([1.0, 1.3], "Not judged: no reference", "not judged"),
-        ([0.96, 0.98, 1.0, 1.02, 1.04], "Undecided: the GPUs differ too much", "not judged"),
+        ([0.96, 0.98, 1.0, 1.02, 1.04], "Open: the GPUs differ too much", "not judged"),
     ],
 )
 def test_a_fleet_says_no_more_than_it_shows(

@@ -25,6 +25,8 @@ from tests.fixtures.regimes import healthy_devices
 
 LONG = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 
+FLEETS_OF_GROUPS = 2000 if LONG else 200
+
 # How much healthy devices of one model differ in a run's median: 1 % is assumed, and said.
 SCATTER = PRIOR_SPREAD
 
@@ -74,6 +76,27 @@ def test_one_gpu_of_a_few_that_is_10_percent_slow_is_named_in_95_of_100_fleets(s
 def test_the_stated_rate_of_false_alarms_holds_in_healthy_fleets(size: int) -> None:
     # One in a hundred is stated. Three standard errors of 2000 fleets are 0.7 in a hundred.
     assert alarms(size, "normal", 2000) <= FALSE_ALARM + 0.007
+
+
+@pytest.mark.parametrize("size", [4, 8, 16, 64])
+def test_two_groups_are_seen_where_half_of_the_gpus_are_10_percent_slow_and_hardly_ever_among_healthy_ones(
+    size: int,
+) -> None:
+    random = np.random.default_rng(size)
+    half = dict.fromkeys(range(size // 2), 1.10)
+    slow, healthy = ([fleet_of(fleet(random, size, ratios)) for _ in range(FLEETS_OF_GROUPS)] for ratios in (half, {}))
+    names = {f"GPU-{at}" for at in half}
+    assert sum(bool(one.groups) and set(one.groups[1]) == names for one in slow) >= 0.98 * FLEETS_OF_GROUPS
+    assert not any(one.slow for one in slow)
+    assert all(one.why_not for one in slow if one.groups)
+    assert sum(bool(one.groups) for one in healthy) <= 0.01 * FLEETS_OF_GROUPS
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.03])
+def test_gpus_that_differ_without_groups_are_rarely_called_two_groups(spread: float) -> None:
+    random = np.random.default_rng(3)
+    found = [fleet_of(fleet(random, 5, spread=spread)) for _ in range(FLEETS_OF_GROUPS)]
+    assert sum(bool(one.groups) for one in found) <= (0.05 if spread == 0.02 else 0.14) * FLEETS_OF_GROUPS
 
 
 @pytest.mark.parametrize("size", [4, 8])

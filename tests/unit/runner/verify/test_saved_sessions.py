@@ -89,7 +89,7 @@ def test_days_that_differ_make_the_interval_wider_and_are_no_assumption(days: li
     ratio = torch_cnn(assess([days[3]], [lab])).ratio
     one = torch_cnn(assess([days[3]], [reference_of(days[:1], "one", "0.1.0").reference])).ratio
     assert (ratio.reference_sessions, ratio.reference_repeats) == (3, 9)
-    assert ratio.sessions.observed == 2
+    assert 1 < ratio.sessions.observed < 2, "two, less what the repeats hide"
     assert one.sessions.observed == 0
     assert ", if " not in torch_cnn(assess([days[3]], [lab])).reason
     assert ratio.sessions.deviation > one.sessions.deviation == 0.02
@@ -105,7 +105,7 @@ def test_one_repeat_beside_one_says_in_its_row_what_is_assumed(tmp_path: Path) -
     reference = reference_of([day(tmp_path, 5, repeats=1)], "one", "0.1.0")
     finding = torch_cnn(assess([day(tmp_path, 6, repeats=1)], [reference.reference], margin=0.2))
     assert finding.reason == (
-        "equal to the reference within 20 %, if repeats differ by 2.0 % (one on each side does not show it) and sessions differ by 2.0 % "
+        "within 20 % of the reference, if repeats differ by 2.0 % (one on each side does not show it) and sessions differ by 2.0 % "
         "(the reference has one)"
     )
     assert output.cells_of(finding)[4] == "repeats differ by 2.0 %, sessions differ by 2.0 %"
@@ -126,7 +126,7 @@ def test_the_columns_of_a_row_divide_to_its_ratio(days: list[Path], lab: Referen
 
 def test_a_run_is_not_judged_by_itself(days: list[Path], lab: Reference) -> None:
     alone = torch_cnn(assess(days[:1], [lab_of_one(days)]))
-    assert (alone.kind, alone.ratio) == ("unsure", None)
+    assert (alone.kind, alone.ratio) == ("open", None)
     assert "this is the run that the reference one was made from" in alone.reason
     among = torch_cnn(assess(days[:1], [lab]))
     assert among.ratio.reference_sessions == 2
@@ -208,7 +208,7 @@ def test_the_commands_know_sessions(tmp_path: Path, days: list[Path]) -> None:
     assert command("reference", "export", "lab", "-o", file, references=shelf).exit_code == 0
     assert command("reference", "import", file, references=other).exit_code == 0
     diff = json.loads(command("reference", "diff", "one", file, "--format", "json", references=shelf).stdout)
-    assert {row["verdict"] for row in diff} <= {"ok", "not-slower", "unsure"}
+    assert {row["verdict"] for row in diff} <= {"ok", "not-slower", "open"}
 
 
 @pytest.mark.parametrize(
@@ -249,23 +249,23 @@ def test_the_last_line_claims_what_the_cells_show(days: list[Path], lab: Referen
     )
     usual = only(assess([days[3]], [lab]), "ok", "not-slower")
     assert "slower than its reference by more than 8 %" in output.ending(usual)
-    itself = only(assess(days[:1], [lab_of_one(days)]), "unsure")
-    assert output.ending(itself) == "undecided: nothing failed, and 0 of 5 cells passed; 5 unsure"
+    itself = only(assess(days[:1], [lab_of_one(days)]), "open")
+    assert output.ending(itself) == "open: nothing failed, and 0 of 5 cells passed; 5 open"
     assert output.ending(only(assess(days[:1], []), "no-reference")).endswith("5 no-reference")
 
 
 def test_the_advice_names_what_would_tell(tmp_path: Path, days: list[Path], lab: Reference) -> None:
     def advice(run: Path, reference: Reference, margin: float) -> str:
         finding = torch_cnn(assess([run], [reference], margin=margin))
-        assert finding.kind == "unsure"
+        assert finding.kind == "open"
         return str(finding.reason)
 
     few = day(tmp_path, 10, repeats=1)
-    assert "--repeats " in advice(few, lab_of_one(days), 0.063)
-    sessions = advice(days[3], lab_of_one(days), 0.045)
+    assert "--repeats " in advice(few, lab_of_one(days), 0.032)
+    sessions = advice(days[3], lab_of_one(days), 0.022)
     assert "one session differs from another by 2.0 % (assumed), which more repeats do not show" in sessions
     assert "A reference of 2 sessions would tell" in sessions or "A reference of 3 sessions would tell" in sessions
-    measured = advice(days[3], lab, 0.02)
+    measured = advice(days[3], lab, 0.015)
     assert "(measured" in measured
     assert "no number of repeats or sessions would tell" in measured
 

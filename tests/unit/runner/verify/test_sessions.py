@@ -1,6 +1,7 @@
-"""How often verify errs where a machine differs from one session to the next: simulated, through the functions that judge.
+"""How often verify errs, and how often it answers: simulated, as the command runs by default, through the functions that judge.
 
-The short form looks at one session effect for each claim; DLBENCH_SIMULATIONS=all looks at all of them, and at more trials.
+A world says how repeats and sessions differ. A cell has five repeats, and nine where it is open and that helps. The short form
+looks at the worlds that a claim is about; DLBENCH_SIMULATIONS=all looks at all of them, and prints the tables of docs/verify.md.
 """
 
 from __future__ import annotations
@@ -9,127 +10,221 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from runner.results.statistics import REPEAT_DEVIATION, SESSION_DEVIATION, Array
-from runner.verify.verdict import (
-    MARGINS,
-    PASS,
-    CellVerdict,
-    ratio_to_reference,
-    verdict_of,
-)
-from tests.fixtures.regimes import Regime, run
+from runner.results.statistics import SESSION_DEVIATION, Array
+from runner.verify.verdict import MARGINS, PASS, CellVerdict, Ratio, narrows, ratio_to_reference, verdict_of
+from runner.verify.verify import CellFinding, Verification
 
 EVERYTHING = os.environ.get("DLBENCH_SIMULATIONS") == "all"
-TRIALS = 2000 if EVERYTHING else 300
-EFFECTS = (0.0, 0.01, 0.02, 0.03)
-# (device kind, deviation of sessions): the largest that is allowed for the healthy, and the prior itself.
-SHORT = [("cuda", 0.03), ("cpu", 0.03)]
+TRIALS = 500 if EVERYTHING else 100
 long_form = pytest.mark.skipif(
-    not EVERYTHING, reason="2000 verdicts for each setting take minutes; DLBENCH_SIMULATIONS=all simulates them"
+    not EVERYTHING, reason="500 verifications for each setting take minutes; DLBENCH_SIMULATIONS=all simulates them"
 )
 
-
-def sampled(share: float) -> float:
-    """A share with three standard errors of TRIALS trials on it."""
-    return share + 3 * math.sqrt(share * (1 - share) / TRIALS)
+REPEATS, MOST_REPEATS, CELLS = 5, 9, 4
 
 
-def verdicts(
-    kind: str, level: float, session: float, process: float = 0.01, repeats: int = 3, reference: Sequence[int] = (5,)
-) -> dict[CellVerdict, float]:
-    """The share of each verdict about a cell that truly takes `level` times as long; `reference` has the repeats of each session."""
-    random = np.random.default_rng([7, round(1e4 * session), round(1e4 * process), len(reference)])
-    regime = Regime(process=process, session=session, windows=0.01, count=12)
+@dataclass(frozen=True)
+class World:
+    """How repeats and sessions of a machine differ. Every deviation is of the logarithm of a time."""
 
-    def measure(true: float, count: int) -> list[Array]:
-        return run(random, regime, [true], count)[0]
+    session: float = 0.02  # of a level that all cells of a run share
+    process: float = 0.01  # of a repeat's level
+    windows: float = 0.02  # of one window
+    slow: tuple[float, float] = (0.0, 0.0)  # so many of the repeats take so much longer
+    freedom: float = math.inf  # of the repeats' t distribution
 
-    found = Counter(
-        verdict_of(
-            ratio_to_reference([measure(level, repeats)], [measure(1.0, count) for count in reference], kind),
-            MARGINS[kind],
-        )
-        for _ in range(TRIALS)
-    )
-    return {verdict: count / TRIALS for verdict, count in found.items()}
+    def repeats(self, random: np.random.Generator, level: float, count: int) -> list[Array]:
+        """The windows of some repeats of a cell whose level, a logarithm, is this in this session."""
+        scatter = random.standard_normal(count) if math.isinf(self.freedom) else random.standard_t(self.freedom, count)
+        modes = math.log1p(self.slow[1]) * (random.random(count) < self.slow[0])
+        logs = level + self.process * scatter + modes
+        return list(0.1 * np.exp(logs[:, None] + self.windows * random.standard_normal((count, 12))))
+
+
+# Windows of the real machine scatter by 12 %, and a repeat has 55 of them; 12 that scatter by 6 % tell its median as well.
+WORLDS = {
+    "sessions 1 %": World(session=0.01),
+    "sessions 2 %": World(),
+    "sessions 4 %": World(session=0.04),
+    "1 in 3 repeats +10 %": World(slow=(1 / 3, 0.10), process=0.005),
+    "1 in 3 repeats +30 %": World(slow=(1 / 3, 0.30), process=0.005),
+    "1 in 12 repeats +100 %": World(slow=(1 / 12, 1.0)),
+    "repeats by t2": World(session=0.01, freedom=2),
+    "repeats 10 %": World(process=0.10, windows=0.06),
+}
+REAL = WORLDS["repeats 10 %"]
+
+
+def sampled(share: float, trials: int = TRIALS) -> float:
+    """A share with three standard errors of some trials on it."""
+    return share + 3 * math.sqrt(share * (1 - share) / trials)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of the verifications of a machine: the verdicts of its cells, those of all its cells together, and the exit codes."""
+
+    cells: dict[CellVerdict, float]
+    wholes: dict[CellVerdict, float]
+    codes: dict[int, float]
+    unanswered: float  # of the cells, those that are open and do not pass with the others
 
 
 def passed(shares: dict[CellVerdict, float]) -> float:
     return sum(share for verdict, share in shares.items() if verdict in PASS)
 
 
-def beyond(kind: str) -> float:
-    """A ratio as far beyond the margin as the margin is from 1."""
-    return (1 + MARGINS[kind]) ** 2
+def finding(at: int, verdict: CellVerdict, ratio: Ratio, kind: str) -> CellFinding:
+    facts: Any = SimpleNamespace(device_kind=kind)
+    return CellFinding("run", str(at), facts, "", verdict, "", None, "lab", 0.1, ratio, MARGINS[kind], True, sound=True)
 
 
-@pytest.mark.parametrize(("kind", "session"), SHORT)
-@pytest.mark.parametrize("reference", [(5,), (3, 3, 3, 3, 3)])
-def test_a_healthy_machine_is_called_slow_in_5_percent_at_most_however_sessions_differ(
-    kind: str, session: float, reference: tuple[int, ...]
+def verified(
+    world: World, level: Sequence[float], sessions: int, each: int = 3, kind: str = "cpu", trials: int = TRIALS
+) -> Shares:
+    """Verifications of a machine whose cells take `level` times as long as their reference of so many `sessions` of `each` repeats."""
+    random = np.random.default_rng([7, sessions, each, len(level)])
+    cells: Counter[CellVerdict] = Counter()
+    wholes: Counter[CellVerdict] = Counter()
+    codes: Counter[int] = Counter()
+    unanswered = 0
+    for _ in range(trials):
+        moved = random.normal(0, world.session, 1 + sessions)
+        found = []
+        for at, true in enumerate(level):
+            measured = world.repeats(random, math.log(true) + moved[0], MOST_REPEATS)
+            reference = [world.repeats(random, one, each) for one in moved[1:]]
+            ratio = ratio_to_reference([measured[:REPEATS]], reference, kind)
+            verdict = verdict_of(ratio, MARGINS[kind], len(level))
+            if verdict == "open" and narrows(ratio, MOST_REPEATS):
+                ratio = ratio_to_reference([measured], reference, kind)
+                verdict = verdict_of(ratio, MARGINS[kind], len(level))
+            found.append(finding(at, verdict, ratio, kind))
+        verification = Verification(tuple(found))
+        cells.update(one.kind for one in found)
+        wholes.update(whole.verdict for whole in verification.wholes)
+        codes[verification.exit_code] += 1
+        unanswered += sum(one.kind == "open" for one in found) - len(verification.settled)
+    return Shares(
+        {verdict: count / trials / len(level) for verdict, count in cells.items()},
+        {verdict: count / trials for verdict, count in wholes.items()},
+        {code: count / trials for code, count in codes.items()},
+        unanswered / trials / len(level),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sessions 2 %", "1 in 3 repeats +30 %", "repeats by t2", "repeats 10 %"])
+def test_a_healthy_cell_is_called_slow_in_5_percent_at_most_in_every_world(name: str) -> None:
+    for sessions in (1, 5):
+        healthy = verified(WORLDS[name], [1.0] * CELLS, sessions)
+        assert healthy.cells.get("slow", 0.0) <= sampled(0.05, TRIALS * CELLS), sessions
+        assert healthy.wholes.get("slow", 0.0) <= sampled(0.05), sessions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sessions", "each"), [(1, 5), (2, 5), (5, 3)])
+def test_where_repeats_differ_by_10_percent_three_of_ten_healthy_cells_at_most_get_no_answer(
+    sessions: int, each: int
 ) -> None:
-    assert verdicts(kind, 1.0, session, reference=reference).get("slow", 0.0) <= sampled(0.05)
+    healthy = verified(REAL, [1.0] * CELLS, sessions, each)
+    assert healthy.unanswered <= sampled(0.30)
+    assert passed(healthy.wholes) >= 0.75 - 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("sessions", "each"), [(1, 3), (5, 3)])
+def test_where_repeats_differ_by_10_percent_an_installation_that_is_20_percent_slow_fails(
+    sessions: int, each: int
+) -> None:
+    slow = verified(REAL, [1.2] * CELLS, sessions, each)
+    assert slow.codes.get(1, 0.0) >= 0.85
+    assert slow.codes.get(0, 0.0) <= sampled(0.02)
+
+
+@pytest.mark.slow
+def test_one_cell_that_is_20_percent_slow_among_healthy_ones_does_not_pass_with_them() -> None:
+    one = verified(REAL, [1.2, 1.0, 1.0, 1.0], 1, 5)
+    assert one.codes.get(0, 0.0) <= sampled(0.08)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_a_healthy_machine_passes_beside_one_session_where_sessions_differ_by_half_of_what_is_assumed(
     kind: str,
 ) -> None:
-    assert passed(verdicts(kind, 1.0, SESSION_DEVIATION[kind] / 2)) >= 0.75
+    shares = verified(World(session=SESSION_DEVIATION[kind] / 2), [1.0] * 2, 1, 5, kind)
+    assert shares.codes[0] >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_at_the_margin_itself_it_is_unsure_in_9_of_10_where_sessions_differ_as_assumed(kind: str) -> None:
-    shares = verdicts(kind, 1 + MARGINS[kind], SESSION_DEVIATION[kind])
-    assert shares.get("slow", 0.0) <= sampled(0.05)
-    assert passed(shares) <= sampled(0.05)
-    assert shares["unsure"] >= 0.9
+def test_at_the_margin_itself_it_is_open_in_most_where_repeats_and_sessions_differ_as_assumed(kind: str) -> None:
+    shares = verified(World(session=SESSION_DEVIATION[kind]), [1 + MARGINS[kind]], 1, 5, kind, trials=300)
+    assert shares.cells.get("slow", 0.0) <= sampled(0.12, 300)
+    assert passed(shares.cells) <= sampled(0.12, 300)
 
 
+@pytest.mark.slow
 def test_a_reference_of_several_sessions_knows_that_they_differ_more_than_assumed() -> None:
-    one = verdicts("cuda", 1 + MARGINS["cuda"], 0.03)
-    several = verdicts("cuda", 1 + MARGINS["cuda"], 0.03, reference=(3, 3, 3, 3, 3))
+    world = World(session=0.04)
+    one, several = (verified(world, [1 + MARGINS["cuda"]], many, 3, "cuda", trials=300) for many in (1, 5))
     # With one session a side nothing in the data shows what is wrong with the prior.
-    assert one["slow"] > 0.15
-    assert several["slow"] <= sampled(0.08)
-    assert passed(several) <= sampled(0.08)
+    assert one.cells["slow"] > several.cells.get("slow", 0.0) + 0.1
 
 
-def test_a_reference_of_quiet_sessions_decides_what_one_session_leaves_unsure() -> None:
-    one = verdicts("cpu", 1.03, 0.0)
-    several = verdicts("cpu", 1.03, 0.0, reference=(3, 3, 3, 3, 3))
-    assert passed(several) >= passed(one) + 0.2
-    assert passed(several) >= 0.9
+@pytest.mark.slow
+def test_a_reference_of_quiet_sessions_decides_what_one_session_leaves_open() -> None:
+    world = World(session=0.0)
+    one, several = (verified(world, [1.035], many, trials=200) for many in (1, 5))
+    assert passed(several.cells) >= passed(one.cells) + 0.1
+    assert passed(several.cells) >= 0.9
 
 
-def test_repeats_that_differ_more_than_assumed_are_believed() -> None:
-    shares = verdicts("cuda", 1 + MARGINS["cuda"], 0.0, process=5 * REPEAT_DEVIATION["cuda"], reference=(1,))
-    assert shares.get("slow", 0.0) <= sampled(0.08)
-    assert passed(shares) <= sampled(0.08)
+@pytest.mark.slow
+def test_ten_days_of_which_the_sixth_is_7_percent_slower_are_told_with_the_shift() -> None:
+    """The shift is inside the margin of a CPU, so it fails in few; and it is at the margin, so few say that all is well."""
+    shares = verified(World(session=0.01), [1.07] * CELLS, 5)
+    assert shares.codes.get(1, 0.0) <= sampled(0.05)
+    assert shares.wholes.get("open", 0.0) >= 0.7
 
 
 @long_form
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("session", EFFECTS)
-@pytest.mark.parametrize("reference", [(1,), (3,), (5,), (3, 3, 3), (3, 3, 3, 3, 3)])
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_every_session_effect_beside_every_reference(
-    kind: str, reference: tuple[int, ...], session: float, record_property: pytest.RecordProperty
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("sessions", "each"), [(1, 3), (1, 5), (2, 5), (5, 3)])
+def test_every_world_beside_every_reference(
+    name: str, sessions: int, each: int, record_property: pytest.RecordProperty
 ) -> None:
-    healthy = verdicts(kind, 1.0, session, reference=reference)
-    at_margin = verdicts(kind, 1 + MARGINS[kind], session, reference=reference)
-    far = verdicts(kind, beyond(kind), session, reference=reference)
-    record_property("figures", f"{kind} {reference} {session}: {healthy} {at_margin} {far}")
-    print(kind, reference, session, healthy, at_margin, far, sep="\n  ")
-    assert healthy.get("slow", 0.0) <= sampled(0.05)
-    assert passed(far) <= sampled(0.05)
-    # What one session cannot know: how much more than assumed sessions differ.
-    known = session <= SESSION_DEVIATION[kind]
-    worst = 0.05 if known else 0.10 if len(reference) > 1 else 0.25
-    assert at_margin.get("slow", 0.0) <= sampled(worst)
-    assert passed(at_margin) <= sampled(worst)
-    assert at_margin["unsure"] >= 1 - 2 * sampled(worst)
+    world, cells = WORLDS[name], [1.0] * CELLS
+    healthy = verified(world, cells, sessions, each)
+    ten, twenty = (verified(world, [level] * CELLS, sessions, each) for level in (1.1, 1.2))
+    one = verified(world, [1.2, *cells[1:]], sessions, each)
+    margin = verified(world, [1 + MARGINS["cpu"]] * CELLS, sessions, each)
+    figures = " | ".join(
+        (
+            f"{name} {sessions} x {each}",
+            f"healthy: pass {passed(healthy.cells):.2f} slow {healthy.cells.get('slow', 0):.3f} unanswered {healthy.unanswered:.2f}",
+            f"together {passed(healthy.wholes):.2f} {healthy.wholes.get('slow', 0):.3f} codes {healthy.codes}",
+            f"10 %: slow {ten.cells.get('slow', 0):.2f} pass {passed(ten.cells):.2f} codes {ten.codes}",
+            f"20 %: slow {twenty.cells.get('slow', 0):.2f} together {twenty.wholes.get('slow', 0):.2f} codes {twenty.codes}",
+            f"one of {CELLS} 20 %: codes {one.codes}",
+            f"at the margin: slow {margin.cells.get('slow', 0):.2f} pass {passed(margin.cells):.2f} together "
+            f"{margin.wholes.get('slow', 0):.2f} {passed(margin.wholes):.2f}",
+        )
+    )
+    record_property("figures", figures)
+    print(figures)
+    assert healthy.cells.get("slow", 0.0) <= sampled(0.05, TRIALS * CELLS)
+    assert healthy.wholes.get("slow", 0.0) <= sampled(0.05)
+    assert twenty.codes.get(0, 0.0) <= sampled(0.05)
+    if world is REAL:
+        assert healthy.unanswered <= sampled(0.30)
+        assert twenty.codes[1] >= 0.8
