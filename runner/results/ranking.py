@@ -194,7 +194,7 @@ class Field:
         error = math.hypot(*(side.deviation for side in sides))
         error = error if error > ROUNDING else 0.0
         spread = sum(side.deviation**4 / side.freedom for side in sides)
-        freedom = min(1e6, error**4 / spread) if spread else 1e6
+        freedom = min(1e6, error**4 / spread) if error and spread else 1e6
         repeats = min(len(first.logs), len(second.logs))
         value = math.exp(first.log - second.log)
         ratio = Estimate(value, value, value, repeats, repeats, method, note, error, freedom, inside)

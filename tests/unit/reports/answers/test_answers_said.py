@@ -106,7 +106,7 @@ def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> No
     assert len(finding.group.ranked) > 1
     section = next(part for part in plain.sections(data) if part.rows)
     assert [line for line in section.below if line.startswith("measured once: 1 cell. Go on with ")]
-    assert [line for line in section.below if line.startswith("open: 2 repeats leave the order open")]
+    assert [line for line in section.below if line.startswith("open: 2 repeats do not say which of them is faster. ")]
     assert [row[-1] for row in section.rows] == ["one run: may be as fast", "", "open"]
     assert '<span class="warn">1 to 2 repeats</span>' in whole(page(data))
     assert "measured once" not in finding.headline

@@ -56,11 +56,13 @@ def test_a_framework_that_is_slower_at_two_workloads_is_named_with_both() -> Non
     assert " at v and 1.60 × (" in lead.detail
 
 
-def test_of_many_frameworks_the_detail_names_three() -> None:
+def test_of_many_frameworks_the_detail_names_the_nearest_and_the_farthest() -> None:
     levels = {"torch": 1.0, "jax": 1.3, "mxnet": 2.0, "chainer": 2.5, "tensorflow": 3.0}
     lead = by_how_much(compared(cells("w", levels)))
     assert lead.words == "The others take 1.30 to 2.99 times"
-    assert lead.detail.endswith("; 1 more in the table")
+    assert lead.detail.startswith("JAX 1.30 ×")
+    assert "TensorFlow 2 2.99 ×" in lead.detail
+    assert lead.detail.endswith("; 2 more in the table")
 
 
 def test_where_none_is_slower_beyond_doubt_the_answer_is_how_far_they_may_be_apart() -> None:

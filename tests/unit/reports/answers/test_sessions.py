@@ -12,8 +12,9 @@ import pytest
 from reports.answers.compare import Comparison, comparison
 from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
-from reports.data.groups import OTHER_RUNS, blocks_of, group_of
+from reports.data.groups import blocks_of, group_of
 from reports.data.model import MeasuredCell
+from runner.results.ranking import OTHER_RUNS
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, run
 
