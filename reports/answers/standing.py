@@ -214,9 +214,11 @@ def _open(entry: Ranked) -> str:
 
 def _of_one_repeat(of: Standing) -> str:
     """What one repeat does show."""
-    parts = []
-    if near := of.rivals_once:
-        parts.append(f"{some([entry.cell for entry in near])} may be as fast")
+    parts: list[str] = []
+    faster = [entry.cell for entry in of.rivals_once if entry.looks_faster]
+    near = [entry.cell for entry in of.rivals_once if not entry.looks_faster]
+    parts += [f"{some(faster)} look{'s' * (len(faster) == 1)} faster"] if faster else []
+    parts += [f"{some(near)} may be as fast"] if near else []
     parts += [f"{entry.cell.label} takes more than {bound(entry.at_least)} times as long" for entry in of.out_once[:3]]
     if more := len(of.out_once[3:]):
         parts.append(f"{plural(more, 'more cell')} also take{'s' * (more == 1)} longer")
@@ -245,5 +247,6 @@ def note(entry: Ranked) -> str:
     if entry.is_first:
         return ""
     if entry.once:
-        return f"one run: more than {bound(entry.at_least)}" if entry.at_least else "one run: may be as fast"
+        near = "looks faster" if entry.looks_faster else "may be as fast"
+        return f"one run: more than {bound(entry.at_least)}" if entry.at_least else f"one run: {near}"
     return entry.verdict or ""

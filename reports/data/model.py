@@ -232,6 +232,11 @@ class Ranked:
         low = self.ratio.low
         return low if self.once and not self.open_by and low is not None and low > 1 else None
 
+    @property
+    def looks_faster(self) -> bool:
+        """Whether one repeat shows a cell faster than the first of those with more."""
+        return self.once and not self.open_by and self.ratio.high is not None and self.ratio.high < 1
+
 
 @dataclass(frozen=True)
 class Group:
