@@ -93,7 +93,7 @@ def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -
     assert "Measured once:" not in said
     (cnn, _) = findings.findings(tables.load([folder]))
     notes = {entry.cell.framework: standing.note(entry) for entry in cnn.group.behind}
-    assert notes == {"torch": "one run: may be as fast", "jax": "open"}, "the cells with two repeats are not of one run"
+    assert notes == {"torch": "one run: looks faster", "jax": "open"}, "the cells with two repeats are not of one run"
 
 
 def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> No
     section = next(part for part in plain.sections(data) if part.rows)
     assert [line for line in section.below if line.startswith("measured once: 1 cell. Go on with ")]
     assert [line for line in section.below if line.startswith("open: 2 repeats do not say which of them is faster. ")]
-    assert [row[-1] for row in section.rows] == ["one run: may be as fast", "", "open"]
+    assert [row[-1] for row in section.rows] == ["one run: looks faster", "", "open"]
     assert '<span class="warn">1 to 2 repeats</span>' in whole(page(data))
     assert "measured once" not in finding.headline
 

@@ -261,7 +261,7 @@ def test_a_cell_that_was_measured_once_changes_nothing_in_what_is_said_of_the_ot
     ]
     said = findings.findings(load(folder))[0]
     assert said.headline.startswith("Open between JAX 0.10.2 and TensorFlow 2.21.0: at most ")
-    assert said.detail.endswith("Measured once: PyTorch 2.13.0 may be as fast.")
+    assert said.detail.endswith("Measured once: PyTorch 2.13.0 looks faster.")
 
 
 def test_of_cells_with_repeats_one_is_fastest_beside_one_that_was_measured_once(tmp_path: Path) -> None:
