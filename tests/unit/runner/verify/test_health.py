@@ -62,6 +62,24 @@ def test_a_run_beside_its_reference_gets_the_verdict_of_its_cells(
     assert {cell.verdict for cell in slow.cells} >= {"slow"}
 
 
+def test_a_shift_of_all_cells_at_the_margin_is_said_with_its_size(
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.put(reference_of([make_run(tmp_path / "lab", repeats=5)], "lab", "0.1.0").reference)
+    for place in LEVELS:
+        monkeypatch.setitem(synthetic.LEVELS, place, LEVELS[place] * 1.08)
+    health = health_of([make_run(tmp_path / "again", repeats=5)])
+    assert health.answer.startswith("Open: ")
+    assert re.search(r"the 5 cells of again together take [78]\.\d.% longer than their references", health.detail)
+
+
+def test_gpus_of_two_groups_are_open_and_none_is_named(tmp_path: Path, shelf: Shelf) -> None:
+    health = health_of([each_gpu_run(tmp_path / "run", [1.0, 1.004, 0.997, 1.002, 1.10, 1.104, 1.097, 1.102])])
+    assert (health.answer, health.confidence) == ("Open: the GPUs are two groups", "not judged")
+    assert few_words(health)
+    assert not any(gpu.named for fleet in health.fleets for gpu in fleet.gpus)
+
+
 def test_a_slow_gpu_is_named_with_its_deviation_and_the_band_of_the_others(tmp_path: Path, shelf: Shelf) -> None:
     levels = [1.0, 1.004, 0.997, 1.002, 0.995, 1.10, 1.001, 1.003]
     health = health_of([each_gpu_run(tmp_path / "run", levels)])
