@@ -190,5 +190,6 @@ def _ends_at(minutes: float | None) -> float:
 
 def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
     jobs = prospect.jobs_left(run)
-    held = budget.forecast(prospect.agenda(limited=True, jobs=jobs), jobs, minutes)
-    note(progress.limit(held, minutes, {cell for cell, _ in run.finished()}))
+    held = budget.forecast(prospect.agenda(), jobs, minutes)
+    begun = {cell for cell, _ in run.finished()}
+    note(progress.limit(held, minutes, begun, prospect.options.repeats is None))

@@ -84,7 +84,7 @@ class Prospect:
 
     def lanes(self, jobs: Sequence[Job]) -> int:
         """How many of these jobs run at a time."""
-        return 1 if dispatch.run_alone(jobs) else max(1, len(set(self.boards(jobs))))
+        return budget.lanes(jobs, self.machine)
 
     def expected_seconds(self, jobs: Sequence[Job]) -> float:
         """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
@@ -101,10 +101,10 @@ class Prospect:
             "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
         }
 
-    def agenda(self, limited: bool, jobs: Sequence[Job] | None = None) -> Agenda:
-        """What the steps of the run depend on. `limited`: its time is. `jobs`: what is left of it, where it was begun before."""
+    def agenda(self) -> Agenda:
+        """What the steps of the run depend on."""
         cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, limited, jobs)
+        return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says beside what every run's says."""
@@ -136,7 +136,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
 
     def planned(engine: Engine) -> list[Image]:
         prospect = _prospect(options, machine, engine, "", earlier, lambda _: None)
-        held = budget.forecast(prospect.agenda(limited=True), prospect.jobs, minutes).spans if minutes else ()
+        held = budget.forecast(prospect.agenda(), prospect.jobs, minutes).spans if minutes else ()
         cells = [span.job.cell for span in held] or prospect.plan.cells
         return [prospect.images[name] for name in dict.fromkeys(cell.image for cell in cells)]
 

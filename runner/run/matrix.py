@@ -18,12 +18,15 @@ from runner.catalog import frameworks
 from runner.engines.base import Prepared
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
+from runner.plan.plan import Cell
 from runner.results.parquet import packs
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
 from runner.run.begin import Prospect
+from runner.run.budget import Agenda
 from runner.run.dispatch import Job
+from runner.run.open_pairs import OpenPairs
 from runner.run.options import Options
 from runner.run.progress import say
 from runner.run.schedule import CellRunner
@@ -232,10 +235,11 @@ def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: fl
 
 def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> None:
     """Prepare an image, measure its cells, prepare the next: nothing is prepared beside a measurement."""
-    agenda = prospect.agenda(limited=not math.isinf(ends_at), jobs=jobs)
+    agenda = _agenda(prospect, cells.site.run, limited=not math.isinf(ends_at))
     waiting = list(jobs)
     ready: dict[str, Prepared] = {}
-    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic()):
+    numbers = _last_repeats(prospect, cells.site.run)
+    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), numbers):
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
             prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
             ready |= prepared
@@ -243,9 +247,32 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
                 if job.cell.image == name and why is not None:
                     cells.fail(job, "engine", why)
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
-        # A job that was taken and did not fit any more is left for --resume.
+        # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.
         done = {*step.jobs, *(outcome.job for outcome in cells.outcomes)}
         waiting = [job for job in waiting if job not in done]
+        numbers |= {job.cell: max(job.repeat, numbers.get(job.cell, 0)) for job in done}
+
+
+def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
+    """What the steps of the run depend on.
+
+    Only a run whose time is limited adds repeats to the planned ones, where time is left. Who gives a number of repeats has a reason, such
+    as a comparison with another run: it is meant as it stands.
+    """
+    agenda = prospect.agenda()
+    if not limited or prospect.options.repeats is not None:
+        return agenda
+    return replace(
+        agenda, unsettled=OpenPairs(run, [cell for group in agenda.groups for cell in group], agenda.repeats)
+    )
+
+
+def _last_repeats(prospect: Prospect, run: RunStore) -> dict[Cell, int]:
+    """The number of the last repeat that each cell has had."""
+    of_id = {cell.id: cell for cell in prospect.plan.cells}
+    # In the order of their numbers.
+    ended = sorted(run.finished(), key=lambda key: key[1])
+    return {of_id[cell]: repeat for cell, repeat in ended if cell in of_id}
 
 
 def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, Prepared], str | None]:
