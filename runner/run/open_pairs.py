@@ -8,7 +8,7 @@ the margin.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -48,6 +48,9 @@ class OpenPairs:
         self._run, self._planned = run, planned
         self._cells = tuple(cells)
         self._read_before = store.Kept()
+        # The repeats that had ended when the columns were made.
+        self._ended: Collection[tuple[str, int]] = ()
+        self._made: Sequence[Logs[Cell]] = ()
 
     def __call__(self) -> Sequence[OpenPair]:
         return [OpenPair(*pair) for pair in open_pairs(self._columns(), self._planned)]
@@ -58,12 +61,17 @@ class OpenPairs:
     def _columns(self) -> Sequence[Logs[Cell]]:
         """The cells that are compared with one another, with their repeats. A cell that would not be ranked is left out."""
         try:
-            folders, manifest = [self._run.folder], self._run.manifest()
-            rows = store.read(folders, "cells", self._read_before)
-            samples = store.read(folders, "samples", self._read_before, rows)
+            if (ended := set(self._run.finished())) != self._ended:
+                self._ended, self._made = ended, self._read()
         except store.StoreError:
-            # The end of the run says it. What is open must not end the measurement.
-            return []
+            # The end of the run says it. It must not end the measurement.
+            return ()
+        return self._made
+
+    def _read(self) -> Sequence[Logs[Cell]]:
+        folders, manifest = [self._run.folder], self._run.manifest()
+        rows = store.read(folders, "cells", self._read_before)
+        samples = store.read(folders, "samples", self._read_before, rows)
         before = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
         stored = [cell for cell, _ in stored_cells([manifest], rows_of(rows), by_repeat(samples))]
         by_id = {cell.cell_id: cell for cell in stored if _is_ranked(cell)}

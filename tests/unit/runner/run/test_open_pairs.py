@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.results.blocks import InBlock
 from runner.results.store import RunStore
+from runner.run import matrix
 from runner.run.budget import Agenda, OpenPair
 from runner.run.dispatch import Job, blocks
 from runner.run.open_pairs import Logs, OpenPairs, open_pairs, outliers
@@ -106,6 +108,19 @@ def test_a_run_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
     next((folder / "cells").glob("*.r1.parquet")).write_bytes(b"damaged")
     pairs = OpenPairs(RunStore(folder), [], 3)
     assert pairs() == pairs.outliers() == []
+    (folder / "run.json").unlink()
+    assert pairs() == []
+
+
+@pytest.mark.parametrize(("limited", "given"), [(False, None), (True, 3)])
+def test_only_a_run_of_some_minutes_adds_repeats_and_only_where_the_user_gave_no_number(
+    tmp_path: Path, limited: bool, given: int | None
+) -> None:
+    agenda = Agenda(NO_GPU, Durations(WORKLOADS, {}), [CELLS], {}, 3)
+    prospect: Any = SimpleNamespace(agenda=lambda: agenda, options=SimpleNamespace(repeats=given))
+    assert matrix._agenda(prospect, RunStore(tmp_path), limited).unsettled is None
+    prospect.options.repeats = None
+    assert matrix._agenda(prospect, RunStore(tmp_path), limited=True).unsettled is not None
 
 
 class Measured:
