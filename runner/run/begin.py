@@ -69,9 +69,20 @@ class Prospect:
         return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
 
     def jobs_left(self, run: store.RunStore) -> list[Job]:
-        """The jobs that have not ended in this run."""
+        """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number."""
         ended = run.finished()
-        return [job for job in self.jobs if job.key not in ended]
+        lacks = dict.fromkeys(self.plan.cells, self.repeats)
+        of_ids = {cell.id: cell for cell in lacks}
+        for cell_id, _ in ended:
+            if cell_id in of_ids:
+                lacks[of_ids[cell_id]] -= 1
+        left = []
+        # The last ones: a cell whose first repeat is left has not begun.
+        for job in reversed(self.jobs):
+            if job.key not in ended and lacks[job.cell] > 0:
+                lacks[job.cell] -= 1
+                left.append(job)
+        return left[::-1]
 
     def boards(self, jobs: Sequence[Job]) -> list[str]:
         """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""

@@ -1,9 +1,9 @@
 """What a run does next: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
 
-Without a limit of time all is measured: the first repeat of every cell image by image, then the rest in its shuffled order. An image is
-prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement.
+Without a limit of time, and where all fits into it, all is measured: the first repeat of every cell image by image, then the rest in its
+shuffled order. An image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement.
 
-A run of some minutes goes on as long as something fits:
+Where not all fits, a run goes on as long as something does:
 
 1. The first repeats of the first group, which are the frameworks that most people use with the workloads that nearly all of them have.
 2. All repeats of that group, for as many of its workloads as all of them fit. One repeat ranks nothing.
@@ -18,10 +18,11 @@ Where the repeats of not even one workload of the first group fit, the view is b
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from runner.catalog.images import Image
@@ -95,20 +96,21 @@ class Agenda:
         waiting: Sequence[Job],
         ready: frozenset[str],
         left: float,
-        numbers: Mapping[Cell, int] = MappingProxyType({}),
+        done: Mapping[Cell, Collection[int]] | None = None,
     ) -> Step | None:
         """The next step of these jobs in the seconds that are left; None where nothing would end in time.
 
-        `waiting` is in the shuffled order, `ready` the images that are prepared by now, `numbers` the last repeat of each cell so far.
+        `waiting` is in the shuffled order, `ready` the images that are prepared by now, `done` the numbers of each cell's repeats so far.
+        With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
         """
         unready = {name for name, cost in self.costs.items() if cost and name not in ready}
-        if math.isinf(left):
+        if math.isinf(left) or self._all_fit(waiting, unready, left):
             return self._of_all(waiting, unready)
-        step = self._in_time(waiting, unready, left, numbers)
-        return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready)
+        step = self._in_time(waiting, unready, left, done)
+        return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready, done)
 
     def _in_time(
-        self, waiting: Sequence[Job], unready: Collection[str], left: float, numbers: Mapping[Cell, int]
+        self, waiting: Sequence[Job], unready: Collection[str], left: float, done: Mapping[Cell, Collection[int]] | None
     ) -> Step | None:
         """The next step of a run whose time is limited."""
         of_cells: dict[Cell, list[Job]] = {}
@@ -126,14 +128,19 @@ class Agenda:
                     return step
             return self._repeats(waiting, unready, left)
         return (
-            self._further(of_cells, left, numbers, decide=True)
-            or self._whole_cells(waiting, of_cells, unready, left)
+            self._further(of_cells, left, done or {}, decide=True)
+            or self._whole_cells(waiting, of_cells, unready, left, done)
             or self._repeats(waiting, unready, left)
-            or self._further(of_cells, left, numbers, decide=False)
+            or self._further(of_cells, left, done or {}, decide=False)
         )
 
+    def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
+        names = {job.cell.image for job in waiting if job.cell.image in unready}
+        rest = left - sum(self.durations.preparing(name, self.costs[name]) for name in names)
+        return bool(waiting) and self._fit(waiting, rest)
+
     def _of_all(self, waiting: Sequence[Job], unready: Collection[str]) -> Step | None:
-        """The next step of a run without a limit of time."""
+        """The next step where all is measured."""
         if not any(job.cell.image in unready for job in waiting):
             return Step(None, tuple(waiting)) if waiting else None
         if first := [job for job in waiting if job.repeat == 1 and job.cell.image not in unready]:
@@ -179,7 +186,7 @@ class Agenda:
         return Step(None, _in_order(waiting, frozenset(jobs))) if jobs else None
 
     def _further(
-        self, of_cells: Collection[Cell], left: float, numbers: Mapping[Cell, int], decide: bool
+        self, of_cells: Collection[Cell], left: float, done: Mapping[Cell, Collection[int]], decide: bool
     ) -> Step | None:
         """One more repeat of open pairs, interleaved; on many GPUs several.
 
@@ -188,36 +195,41 @@ class Agenda:
         if self.unsettled is None:
             return None
         more: dict[Cell, int] = {}
-        for pair in self._pairs(numbers, decide):
+        for pair in self._pairs(done, decide):
             count = pair.more if decide else 1
             cells = pair.first, pair.second
             free = not any(cell in of_cells for cell in cells)
-            if count and free and all(numbers.get(cell, 0) + count <= MOST_REPEATS for cell in cells):
+            if count and free and all(len(done.get(cell, ())) + count <= MOST_REPEATS for cell in cells):
                 wanted = more | {cell: max(count, more.get(cell, 0)) for cell in cells}
                 jobs = [Job(cell, repeat) for cell, repeats in wanted.items() for repeat in range(repeats)]
                 more = wanted if self._fit(jobs, left) else more
         jobs = []
         # All cells of a step are in one block: a repeat alone in its block shows no difference.
-        number = max(numbers.values(), default=0)
+        number = self._last(done)
         for at in range(max(more.values(), default=0)):
             if len(jobs) < self._lanes(jobs):
                 jobs += block([cell for cell, count in more.items() if count > at], number + 1 + at)
         return Step(None, tuple(jobs)) if jobs else None
 
-    def _pairs(self, numbers: Mapping[Cell, int], decide: bool) -> Iterator[OpenPair]:
+    def _pairs(self, done: Mapping[Cell, Collection[int]], decide: bool) -> Iterator[OpenPair]:
         """The open pairs, and before them each cell with an outlier beside a cell of its column: it is measured once more."""
         assert self.unsettled is not None
         pairs = self.unsettled()
         if decide:
             for cell in self.unsettled.outliers():
                 others = [other for pair in pairs if cell in pair[:2] for other in pair[:2] if other != cell]
-                others += [other for other in numbers if other != cell and _compared(other) == _compared(cell)]
-                if others and numbers.get(cell, 0) <= self.repeats:
+                others += [other for other in done if other != cell and _compared(other) == _compared(cell)]
+                if others and len(done.get(cell, ())) <= self.repeats:
                     yield OpenPair(cell, others[0], 1)
         yield from pairs
 
     def _whole_cells(
-        self, waiting: Sequence[Job], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str], left: float
+        self,
+        waiting: Sequence[Job],
+        of_cells: Mapping[Cell, Sequence[Job]],
+        unready: Collection[str],
+        left: float,
+        done: Mapping[Cell, Collection[int]] | None,
     ) -> Step | None:
         """All repeats of the cells of a further image that fit with all of them; on many GPUs, of several images that are ready."""
         for group in self.groups[1:]:
@@ -228,13 +240,30 @@ class Agenda:
                     more = [of_cells[cell] for cell in cells if cell.image == image]
                     chosen = self._as_many(more, left, chosen)
             if chosen:
-                return Step(None, _in_order(waiting, frozenset(chosen)))
+                return Step(None, self._later(_in_order(waiting, frozenset(chosen)), done))
             for image, seconds in self._to_prepare(cells, unready, left):
                 if chosen := self._as_many([of_cells[cell] for cell in cells if cell.image == image], seconds):
-                    return Step(image, _in_order(waiting, frozenset(chosen)))
+                    return Step(image, self._later(_in_order(waiting, frozenset(chosen)), done))
         return None
 
-    def _filled(self, step: Step, waiting: Sequence[Job], unready: Collection[str]) -> Step:
+    def _later(self, jobs: Sequence[Job], done: Mapping[Cell, Collection[int]] | None) -> tuple[Job, ...]:
+        """These repeats with numbers after all others so far.
+
+        A block is the repeats of one number, and is taken to be of one time. A cell that is measured minutes after the first group is in
+        blocks of its own: otherwise what the machine does meanwhile would be called a difference between cells.
+        """
+        if done is None:
+            return tuple(jobs)
+        numbers: dict[Cell, Iterator[int]] = {}
+        first = self._last(done) + 1
+        return tuple(Job(job.cell, next(numbers.setdefault(job.cell, itertools.count(first)))) for job in jobs)
+
+    def _last(self, done: Mapping[Cell, Collection[int]]) -> int:
+        return max(self.repeats, *(max(numbers, default=0) for numbers in done.values()), 0)
+
+    def _filled(
+        self, step: Step, waiting: Sequence[Job], unready: Collection[str], done: Mapping[Cell, Collection[int]] | None
+    ) -> Step:
         """The step with further cells, while it takes no longer: otherwise some GPUs would be without work."""
         end = max(span.end for span in spans_of(step.jobs, self.machine, self.durations.seconds))
         later = {cell: place for place, group in enumerate(self.groups) for cell in group if place}
@@ -245,7 +274,8 @@ class Agenda:
         for job in step.jobs:
             of_cells.pop(job.cell, None)
         parts = [of_cells[cell] for cell in sorted(of_cells, key=later.__getitem__)]
-        return Step(step.image, tuple(self._as_many(parts, end, step.jobs)))
+        filled = self._as_many(parts, end, step.jobs)
+        return Step(step.image, (*step.jobs, *self._later(filled[len(step.jobs) :], done)))
 
     def _repeats(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Step | None:
         """Repeats of cells that have begun, as many of the same number as fit."""
@@ -280,6 +310,21 @@ class Agenda:
         seconds = functools.cache(self.durations.seconds)
         short = [job for job in jobs if seconds(job.cell) <= left]
         return frozenset(span.job for span in spans_of(short, self.machine, seconds, left) if span.end <= left)
+
+
+def without(waiting: Sequence[Job], taken: Collection[Job]) -> list[Job]:
+    """The waiting jobs that are left after these. A taken job with another number stands for the first one of its cell."""
+    every = set(waiting)
+    others = Counter(job.cell for job in taken if job not in every)
+    left = []
+    for job in waiting:
+        if job in taken:
+            continue
+        if others[job.cell] > 0:
+            others[job.cell] -= 1
+        else:
+            left.append(job)
+    return left
 
 
 def _columns(
@@ -378,8 +423,7 @@ def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
         begun = _later(spans_of(step.jobs, agenda.machine, agenda.durations.seconds), now)
         spans += begun
         now = max((span.end for span in begun), default=now)
-        taken = set(step.jobs)
-        waiting = [job for job in waiting if job not in taken]
+        waiting = without(waiting, set(step.jobs))
     return Forecast(tuple(steps), tuple(spans), tuple(waiting))
 
 

@@ -24,7 +24,7 @@ from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
 from runner.run.begin import Prospect
-from runner.run.budget import Agenda
+from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
 from runner.run.open_pairs import OpenPairs
 from runner.run.options import Options
@@ -169,8 +169,7 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
 
 def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
     """Store how long those of these jobs take that have not ended."""
-    ended = {outcome.job for outcome in cells.outcomes}
-    summary.store_expectations(prospect, run, [job for job in jobs if job not in ended])
+    summary.store_expectations(prospect, run, without(jobs, {outcome.job for outcome in cells.outcomes}))
 
 
 def clear_up(run: RunStore) -> None:
@@ -238,19 +237,21 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
     agenda = _agenda(prospect, cells.site.run, limited=not math.isinf(ends_at))
     waiting = list(jobs)
     ready: dict[str, Prepared] = {}
-    numbers = _last_repeats(prospect, cells.site.run)
-    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), numbers):
+    done = _repeats_of(prospect, cells.site.run)
+    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), done):
+        failed: list[Job] = []
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
             prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
             ready |= prepared
             for job in waiting:
                 if job.cell.image == name and why is not None:
                     cells.fail(job, "engine", why)
+                    failed.append(job)
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
         # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.
-        done = {*step.jobs, *(outcome.job for outcome in cells.outcomes)}
-        waiting = [job for job in waiting if job not in done]
-        numbers |= {job.cell: max(job.repeat, numbers.get(job.cell, 0)) for job in done}
+        waiting = without(waiting, {*step.jobs, *failed})
+        for job in step.jobs:
+            done.setdefault(job.cell, set()).add(job.repeat)
 
 
 def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
@@ -267,12 +268,14 @@ def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
     )
 
 
-def _last_repeats(prospect: Prospect, run: RunStore) -> dict[Cell, int]:
-    """The number of the last repeat that each cell has had."""
+def _repeats_of(prospect: Prospect, run: RunStore) -> dict[Cell, set[int]]:
+    """The numbers of the repeats that each cell has had."""
     of_id = {cell.id: cell for cell in prospect.plan.cells}
-    # In the order of their numbers.
-    ended = sorted(run.finished(), key=lambda key: key[1])
-    return {of_id[cell]: repeat for cell, repeat in ended if cell in of_id}
+    done: dict[Cell, set[int]] = {}
+    for cell, repeat in run.finished():
+        if cell in of_id:
+            done.setdefault(of_id[cell], set()).add(repeat)
+    return done
 
 
 def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, Prepared], str | None]:

@@ -105,7 +105,7 @@ class _Asked(NamedTuple):
     apart: Difference
     within: bool  # blocks
     repeats: int
-    # The same without what sessions differ by: further repeats of both are of one session.
+    # The same, if both had been measured at one time, as further repeats are.
     together: Difference
 
     def settled(self, among: int, chance: float) -> str | None:
@@ -152,7 +152,7 @@ def open_pairs(columns: Sequence[Logs[Name]], planned: int) -> list[tuple[Name, 
 
 
 def _asked(name: Name, fastest: Name, column: Logs[Name], blocks: Blocks) -> _Asked:
-    """Within blocks, or where none join the two, by how the repeats of each scatter and sessions differ."""
+    """Within blocks, or where none join the two, by how the repeats of each scatter and what the machine did between them."""
     sides = [np.array([one.log for one in column[side]]) for side in (name, fastest)]
     repeats = min(map(len, sides))
     if within := blocks.difference(name, fastest):
@@ -161,8 +161,8 @@ def _asked(name: Name, fastest: Name, column: Logs[Name], blocks: Blocks) -> _As
     spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
     value, square = float(np.mean(sides[0]) - np.mean(sides[1])), sum(parts)
     together = Difference(value, math.sqrt(square), square**2 / spread if spread else 1.0)
-    sessions = [{one.session for one in column[side]} for side in (name, fastest)]
-    if sessions[0] == sessions[1] or not spread:
+    joined = {one.block for one in column[name]} & {one.block for one in column[fastest]}
+    if joined or not spread:
         return _Asked(together, False, repeats, together)
     square += 2 * _SESSION**2
     return _Asked(Difference(value, math.sqrt(square), square**2 / spread), False, repeats, together)

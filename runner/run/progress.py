@@ -164,9 +164,14 @@ class Remaining:
     def started(self, job: Job) -> None:
         expected = self._estimate([job])
         if job not in self._left:
-            self.beyond += 1
+            # A waiting repeat of its cell may have got another number. Otherwise it is one more.
+            waiting = (other for other in self._left if other.cell == job.cell and other not in self._running)
+            if (other := next(waiting, None)) is not None:
+                del self._left[other]
+            else:
+                self.beyond += 1
+                self._seconds += expected / self._lanes
             self._left[job] = None
-            self._seconds += expected / self._lanes
         self._running[job] = time.monotonic(), expected
 
     def ended(self, job: Job) -> None:

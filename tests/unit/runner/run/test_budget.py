@@ -16,7 +16,7 @@ from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine
 from runner.plan.durations import Durations, Preparation
 from runner.plan.plan import Cell
-from runner.run.budget import MOST_REPEATS, Agenda, OpenPair, forecast, measuring_seconds
+from runner.run.budget import MOST_REPEATS, Agenda, OpenPair, forecast, measuring_seconds, without
 from runner.run.dispatch import Job, blocks
 from tests.fixtures.plans import CPU, H200, NO_GPU, make_cell
 
@@ -54,7 +54,8 @@ class Done:
 
 
 def carried_out(plan: Agenda, seconds: float, unsettled: Open | None = None) -> Done:
-    waiting, ready, now, numbers = list(JOBS), frozenset[str](), 0.0, dict[Cell, int]()
+    waiting, ready, now = list(JOBS), frozenset[str](), 0.0
+    numbers: dict[Cell, list[int]] | None = None if unsettled is None else {}
     done = Done([], [], 0.0)
     while step := plan.next_step(waiting, ready, seconds - now, numbers):
         if step.image:
@@ -64,10 +65,11 @@ def carried_out(plan: Agenda, seconds: float, unsettled: Open | None = None) -> 
         assert {job.cell.image for job in step.jobs} <= ready | {name for name, cost in plan.costs.items() if not cost}
         done.order += step.jobs
         now += sum(plan.durations.seconds(job.cell) for job in step.jobs)
-        waiting = [job for job in waiting if job not in step.jobs]
-        numbers |= {job.cell: job.repeat for job in step.jobs}
-        if unsettled is not None:
+        waiting = without(waiting, step.jobs)
+        if unsettled is not None and numbers is not None:
             unsettled.order = done.order
+            for job in step.jobs:
+                numbers.setdefault(job.cell, []).append(job.repeat)
     done.seconds = now
     return done
 
@@ -222,15 +224,16 @@ def measured(unsettled: Open, jobs: float) -> list[Job]:
 
 
 def test_the_pair_whose_order_is_open_gets_further_repeats_before_a_further_framework() -> None:
-    order = measured(told(until=5), FIRST + 4 + 3.5)
+    order = measured(told(until=5), FIRST + 4 + 1.5)
     assert {job.repeat for job in order[:FIRST]} == {1, 2, 3}
     # Both sides once a block, and the second block backwards.
     pair = order[FIRST : FIRST + 4]
     assert {job.cell for job in pair} == {TORCH, TENSORFLOW}
     assert [job.repeat for job in pair] == [4, 4, 5, 5]
     assert [job.cell for job in pair[2:]] == [job.cell for job in reversed(pair[:2])]
-    # It is settled: now a further framework, with all its repeats.
-    assert [(job.cell.framework, job.repeat) for job in order[FIRST + 4 :]] == [("jax", at) for at in (1, 2, 3)]
+    # It is settled: now a further framework, with all its repeats. They are of another time, so they are in other blocks.
+    order = measured(told(until=4), FIRST + 2 + 3.5)
+    assert [(job.cell.framework, job.repeat) for job in order[FIRST + 2 :]] == [("jax", at) for at in (5, 6, 7)]
 
 
 def test_where_nothing_is_open_a_further_framework_comes_at_once() -> None:
@@ -238,20 +241,33 @@ def test_where_nothing_is_open_a_further_framework_comes_at_once() -> None:
     assert {job.cell.framework for job in order[FIRST:]} == {"jax"}
 
 
+def test_where_all_fits_all_cells_are_measured_in_shuffled_blocks() -> None:
+    order = measured(told(until=3), len(JOBS) + 0.5)
+    assert order == JOBS
+
+
+def test_a_repeat_with_another_number_stands_for_the_first_one_of_its_cell() -> None:
+    waiting = [Job(TORCH, 1), Job(TENSORFLOW, 1), Job(TORCH, 2), Job(TENSORFLOW, 2)]
+    assert without(waiting, [Job(TORCH, 5), Job(TENSORFLOW, 2)]) == [Job(TENSORFLOW, 1), Job(TORCH, 2)]
+    assert without([], [Job(TORCH, 5)]) == []
+
+
 def test_a_pair_that_the_time_cannot_settle_waits_for_the_cells_that_fit_whole() -> None:
     order = measured(told(until=9), FIRST + 3 + 2.5)
     assert {job.cell.framework for job in order[FIRST : FIRST + 3]} == {"jax"}
     # What is left narrows the interval, on both sides alike.
-    assert {job.key for job in order[FIRST + 3 :]} == {(TORCH.id, 4), (TENSORFLOW.id, 4)}
+    assert {job.key for job in order[FIRST + 3 :]} == {(TORCH.id, 7), (TENSORFLOW.id, 7)}
     never = measured(Open(lambda order: [OpenPair(TORCH, TENSORFLOW, None)]), FIRST + 3.5)
     assert {job.cell.framework for job in never[FIRST:]} == {"jax"}
 
 
 def test_no_cell_gets_more_than_nine_repeats() -> None:
     order = measured(Open(lambda order: [OpenPair(TORCH, TENSORFLOW, None)]), 100)
-    assert len({job for job in order if job.repeat <= 3}) == len(JOBS)
-    assert Counter(job.cell for job in order if job.repeat > 3) == {TORCH: 6, TENSORFLOW: 6}
-    assert max(job.repeat for job in order) == MOST_REPEATS
+    assert Counter(job.cell for job in order) == dict.fromkeys(CELLS, 3) | {
+        TORCH: MOST_REPEATS,
+        TENSORFLOW: MOST_REPEATS,
+    }
+    assert len(set(order)) == len(order)
 
 
 def test_a_cell_with_one_repeat_far_off_is_measured_once_more_beside_another_of_its_workload() -> None:
@@ -276,7 +292,7 @@ def on_eight_gpus(unsettled: Open | None = None) -> Agenda:
 def test_eight_gpus_repeat_one_open_pair_side_by_side() -> None:
     first, second = on_eight_gpus().groups[0][::2]
     plan = on_eight_gpus(Open(lambda order: [OpenPair(first, second, 5)]))
-    step = plan.next_step([], frozenset(), 2 * CELL_SECONDS, dict.fromkeys(plan.groups[0], 3))
+    step = plan.next_step([], frozenset(), 2 * CELL_SECONDS, dict.fromkeys(plan.groups[0], (1, 2, 3)))
     assert step is not None
     assert sorted(job.key for job in step.jobs) == sorted(
         (cell.id, at) for cell in (first, second) for at in (4, 5, 6, 7)
@@ -286,11 +302,12 @@ def test_eight_gpus_repeat_one_open_pair_side_by_side() -> None:
 def test_eight_gpus_are_filled_with_whole_cells_that_take_no_longer() -> None:
     plan = on_eight_gpus()
     jobs = blocks([cell for group in plan.groups for cell in group], 3, seed=1)
-    held = forecast(plan, jobs, minutes=(3.5 * CELL_SECONDS + 11) / 60)
+    held = forecast(plan, jobs, minutes=(2.5 * CELL_SECONDS + 11) / 60)
     repeats = Counter(span.job.cell for span in held.spans)
-    assert [repeats[cell] for group in plan.groups for cell in group] == [3] * 6
-    # 18 jobs: the first repeats and one cell of the next group, then the others.
-    assert max(span.end for span in held.spans) == 3 * CELL_SECONDS
+    assert sorted(repeats.values()) == [3] * 5
+    assert set(plan.groups[0]) < set(repeats)
+    # The first repeats and one cell of the next group, then the others.
+    assert max(span.end for span in held.spans) == 2 * CELL_SECONDS
     first = next(step for step, _ in held.steps)
     assert len(first.jobs) == 4 + 3
 

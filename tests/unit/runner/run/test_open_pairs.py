@@ -17,7 +17,7 @@ from runner.plan.plan import Cell
 from runner.results.blocks import InBlock
 from runner.results.store import RunStore
 from runner.run import matrix
-from runner.run.budget import Agenda, OpenPair
+from runner.run.budget import Agenda, OpenPair, without
 from runner.run.dispatch import Job, blocks
 from runner.run.open_pairs import Logs, OpenPairs, open_pairs, outliers
 from tests.fixtures import synthetic
@@ -151,16 +151,16 @@ def ten_minutes(noise: float, seed: int) -> tuple[int, int, set[int]]:
     plan = Agenda(
         NO_GPU, Durations(WORKLOADS, {}), [CELLS], dict.fromkeys((cell.image for cell in CELLS), 0), 3, machine
     )
-    waiting, now, end, numbers = blocks(CELLS, 3, seed), 0.0, 18 * CELL_SECONDS + 180, dict[Cell, int]()
+    waiting, now, end, done = blocks(CELLS, 3, seed), 0.0, 18 * CELL_SECONDS + 180, dict[Cell, list[int]]()
     open_at_seven = -1
-    while step := plan.next_step(waiting, frozenset(), end - now, numbers):
+    while step := plan.next_step(waiting, frozenset(), end - now, done):
         if not waiting and open_at_seven < 0:
             open_at_seven = len(open_pairs(machine.columns(), 3))
         for job in step.jobs:
             machine.measure(job, now)
             now += CELL_SECONDS
-        waiting = [job for job in waiting if job not in step.jobs]
-        numbers |= {job.cell: job.repeat for job in step.jobs}
+            done.setdefault(job.cell, []).append(job.repeat)
+        waiting = without(waiting, step.jobs)
     # By the same rule as at minute 7: as if all were planned.
     at_end = len(open_pairs(machine.columns(), 9))
     return at_end if open_at_seven < 0 else open_at_seven, at_end, {len(logs) for logs in machine.logs.values()}
