@@ -17,6 +17,7 @@ from runner.results.statistics import Difference, Estimate
 from runner.results.student import questions
 
 OTHER_RUNS = "no run measured both"
+OTHER_TIME = "measured at another time of the run"
 
 
 def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
@@ -134,8 +135,8 @@ class _Asked:
 def _asked(cell: MeasuredCell, best: MeasuredCell, cells: int, blocks: Blocks) -> _Asked:
     """The step time of one of so many cells divided by that of the best.
 
-    Where no block joins the two, because other runs measured them or a run before and after it was resumed, the interval also
-    holds what two sessions may differ by.
+    Where no block joins the two, because other runs measured them, a run before and after it was resumed, or at another time, the
+    interval also holds what two sessions may differ by.
     """
     above, below = ([repeat.steady_step_seconds for repeat in measured.repeats] for measured in (cell, best))
     within = blocks.difference(cell.anchor, best.anchor)
@@ -143,10 +144,11 @@ def _asked(cell: MeasuredCell, best: MeasuredCell, cells: int, blocks: Blocks) -
     ratio = statistics.ratio_estimate(above, below, level, within=within)
     if ratio is None or cell.step is None or best.step is None:
         raise ValueError("a ranked cell has a step time")
-    if not within and sessions_of([cell]) != sessions_of([best]):
+    if not within and not _blocks_in(cell) & _blocks_in(best):
         deviation = statistics.of_kind(statistics.SESSION_DEVIATION, cell.key.device_kind)
         ratio = statistics.beside(ratio, 0.0, math.sqrt(2) * deviation, level)
-        ratio = replace(ratio, note="; ".join(filter(None, (ratio.note, OTHER_RUNS))))
+        why = OTHER_TIME if sessions_of([cell]) == sessions_of([best]) else OTHER_RUNS
+        ratio = replace(ratio, note="; ".join(filter(None, (ratio.note, why))))
     return _Asked(cell, within, ratio, statistics.p_value(ratio, level))
 
 
@@ -181,6 +183,12 @@ def _ranked(asked: _Asked, best: MeasuredCell, among: int) -> Ranked:
     if cell.shifts or best.shifts:
         ratio = steadiness.spanning(ratio, levels([cell]), levels([best]))
     return Ranked(cell, ratio, _adjusted(asked, among))
+
+
+def _blocks_in(cell: MeasuredCell) -> set[tuple[object, bool, int]]:
+    """The blocks that hold a repeat of the cell, also where it has only one."""
+    measured = (repeat for repeat in cell.repeats if repeat.log_median is not None)
+    return {(cell.run_id, repeat.reused, repeat.number) for repeat in measured}
 
 
 def sessions_of(cells: Iterable[MeasuredCell]) -> set[tuple[object, bool]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from reports.data import tables
+from reports.data import groups, tables
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.results.blocks import InBlock
@@ -101,6 +101,30 @@ def test_what_a_stored_run_leaves_open_is_what_its_report_leaves_open(tmp_path: 
                     of_report.add((best.cell.cell_id, one.cell.cell_id))
     assert found == of_report
     assert found, "the run has a pair that is open"
+
+
+def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of_another_session(
+    tmp_path: Path,
+) -> None:
+    folder = synthetic.make_run(tmp_path / "run", repeats=3)
+    late = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
+    for path in folder.glob(f"*/{late['id']}.r*.parquet"):
+        path.unlink()
+    for repeat in (1, 2, 3):
+        # 4 % slower than PyTorch, which is told at once within blocks.
+        RunStore(folder).write_repeat(late["id"], 3 + repeat, synthetic.ended(late, repeat, 40, 1.045, 0))
+    (group,) = (
+        group
+        for workload in tables.load([folder]).workloads
+        for group in workload.groups
+        if workload.name == "gru-imdb"
+    )
+    (one,) = (one for one in group.ranked if one.cell.cell_id == late["id"])
+    assert one.ratio.low is not None
+    assert one.ratio.low < 1 < one.ratio.value
+    assert groups.OTHER_TIME in one.ratio.note
+    entries: list[Any] = [Planned(entry["id"]) for entry in RunStore(folder).manifest()["plan"]]
+    assert late["id"] in {pair.second.id for pair in OpenPairs(RunStore(folder), entries, 3)()}
 
 
 def test_a_run_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
