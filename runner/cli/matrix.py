@@ -41,8 +41,8 @@ def matrix(
         float | None,
         typer.Option(
             metavar="M",
-            help="Start nothing that would not end in so many minutes: the frameworks that most people use first, then the others. "
-            "--resume goes on with the rest. Default: run everything.",
+            help="Start nothing that would not end in so many minutes: the frameworks that most people use first, then further repeats of "
+            "pairs whose order is open, then the others. --resume goes on with the rest. Default: run everything.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -190,5 +190,6 @@ def _ends_at(minutes: float | None) -> float:
 
 def _announce_limit(prospect: Prospect, run: RunStore, minutes: float) -> None:
     jobs = prospect.jobs_left(run)
-    held = budget.forecast(prospect.agenda(limited=True, jobs=jobs), jobs, minutes)
-    note(progress.limit(held, minutes, {cell for cell, _ in run.finished()}))
+    held = budget.forecast(prospect.agenda(), jobs, minutes)
+    begun = {cell for cell, _ in run.finished()}
+    note(progress.limit(held, minutes, begun, prospect.options.repeats is None))

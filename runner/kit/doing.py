@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runner.engines import jit_cache
 from runner.engines.process import installed
 from runner.engines.process.process import LocalRunning, start_process
 from runner.engines.slots import Exit, Slot
@@ -22,7 +23,6 @@ from runner.kit.refusal import refusal
 from runner.kit.steps import CHECK, EVENTS, EVENTS_MODULES, Step, arguments
 from runner.machine import telemetry
 from runner.machine.devices import Gpu
-from runner.run import jit_cache
 from runner.text import in_a_line
 
 # A step that runs longer hangs. It is below the time that is given by default, so that one step cannot take all of it.

@@ -40,6 +40,7 @@ OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
 MOST_ADVISED = 30
 
 OTHER_RUNS = "no run measured both"
+OTHER_TIME = "measured at another time of the run"
 ONCE = "measured once"
 
 
@@ -116,8 +117,7 @@ class Field:
 
         None: more than MOST_ADVISED, or none would tell. The other cells count as questions as they do now.
         """
-        first, second = self.cells[above], self.cells[below]
-        ratio, known = self._ratio(above, below), self._of_sessions(first, second).deviation
+        ratio, known = self._ratio(above, below), self._of_sessions(above, below).deviation
         error, freedom, inside = ratio.error or 0.0, ratio.freedom or 1.0, ratio.inside or 0.0
         asked = self._questions(above, below, ratio, len(self.repeated))
         for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
@@ -188,7 +188,7 @@ class Field:
         inside = math.hypot(first.inside, second.inside)
         # Where nothing scattered, the clock is too coarse for any claim.
         if inside or any(side.deviation > ROUNDING for side in sides):
-            of_sessions = self._of_sessions(first, second)
+            of_sessions = self._of_sessions(above, below)
             sides.append(of_sessions)
             inside = math.hypot(inside, of_sessions.deviation)
         error = math.hypot(*(side.deviation for side in sides))
@@ -198,15 +198,23 @@ class Field:
         repeats = min(len(first.logs), len(second.logs))
         value = math.exp(first.log - second.log)
         ratio = Estimate(value, value, value, repeats, repeats, method, note, error, freedom, inside)
-        if within_blocks is None and first.sessions.isdisjoint(second.sessions):
-            ratio = statistics.noted(ratio, OTHER_RUNS)
+        if self._apart(above, below):
+            ratio = statistics.noted(ratio, OTHER_RUNS if first.sessions.isdisjoint(second.sessions) else OTHER_TIME)
         return statistics.with_error(ratio, error, freedom)
 
-    def _of_sessions(self, first: Contender, second: Contender) -> Scatter:
+    def _apart(self, above: Hashable, below: Hashable) -> bool:
+        """Whether other runs measured the two cells, or the same run at another time: no block holds a repeat of both."""
+        if not self.cells[above].sessions & self.cells[below].sessions:
+            return True
+        blocks = [{one.block for one in self.blocks.logs.get(name, ())} for name in (above, below)]
+        return all(blocks) and blocks[0].isdisjoint(blocks[1])
+
+    def _of_sessions(self, above: Hashable, below: Hashable) -> Scatter:
         """How far the log ratio of two cells is their sessions': further repeats do not narrow it."""
+        first, second = self.cells[above], self.cells[below]
         own = of_kind(OWN_DEVIATION, self.device_kind)
         counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
-        if first.sessions.isdisjoint(second.sessions):
+        if self._apart(above, below):
             both = math.hypot(own, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
             return Scatter(both * math.sqrt(counts), math.inf, 0)
         # Where several sessions measured both, they show how far their difference moves. What repeats do to it is a part of that.

@@ -17,7 +17,7 @@ from bench.protocol import STAGES
 from runner import known_messages
 from runner.catalog import versions
 from runner.catalog.images import Image
-from runner.engines import cell_cache
+from runner.engines import cell_cache, jit_cache
 from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
 from runner.engines.pulse import Pulse
 from runner.machine import gpu_users, telemetry, telemetry_gpu, telemetry_summary
@@ -25,7 +25,6 @@ from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import store
 from runner.results.plausible import windows, work
-from runner.run import jit_cache
 from runner.run.dispatch import Job
 from runner.run.record import Recorder, judge, other_code, wrong_device
 

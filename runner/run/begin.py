@@ -69,9 +69,20 @@ class Prospect:
         return dispatch.blocks(self.plan.cells, self.repeats, self.options.seed)
 
     def jobs_left(self, run: store.RunStore) -> list[Job]:
-        """The jobs that have not ended in this run."""
+        """The jobs that have not ended in this run: of each cell as many as it lacks, since a repeat may have had another number."""
         ended = run.finished()
-        return [job for job in self.jobs if job.key not in ended]
+        lacks = dict.fromkeys(self.plan.cells, self.repeats)
+        of_ids = {cell.id: cell for cell in lacks}
+        for cell_id, _ in ended:
+            if cell_id in of_ids:
+                lacks[of_ids[cell_id]] -= 1
+        left = []
+        # The last ones: a cell whose first repeat is left has not begun.
+        for job in reversed(self.jobs):
+            if job.key not in ended and lacks[job.cell] > 0:
+                lacks[job.cell] -= 1
+                left.append(job)
+        return left[::-1]
 
     def boards(self, jobs: Sequence[Job]) -> list[str]:
         """The GPUs that the runner holds for these jobs: none where all of them run on the CPU."""
@@ -84,7 +95,7 @@ class Prospect:
 
     def lanes(self, jobs: Sequence[Job]) -> int:
         """How many of these jobs run at a time."""
-        return 1 if dispatch.run_alone(jobs) else max(1, len(set(self.boards(jobs))))
+        return budget.lanes(jobs, self.machine)
 
     def expected_seconds(self, jobs: Sequence[Job]) -> float:
         """A rough length of these jobs on this machine: GPU cells side by side, then the CPU's one after another."""
@@ -101,10 +112,10 @@ class Prospect:
             "left": {"repeats": len(jobs), "seconds": round(self.expected_seconds(jobs), 3)},
         }
 
-    def agenda(self, limited: bool, jobs: Sequence[Job] | None = None) -> Agenda:
-        """What the steps of the run depend on. `limited`: its time is. `jobs`: what is left of it, where it was begun before."""
+    def agenda(self) -> Agenda:
+        """What the steps of the run depend on."""
         cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, limited, jobs)
+        return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says beside what every run's says."""
@@ -136,7 +147,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
 
     def planned(engine: Engine) -> list[Image]:
         prospect = _prospect(options, machine, engine, "", earlier, lambda _: None)
-        held = budget.forecast(prospect.agenda(limited=True), prospect.jobs, minutes).spans if minutes else ()
+        held = budget.forecast(prospect.agenda(), prospect.jobs, minutes).spans if minutes else ()
         cells = [span.job.cell for span in held] or prospect.plan.cells
         return [prospect.images[name] for name in dict.fromkeys(cell.image for cell in cells)]
 

@@ -1,18 +1,29 @@
 """What a run does next: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
 
-The first repeat of all cells comes before the second of any, with one exception: the first group's workloads, as many as the time holds
-with all their repeats, have them before the next group begins, since one repeat ranks nothing. A run that goes on for some minutes first
-completes the comparisons that it began before. First repeats are taken image by image: an
-image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement. Further repeats are
-shuffled over all images that are ready.
+Without a limit of time, and where all fits into it, all is measured: the first repeat of every cell image by image, then the rest in its
+shuffled order. An image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement.
+
+Where not all fits, a run goes on as long as something does:
+
+1. The first repeats of the first group, which are the frameworks that most people use with the workloads that nearly all of them have.
+2. All repeats of that group, for as many of its workloads as all of them fit. One repeat ranks nothing.
+3. Further repeats of the pairs whose order is open, if they can decide it in the time that is left.
+4. Further cells, and of each of them all repeats: a cell that was measured once beside others that were measured three times answers
+   nothing.
+5. A further repeat of the pairs that stay open: it narrows their intervals.
+
+Where the repeats of not even one workload of the first group fit, the view is broad instead: the first repeats of whatever fits.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from runner.catalog.images import Image
 from runner.engines.base import Engine
@@ -20,11 +31,36 @@ from runner.machine.devices import Machine
 from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
-from runner.run.dispatch import Job, Span, places, simulate, turns
+from runner.run.dispatch import Job, Span, block, places, run_alone, simulate, turns
 
 # What is kept of a run's time for the report at its end: so many seconds, but not more than this part.
 _REPORT_SECONDS = 10.0
 _REPORT_SHARE = 0.1
+
+# No cell gets more repeats than this, as in the longest level of `runner verify`. Where repeats differ by 5 %, the interval of a pair with
+# nine repeats each is about as wide as the margin of 5 %. A pair that is open after that needs a quieter machine.
+MOST_REPEATS = 9
+
+
+class OpenPair(NamedTuple):
+    """Two cells whose order is not settled."""
+
+    first: Cell
+    second: Cell
+    # How many further repeats of each would settle it; None: more than can be advised.
+    more: int | None
+
+
+class Unsettled(Protocol):
+    """Says what the repeats that have ended leave open."""
+
+    def __call__(self) -> Sequence[OpenPair]:
+        """The pairs whose order is open, the most telling first."""
+        ...
+
+    def outliers(self) -> Sequence[Cell]:
+        """The cells of which one repeat lies far from the others."""
+        ...
 
 
 def measuring_seconds(minutes: float) -> float:
@@ -46,117 +82,280 @@ class Agenda:
 
     machine: Machine
     durations: Durations
-    # The cells in groups, the most telling first. Without a limit of time there is one group: all are measured anyway.
+    # The cells in groups, the most telling first.
     groups: Sequence[Sequence[Cell]]
     # Bytes that must be fetched or built for an image: 0 where it is ready.
     costs: Mapping[str, int]
-    # Those that an earlier call began. A new run has none.
-    begun: frozenset[Cell] = frozenset()
+    # How often each cell is planned to be measured.
+    repeats: int
+    # None: no cell gets a repeat beyond the planned ones.
+    unsettled: Unsettled | None = None
 
-    def next_step(self, waiting: Sequence[Job], ready: frozenset[str], left: float) -> Step | None:
-        """The next step of these jobs in the seconds that are left; None where nothing would end in time.
-
-        `waiting` is in the shuffled order, `ready` the images that are prepared by now.
-        """
-        unready = {name for name, cost in self.costs.items() if cost and name not in ready}
-        if math.isinf(left) and not any(job.cell.image in unready for job in waiting):
-            return Step(None, tuple(waiting)) if waiting else None
-        first = {job.cell: job for job in waiting if job.repeat == 1}
-        later = [job for job in waiting if job.cell not in first and job.cell.image not in unready]
-        if not math.isinf(left) and (step := self._completing(waiting, first, later, unready, left)):
-            return step
-        for at, group in enumerate(self.groups):
-            if at == 1 and (again := self._whole_workloads(later, left)):
-                repeat = min(job.repeat for job in again)
-                return Step(None, tuple(job for job in again if job.repeat == repeat))
-            jobs = [first[cell] for cell in group if cell in first]
-            if step := self._first_repeats(waiting, jobs, unready, left):
-                return step
-        place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
-        for _, block in sorted(_by_repeat(later).items()):
-            block.sort(key=lambda job: place[job.cell])
-            if fits := self._fitting(block, left):
-                return Step(None, _in_order(waiting, fits))
-        return None
-
-    def _first_repeats(
-        self, waiting: Sequence[Job], jobs: Sequence[Job], unready: Collection[str], left: float
-    ) -> Step | None:
-        """Those of the jobs that fit: first of images that are ready, then of one that must be prepared."""
-        fits = self._fitting([job for job in jobs if job.cell.image not in unready], left)
-        if fits:
-            return Step(None, _in_order(waiting, fits))
-        for image in dict.fromkeys(job.cell.image for job in jobs if job.cell.image in unready):
-            rest = left - self.durations.preparing(image, self.costs[image])
-            fits = self._fitting([job for job in jobs if job.cell.image == image], rest)
-            if fits:
-                return Step(image, _in_order(waiting, fits))
-        return None
-
-    def _completing(
+    def next_step(
         self,
         waiting: Sequence[Job],
-        first: Mapping[Cell, Job],
-        later: Sequence[Job],
+        ready: frozenset[str],
+        left: float,
+        done: Mapping[Cell, Collection[int]] | None = None,
+    ) -> Step | None:
+        """The next step of these jobs in the seconds that are left; None where nothing would end in time.
+
+        `waiting` is in the shuffled order, `ready` the images that are prepared by now, `done` the numbers of each cell's repeats so far.
+        With these a step may give a waiting repeat another number (see `_later`); `without` says what waits then.
+        """
+        unready = {name for name, cost in self.costs.items() if cost and name not in ready}
+        if math.isinf(left) or self._all_fit(waiting, unready, left):
+            return self._of_all(waiting, unready)
+        step = self._in_time(waiting, unready, left, done)
+        return step if step is None or self._lanes(step.jobs) == 1 else self._filled(step, waiting, unready, done)
+
+    def _in_time(
+        self, waiting: Sequence[Job], unready: Collection[str], left: float, done: Mapping[Cell, Collection[int]] | None
+    ) -> Step | None:
+        """The next step of a run whose time is limited."""
+        of_cells: dict[Cell, list[Job]] = {}
+        for job in waiting:
+            of_cells.setdefault(job.cell, []).append(job)
+        first, *others = self.groups
+        if step := self._first_repeats(waiting, first, of_cells, unready, left):
+            return step
+        columns = _columns(first, of_cells, unready)
+        if step := self._of_columns(waiting, columns, left):
+            return step
+        if all(columns.values()):
+            for group in others:
+                if step := self._first_repeats(waiting, group, of_cells, unready, left):
+                    return step
+            return self._repeats(waiting, unready, left)
+        return (
+            self._further(of_cells, left, done or {}, decide=True)
+            or self._whole_cells(waiting, of_cells, unready, left, done)
+            or self._repeats(waiting, unready, left)
+            or self._further(of_cells, left, done or {}, decide=False)
+        )
+
+    def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
+        names = {job.cell.image for job in waiting if job.cell.image in unready}
+        rest = left - sum(self.durations.preparing(name, self.costs[name]) for name in names)
+        return bool(waiting) and self._fit(waiting, rest)
+
+    def _of_all(self, waiting: Sequence[Job], unready: Collection[str]) -> Step | None:
+        """The next step where all is measured."""
+        if not any(job.cell.image in unready for job in waiting):
+            return Step(None, tuple(waiting)) if waiting else None
+        if first := [job for job in waiting if job.repeat == 1 and job.cell.image not in unready]:
+            return Step(None, tuple(first))
+        left = {job.cell for job in waiting if job.cell.image in unready}
+        image = next(cell.image for group in self.groups for cell in group if cell in left)
+        jobs = [job for job in waiting if job.cell.image == image]
+        return Step(image, tuple(job for job in jobs if job.repeat == min(job.repeat for job in jobs)))
+
+    def _first_repeats(
+        self,
+        waiting: Sequence[Job],
+        group: Sequence[Cell],
+        of_cells: Mapping[Cell, Sequence[Job]],
         unready: Collection[str],
         left: float,
     ) -> Step | None:
-        """What the comparisons lack that an earlier call began: a rival where there is one framework only, then repeats.
+        """The first repeats of a group that fit: those of images that are ready, then of one that must be prepared.
 
-        The workloads of which the next repeats of all begun cells fit come before those of which only some do.
+        An image that is gone since its cells began is prepared again for their next repeat.
         """
-        frameworks: dict[tuple[object, ...], set[str]] = {}
-        for cell in self.begun:
-            frameworks.setdefault(_compared(cell), set()).add(cell.framework)
-        for group in self.groups:
-            alone = {_compared(cell) for cell in group if cell in self.begun and len(frameworks[_compared(cell)]) == 1}
-            rivals = [first[cell] for cell in group if cell in first and _compared(cell) in alone]
-            if step := self._first_repeats(waiting, rivals, unready, left):
-                return step
+        jobs = [of_cells[cell][0] for cell in group if cell in of_cells]
+        jobs = [job for job in jobs if job.repeat == 1 or job.cell.image in unready]
+        if fits := self._fitting([job for job in jobs if job.cell.image not in unready], left):
+            return Step(None, _in_order(waiting, fits))
+        for image, rest in self._to_prepare((job.cell for job in jobs), unready, left):
+            if fits := self._fitting([job for job in jobs if job.cell.image == image], rest):
+                return Step(image, _in_order(waiting, fits))
+        return None
+
+    def _of_columns(
+        self, waiting: Sequence[Job], columns: Mapping[tuple[object, ...], Sequence[Job]], left: float
+    ) -> Step | None:
+        """The next repeats of as many columns as all repeats fit of. Beside a column that has all of its own, the others get one repeat."""
+        chosen = self._as_many(columns.values(), left)
+        if not chosen and not all(columns.values()):
+            chosen = self._as_many([next(_by_repeat(jobs), []) for jobs in columns.values()], left)
+        jobs: list[Job] = []
+        for same in _by_repeat(chosen):
+            # On many GPUs one repeat of each cell would leave some without work.
+            if len(jobs) < self._lanes(chosen):
+                jobs += same
+        return Step(None, _in_order(waiting, frozenset(jobs))) if jobs else None
+
+    def _further(
+        self, of_cells: Collection[Cell], left: float, done: Mapping[Cell, Collection[int]], decide: bool
+    ) -> Step | None:
+        """One more repeat of open pairs, interleaved; on many GPUs several.
+
+        With `decide`, only of the pairs that further repeats can settle in the time that is left.
+        """
+        if self.unsettled is None:
+            return None
+        more: dict[Cell, int] = {}
+        for pair in self._pairs(done, decide):
+            count = pair.more if decide else 1
+            cells = pair.first, pair.second
+            free = not any(cell in of_cells for cell in cells)
+            if count and free and all(len(done.get(cell, ())) + count <= MOST_REPEATS for cell in cells):
+                wanted = more | {cell: max(count, more.get(cell, 0)) for cell in cells}
+                jobs = [Job(cell, repeat) for cell, repeats in wanted.items() for repeat in range(repeats)]
+                more = wanted if self._fit(jobs, left) else more
+        jobs = []
+        # All cells of a step are in one block: a repeat alone in its block shows no difference.
+        number = self._last(done)
+        for at in range(max(more.values(), default=0)):
+            if len(jobs) < self._lanes(jobs):
+                jobs += block([cell for cell, count in more.items() if count > at], number + 1 + at)
+        return Step(None, tuple(jobs)) if jobs else None
+
+    def _pairs(self, done: Mapping[Cell, Collection[int]], decide: bool) -> Iterator[OpenPair]:
+        """The open pairs, and before them each cell with an outlier beside a cell of its column: it is measured once more."""
+        assert self.unsettled is not None
+        pairs = self.unsettled()
+        if decide:
+            for cell in self.unsettled.outliers():
+                others = [other for pair in pairs if cell in pair[:2] for other in pair[:2] if other != cell]
+                others += [other for other in done if other != cell and _compared(other) == _compared(cell)]
+                if others and len(done.get(cell, ())) <= self.repeats:
+                    yield OpenPair(cell, others[0], 1)
+        yield from pairs
+
+    def _whole_cells(
+        self,
+        waiting: Sequence[Job],
+        of_cells: Mapping[Cell, Sequence[Job]],
+        unready: Collection[str],
+        left: float,
+        done: Mapping[Cell, Collection[int]] | None,
+    ) -> Step | None:
+        """All repeats of the cells of a further image that fit with all of them; on many GPUs, of several images that are ready."""
+        for group in self.groups[1:]:
+            cells = [cell for cell in group if cell in of_cells]
+            chosen: list[Job] = []
+            for image in dict.fromkeys(cell.image for cell in cells if cell.image not in unready):
+                if len(chosen) < self._lanes(chosen):
+                    more = [of_cells[cell] for cell in cells if cell.image == image]
+                    chosen = self._as_many(more, left, chosen)
+            if chosen:
+                return Step(None, self._later(_in_order(waiting, frozenset(chosen)), done))
+            for image, seconds in self._to_prepare(cells, unready, left):
+                if chosen := self._as_many([of_cells[cell] for cell in cells if cell.image == image], seconds):
+                    return Step(image, self._later(_in_order(waiting, frozenset(chosen)), done))
+        return None
+
+    def _later(self, jobs: Sequence[Job], done: Mapping[Cell, Collection[int]] | None) -> tuple[Job, ...]:
+        """These repeats with numbers after all others so far.
+
+        A block is the repeats of one number, and is taken to be of one time. A cell that is measured minutes after the first group is in
+        blocks of its own: otherwise what the machine does meanwhile would be called a difference between cells.
+        """
+        if done is None:
+            return tuple(jobs)
+        numbers: dict[Cell, Iterator[int]] = {}
+        first = self._last(done) + 1
+        return tuple(Job(job.cell, next(numbers.setdefault(job.cell, itertools.count(first)))) for job in jobs)
+
+    def _last(self, done: Mapping[Cell, Collection[int]]) -> int:
+        return max(self.repeats, *(max(numbers, default=0) for numbers in done.values()), 0)
+
+    def _filled(
+        self, step: Step, waiting: Sequence[Job], unready: Collection[str], done: Mapping[Cell, Collection[int]] | None
+    ) -> Step:
+        """The step with further cells, while it takes no longer: otherwise some GPUs would be without work."""
+        end = max(span.end for span in spans_of(step.jobs, self.machine, self.durations.seconds))
+        later = {cell: place for place, group in enumerate(self.groups) for cell in group if place}
+        of_cells: dict[Cell, list[Job]] = {}
+        for job in waiting:
+            if job.cell in later and job.cell.image not in set(unready) - {step.image}:
+                of_cells.setdefault(job.cell, []).append(job)
+        for job in step.jobs:
+            of_cells.pop(job.cell, None)
+        parts = [of_cells[cell] for cell in sorted(of_cells, key=later.__getitem__)]
+        filled = self._as_many(parts, end, step.jobs)
+        return Step(step.image, (*step.jobs, *self._later(filled[len(step.jobs) :], done)))
+
+    def _repeats(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> Step | None:
+        """Repeats of cells that have begun, as many of the same number as fit."""
         place = {cell: at for at, cell in enumerate(cell for group in self.groups for cell in group)}
-        again = sorted((job for job in later if job.cell in self.begun), key=lambda job: (job.repeat, place[job.cell]))
-        for block in _by_repeat(again).values():
-            chosen: frozenset[Job] = frozenset()
-            for compared in dict.fromkeys(_compared(job.cell) for job in block):
-                more = [job for job in block if job in chosen or _compared(job.cell) == compared]
-                fits = self._fitting(more, left)
-                chosen = fits if len(fits) == len(more) else chosen
-            if fits := chosen or self._fitting(block, left):
+        begun = {job.cell for job in waiting} - {job.cell for job in waiting if job.repeat == 1}
+        for same in _by_repeat(job for job in waiting if job.cell in begun and job.cell.image not in unready):
+            if fits := self._fitting(sorted(same, key=lambda job: place[job.cell]), left):
                 return Step(None, _in_order(waiting, fits))
         return None
 
-    def _whole_workloads(self, later: Sequence[Job], left: float) -> list[Job]:
-        """The further repeats of the first group's workloads, in their shuffled order: of as many workloads as all repeats fit of."""
-        of_group = set(self.groups[0])
-        of_workloads = [job for job in later if job.cell in of_group]
-        whole: list[str] = []
-        chosen: list[Job] = []
-        for workload in dict.fromkeys(cell.workload for cell in self.groups[0]):
-            more = [job for job in of_workloads if job.cell.workload in (*whole, workload)]
-            if len(self._fitting(more, left)) == len(more):
-                whole, chosen = [*whole, workload], more
-        return chosen
+    def _to_prepare(self, cells: Iterable[Cell], unready: Collection[str], left: float) -> Iterator[tuple[str, float]]:
+        """The images of these cells that must be prepared, each with the seconds that are left after that."""
+        for image in dict.fromkeys(cell.image for cell in cells if cell.image in unready):
+            yield image, left - self.durations.preparing(image, self.costs[image])
+
+    def _lanes(self, jobs: Sequence[Job]) -> int:
+        return lanes(jobs, self.machine)
+
+    def _as_many(self, parts: Iterable[Sequence[Job]], left: float, chosen: Sequence[Job] = ()) -> list[Job]:
+        """`chosen` and the jobs of those parts that fit whole beside it and the parts before them."""
+        jobs = list(chosen)
+        for part in parts:
+            if part and self._fit([*jobs, *part], left):
+                jobs += part
+        return jobs
+
+    def _fit(self, jobs: Sequence[Job], left: float) -> bool:
+        return len(self._fitting(jobs, left)) == len(jobs)
 
     def _fitting(self, jobs: Sequence[Job], left: float) -> frozenset[Job]:
         """Those of the jobs, in this order, that end in the seconds that are left."""
-        if math.isinf(left):
-            return frozenset(jobs)
         seconds = functools.cache(self.durations.seconds)
         short = [job for job in jobs if seconds(job.cell) <= left]
         return frozenset(span.job for span in spans_of(short, self.machine, seconds, left) if span.end <= left)
 
 
-def _by_repeat(jobs: Iterable[Job]) -> dict[int, list[Job]]:
-    """The jobs of each repeat, in their order."""
-    blocks: dict[int, list[Job]] = {}
+def without(waiting: Sequence[Job], taken: Collection[Job]) -> list[Job]:
+    """The waiting jobs that are left after these. A taken job with another number stands for the first one of its cell."""
+    every = set(waiting)
+    others = Counter(job.cell for job in taken if job not in every)
+    left = []
+    for job in waiting:
+        if job in taken:
+            continue
+        if others[job.cell] > 0:
+            others[job.cell] -= 1
+        else:
+            left.append(job)
+    return left
+
+
+def _columns(
+    group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str]
+) -> dict[tuple[object, ...], list[Job]]:
+    """What waits of a group's cells that have begun and can be measured, by what the cells share that are compared."""
+    columns: dict[tuple[object, ...], list[Job]] = {}
+    for cell in group:
+        jobs = of_cells.get(cell, ())
+        if not jobs or (jobs[0].repeat > 1 and cell.image not in unready):
+            columns.setdefault(_compared(cell), []).extend(jobs)
+    return columns
+
+
+def _by_repeat(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    """The jobs of each repeat, in their order; the lowest repeat first."""
+    same: dict[int, list[Job]] = {}
     for job in jobs:
-        blocks.setdefault(job.repeat, []).append(job)
-    return blocks
+        same.setdefault(job.repeat, []).append(job)
+    return (same[repeat] for repeat in sorted(same))
 
 
 def _compared(cell: Cell) -> tuple[object, ...]:
     """What the cells share that stand in one column of the report."""
     return cell.workload, cell.precision, cell.device_kind, cell.device_model, cell.devices, cell.scaling
+
+
+def lanes(jobs: Sequence[Job], machine: Machine) -> int:
+    """How many of these jobs run at a time."""
+    on_gpus = any(job.cell.device_kind == "cuda" for job in jobs) and not run_alone(jobs)
+    return max(1, len({gpu.board for gpu in machine.gpus})) if on_gpus else 1
 
 
 def spans_of(
@@ -192,16 +391,13 @@ def agenda(
     engine: Engine,
     machine: Machine,
     durations: Durations,
-    limited: bool,
-    jobs: Sequence[Job] | None = None,
+    repeats: int,
+    unsettled: Unsettled | None = None,
 ) -> Agenda:
-    """The agenda of a run. `limited`: its time is. `jobs`: what an earlier call has left, if one has begun it."""
-    groups = tiers(cells, images)
+    """The agenda of a run of so many repeats of these cells."""
     names = dict.fromkeys(cell.image for cell in cells)
     costs = {name: engine.cost(images[name]) for name in names}
-    groups = groups if limited else [[cell for group in groups for cell in group]]
-    unbegun = {job.cell for job in jobs if job.repeat == 1} if jobs is not None else set(cells)
-    return Agenda(machine, durations, groups, costs, frozenset(cells) - unbegun)
+    return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
 
 
 @dataclass(frozen=True)
@@ -227,8 +423,7 @@ def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
         begun = _later(spans_of(step.jobs, agenda.machine, agenda.durations.seconds), now)
         spans += begun
         now = max((span.end for span in begun), default=now)
-        taken = set(step.jobs)
-        waiting = [job for job in waiting if job not in taken]
+        waiting = without(waiting, set(step.jobs))
     return Forecast(tuple(steps), tuple(spans), tuple(waiting))
 
 

@@ -76,6 +76,16 @@ def blocks(cells: Sequence[Cell], repeats: int, seed: int) -> list[Job]:
     return jobs
 
 
+def block(cells: Sequence[Cell], number: int) -> list[Job]:
+    """One more repeat of each of these cells, beyond the planned ones, with the number of a new block.
+
+    Of two blocks after one another the second is in the order of the first backwards, so that a straight drift cancels.
+    """
+    order = sorted(cells, key=lambda cell: cell.id)
+    random.Random(f"{cells[0].seed} {number // 2}").shuffle(order)
+    return [Job(cell, number) for cell in (reversed(order) if number % 2 else order)]
+
+
 def run_alone(jobs: Iterable[Job]) -> bool:
     """Whether each of these jobs runs alone: cells of one GPU each (--each-gpu) compare the GPUs, and side by side they share the host."""
     return any(job.cell.device_uuid for job in jobs)

@@ -18,12 +18,15 @@ from runner.catalog import frameworks
 from runner.engines.base import Prepared
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
+from runner.plan.plan import Cell
 from runner.results.parquet import packs
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
 from runner.run.begin import Prospect
+from runner.run.budget import Agenda, without
 from runner.run.dispatch import Job
+from runner.run.open_pairs import OpenPairs
 from runner.run.options import Options
 from runner.run.progress import say
 from runner.run.schedule import CellRunner
@@ -166,8 +169,7 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
 
 def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
     """Store how long those of these jobs take that have not ended."""
-    ended = {outcome.job for outcome in cells.outcomes}
-    summary.store_expectations(prospect, run, [job for job in jobs if job not in ended])
+    summary.store_expectations(prospect, run, without(jobs, {outcome.job for outcome in cells.outcomes}))
 
 
 def clear_up(run: RunStore) -> None:
@@ -232,20 +234,48 @@ def _run(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: fl
 
 def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends_at: float) -> None:
     """Prepare an image, measure its cells, prepare the next: nothing is prepared beside a measurement."""
-    agenda = prospect.agenda(limited=not math.isinf(ends_at), jobs=jobs)
+    agenda = _agenda(prospect, cells.site.run, limited=not math.isinf(ends_at))
     waiting = list(jobs)
     ready: dict[str, Prepared] = {}
-    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic()):
+    done = _repeats_of(prospect, cells.site.run)
+    while step := agenda.next_step(waiting, frozenset(ready), ends_at - time.monotonic(), done):
+        failed: list[Job] = []
         for name in dict.fromkeys(job.cell.image for job in step.jobs if job.cell.image not in ready):
             prepared, why = _prepare(cells, prospect, name, agenda.costs[name])
             ready |= prepared
             for job in waiting:
                 if job.cell.image == name and why is not None:
                     cells.fail(job, "engine", why)
+                    failed.append(job)
         cells.run_jobs([job for job in step.jobs if job.cell.image in ready], ready)
-        # A job that was taken and did not fit any more is left for --resume.
-        done = {*step.jobs, *(outcome.job for outcome in cells.outcomes)}
-        waiting = [job for job in waiting if job not in done]
+        # A job that was taken and did not fit any more is left for --resume. One beyond the planned repeats is not.
+        waiting = without(waiting, {*step.jobs, *failed})
+        for job in step.jobs:
+            done.setdefault(job.cell, set()).add(job.repeat)
+
+
+def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
+    """What the steps of the run depend on.
+
+    Only a run whose time is limited adds repeats to the planned ones, where time is left. Who gives a number of repeats has a reason, such
+    as a comparison with another run: it is meant as it stands.
+    """
+    agenda = prospect.agenda()
+    if not limited or prospect.options.repeats is not None:
+        return agenda
+    return replace(
+        agenda, unsettled=OpenPairs(run, [cell for group in agenda.groups for cell in group], agenda.repeats)
+    )
+
+
+def _repeats_of(prospect: Prospect, run: RunStore) -> dict[Cell, set[int]]:
+    """The numbers of the repeats that each cell has had."""
+    of_id = {cell.id: cell for cell in prospect.plan.cells}
+    done: dict[Cell, set[int]] = {}
+    for cell, repeat in run.finished():
+        if cell in of_id:
+            done.setdefault(of_id[cell], set()).add(repeat)
+    return done
 
 
 def _prepare(cells: CellRunner, prospect: Prospect, name: str, cost: int) -> tuple[dict[str, Prepared], str | None]:

@@ -44,7 +44,7 @@ def print_plan(
     With `minutes`, also what they hold by the estimates, and what is left for --resume. `left`: the jobs of a run that would go on.
     """
     jobs = prospect.jobs if left is None else left
-    held = budget.forecast(prospect.agenda(limited=True, jobs=jobs), jobs, minutes) if minutes is not None else None
+    held = budget.forecast(prospect.agenda(), jobs, minutes) if minutes is not None else None
     if as_json:
         print(json.dumps(_document(prospect, jobs, minutes, held), indent=2))
         return
@@ -66,7 +66,7 @@ def print_plan(
     if held is not None:
         # A cell of which a repeat other than the first is left has been begun.
         begun = {job.cell.id for job in jobs} - {job.cell.id for job in jobs if job.repeat == 1}
-        _print(progress.limit(held, minutes or 0.0, begun))
+        _print(progress.limit(held, minutes or 0.0, begun, prospect.options.repeats is None))
     for refused in prospect.machine.refused:
         _print(f"not used: {refused.reason}")
     for line in (*prospect.machine.notes, *likely_precisions(prospect.plan.skips), *reasons(prospect.plan.skips)):

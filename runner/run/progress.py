@@ -54,8 +54,11 @@ def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped:
     )
 
 
-def limit(held: Forecast, given: float, ended: Collection[str] = ()) -> str:
-    """What so many minutes hold, by the estimates, and what they leave. `ended`: the ids of the cells that have a repeat already."""
+def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bool = False) -> str:
+    """What so many minutes hold, by the estimates, and what they leave. `ended`: the ids of the cells that have a repeat already.
+
+    `further`: pairs whose order is open get further repeats. Nobody knows before which pairs these are.
+    """
     cells = dict.fromkeys(span.job.cell for span in held.spans)
     if not cells and not held.left:
         return "nothing is left to measure"
@@ -68,6 +71,11 @@ def limit(held: Forecast, given: float, ended: Collection[str] = ()) -> str:
         f"{plain(given)} min hold about {plural(len(cells), 'cell')} of {plural(len({cell.framework for cell in cells}), 'framework')}"
         + (f" and {plural(more, 'further repeat')}" if more else "")
         + (f", with {plural(images, 'image')} to prepare" if images else "")
+        + (
+            "; further repeats of what is open by then come before other frameworks"
+            if further and len(cells) > 1
+            else ""
+        )
         + (f"; left for --resume: {not_yet_run(held.left, begun)}" if held.left else "")
     )
 
@@ -148,11 +156,23 @@ class Remaining:
         self._ends_at = ends_at
         self._seconds = estimate(jobs)
         self._again_at = 0.0
+        # How many jobs have begun beyond those that were planned.
+        self.beyond = 0
         # When each running job began, and what it is expected to take.
         self._running: dict[Job, tuple[float, float]] = {}
 
     def started(self, job: Job) -> None:
-        self._running[job] = time.monotonic(), self._estimate([job])
+        expected = self._estimate([job])
+        if job not in self._left:
+            # A waiting repeat of its cell may have got another number. Otherwise it is one more.
+            waiting = (other for other in self._left if other.cell == job.cell and other not in self._running)
+            if (other := next(waiting, None)) is not None:
+                del self._left[other]
+            else:
+                self.beyond += 1
+                self._seconds += expected / self._lanes
+            self._left[job] = None
+        self._running[job] = time.monotonic(), expected
 
     def ended(self, job: Job) -> None:
         self._left.pop(job, None)
@@ -310,6 +330,7 @@ class LiveObserver:
         self._lines = Lines()
         self.progress = _display(console)
         self._all = self.progress.add_task("matrix", total=jobs, note=remaining)
+        self._planned = jobs
         self._tasks: dict[Job, TaskID] = {}
         self._shown = 0.0
 
@@ -326,7 +347,7 @@ class LiveObserver:
         self._lines.started(job)
         self._remaining.started(job)
         # The column prints it anew whenever it is drawn, so the time left moves while a cell runs.
-        self.progress.update(self._all, note=self._remaining)
+        self.progress.update(self._all, note=self._remaining, total=self._planned + self._remaining.beyond)
 
     def printed(self, job: Job, event: Mapping[str, Any]) -> None:
         self._lines.printed(job, event)

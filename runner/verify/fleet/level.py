@@ -47,7 +47,7 @@ class Site:
 
 def site_here(prospect: Prospect) -> Site:
     """The GPUs of this machine."""
-    agenda = prospect.agenda(limited=True)
+    agenda = prospect.agenda()
     prepare = sum(prospect.durations.preparing(image, cost) for image, cost in agenda.costs.items() if cost)
     return Site(prospect.plan.cells, prospect.durations.seconds, {}, prepare, loads=True)
 

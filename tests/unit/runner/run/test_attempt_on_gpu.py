@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines import cell_cache
+from runner.engines import cell_cache, jit_cache
 from runner.engines.base import Prepared, Slot
 from runner.machine.devices import Cpu, Gpu, Machine
 from runner.results import store
-from runner.run import jit_cache
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.catalog.workloads import load_workloads
+from runner.machine.devices import Machine
 from runner.plan.durations import Durations, Preparation
 from runner.plan.plan import Cell
-from runner.run.budget import Agenda, forecast, measuring_seconds
+from runner.run.budget import MOST_REPEATS, Agenda, OpenPair, forecast, measuring_seconds, without
 from runner.run.dispatch import Job, blocks
-from tests.fixtures.plans import NO_GPU, make_cell
+from tests.fixtures.plans import CPU, H200, NO_GPU, make_cell
 
 WORKLOADS = load_workloads()
 IMAGES = ("torch", "tensorflow", "jax")
@@ -36,7 +38,7 @@ def agenda(cost: int = 10**9, groups: int = 1, **prepared: float) -> Agenda:
     size = len(CELLS) // groups
     parts = [CELLS[at : at + size] for at in range(0, len(CELLS), size)]
     costs = {cell.image: cost for cell in CELLS}
-    return Agenda(NO_GPU, Durations(WORKLOADS, {}, took), parts, costs)
+    return Agenda(NO_GPU, Durations(WORKLOADS, {}, took), parts, costs, repeats=3)
 
 
 JOBS = blocks(CELLS, 3, seed=1)
@@ -51,10 +53,11 @@ class Done:
     seconds: float
 
 
-def carried_out(plan: Agenda, seconds: float) -> Done:
+def carried_out(plan: Agenda, seconds: float, unsettled: Open | None = None) -> Done:
     waiting, ready, now = list(JOBS), frozenset[str](), 0.0
+    numbers: dict[Cell, list[int]] | None = None if unsettled is None else {}
     done = Done([], [], 0.0)
-    while step := plan.next_step(waiting, ready, seconds - now):
+    while step := plan.next_step(waiting, ready, seconds - now, numbers):
         if step.image:
             done.prepared.append(step.image)
             ready |= {step.image}
@@ -62,7 +65,11 @@ def carried_out(plan: Agenda, seconds: float) -> Done:
         assert {job.cell.image for job in step.jobs} <= ready | {name for name, cost in plan.costs.items() if not cost}
         done.order += step.jobs
         now += sum(plan.durations.seconds(job.cell) for job in step.jobs)
-        waiting = [job for job in waiting if job not in step.jobs]
+        waiting = without(waiting, step.jobs)
+        if unsettled is not None and numbers is not None:
+            unsettled.order = done.order
+            for job in step.jobs:
+                numbers.setdefault(job.cell, []).append(job.repeat)
     done.seconds = now
     return done
 
@@ -85,7 +92,8 @@ def test_where_all_is_ready_and_time_has_no_limit_the_shuffled_order_stays() -> 
 def test_nothing_is_begun_that_would_not_end_and_no_second_repeat_before_a_first(
     seconds: float, groups: int, cost: int
 ) -> None:
-    done = carried_out(agenda(cost, groups), seconds)
+    plan = agenda(cost, groups)
+    done = carried_out(plan, seconds)
     assert done.seconds <= seconds or not done.order
     assert len(set(done.order)) == len(done.order)
     begun: set[Cell] = set()
@@ -95,10 +103,21 @@ def test_nothing_is_begun_that_would_not_end_and_no_second_repeat_before_a_first
     # What is left does not fit.
     left = seconds - done.seconds
     if len(done.order) < len(JOBS):
-        ready = {name for name, bytes_ in agenda(cost).costs.items() if not bytes_} | set(done.prepared)
-        of_ready = [job for job in JOBS if job.cell.image in ready and job not in done.order]
-        assert left < CELL_SECONDS or not of_ready
-        assert left < PREPARE_SECONDS + CELL_SECONDS or ready >= {cell.image for cell in CELLS}
+        ready = {name for name, bytes_ in plan.costs.items() if not bytes_} | set(done.prepared)
+        assert left < CELL_SECONDS or not any(job.cell in begun for job in JOBS if job not in done.order)
+        assert left < 3 * CELL_SECONDS + (0 if ready >= {cell.image for cell in CELLS} else PREPARE_SECONDS)
+
+
+@given(seconds=st.floats(0, 2000), groups=st.sampled_from([2, 3]), cost=st.sampled_from([0, 10**9]))
+def test_no_cell_is_measured_once_beside_a_workload_that_has_all_its_repeats(
+    seconds: float, groups: int, cost: int
+) -> None:
+    plan = agenda(cost, groups)
+    repeats = Counter(job.cell for job in carried_out(plan, seconds).order)
+    first = plan.groups[0]
+    workloads = {cell.workload for cell in first}
+    if any(all(repeats[cell] == 3 for cell in first if cell.workload == workload) for workload in workloads):
+        assert {repeats[cell] for group in plan.groups[1:] for cell in group} <= {0, 3}
 
 
 def test_an_image_that_takes_too_long_is_passed_over_for_one_that_does_not() -> None:
@@ -113,19 +132,22 @@ def test_of_what_is_ready_the_first_group_comes_first() -> None:
     assert [job.cell.framework for job in done.order] == ["torch", "torch", "tensorflow"]
 
 
-def test_the_first_group_has_all_its_repeats_before_the_next_begins_where_the_time_holds_them() -> None:
-    # Two cells of PyTorch with three repeats, then the others' first repeats.
-    order = carried_out(agenda(cost=0, groups=3), 8.5 * CELL_SECONDS).order
-    assert [(job.cell.framework, job.repeat) for job in order[:6]] == [("torch", at) for at in (1, 1, 2, 2, 3, 3)]
-    assert [(job.cell.framework, job.repeat) for job in order[6:]] == [("tensorflow", 1)] * 2
-    # One repeat less fits: then the first workload has all of its own, and the view is broad.
+def test_the_first_group_has_all_its_repeats_before_a_further_cell_has_all_of_its_own() -> None:
+    # Two cells of PyTorch with three repeats. Of the next image all repeats of one cell fit, and a repeat of nothing else.
+    order = [
+        (job.cell.framework, job.repeat) for job in carried_out(agenda(cost=0, groups=3), 9.5 * CELL_SECONDS).order
+    ]
+    assert order == [*(("torch", at) for at in (1, 1, 2, 2, 3, 3)), *(("tensorflow", at) for at in (1, 2, 3))]
+    # One repeat less fits: the time stays unused, since one repeat beside three answers nothing.
+    assert len(carried_out(agenda(cost=0, groups=3), 8.5 * CELL_SECONDS).order) == 6
+    # All repeats of one workload fit, and one more of the other.
     short = carried_out(agenda(cost=0, groups=3), 5.5 * CELL_SECONDS).order
     assert [(job.cell.workload, job.repeat) for job in short[2:]] == [
         ("cnn-cifar10", 2),
         ("cnn-cifar10", 3),
-        ("cnn-cifar10", 1),
+        ("gru-imdb", 2),
     ]
-    # Not even one workload's repeats fit.
+    # Not even one workload's repeats fit: the view is broad.
     shorter = carried_out(agenda(cost=0, groups=3), 3.5 * CELL_SECONDS).order
     assert [job.repeat for job in shorter] == [1] * 3
 
@@ -143,32 +165,155 @@ def test_the_next_step_of_thousands_of_repeats_is_found_in_a_second() -> None:
     assert time.process_time() - begin < 0.5
 
 
-def resumed(begun: dict[tuple[str, str], int], held: float) -> list[tuple[str, str, int]]:
-    """What a run measures in the time of so many cells where (framework, workload) has had so many repeats before."""
-    plan = replace(agenda(cost=0, groups=3), begun=frozenset(cell for cell in CELLS if place_of(cell) in begun))
-    waiting = [job for job in JOBS if job.repeat > begun.get(place_of(job.cell), 0)]
-    spans = forecast(plan, waiting, minutes=(held * CELL_SECONDS + 11) / 60).spans
-    return [(*place_of(span.job.cell), span.job.repeat) for span in sorted(spans, key=lambda span: span.begin)]
+def test_a_run_that_goes_on_completes_its_first_group_and_then_whole_cells_of_what_it_has_begun() -> None:
+    plan = agenda(cost=0, groups=3)
+    # The first repeat of every cell has ended.
+    waiting = [job for job in JOBS if job.repeat > 1]
+    spans = forecast(plan, waiting, minutes=(6.5 * CELL_SECONDS + 11) / 60).spans
+    repeats = [(span.job.cell.framework, span.job.repeat) for span in spans]
+    assert repeats == [*(("torch", at) for at in (2, 2, 3, 3)), ("tensorflow", 2), ("tensorflow", 3)]
+    assert len({span.job.cell for span in spans[4:]}) == 1
 
 
-def place_of(cell: Cell) -> tuple[str, str]:
-    return cell.framework, cell.workload
+@pytest.mark.parametrize("seconds", [math.inf, 1000.0])
+def test_an_image_that_is_gone_since_its_cells_began_is_prepared_again(seconds: float) -> None:
+    waiting = [job for job in JOBS if job.repeat > 1]
+    step = agenda(groups=3).next_step(waiting, frozenset(), seconds)
+    assert step is not None
+    assert step.image == "torch-1-cpu"
+    assert {(job.cell.image, job.repeat) for job in step.jobs} == {("torch-1-cpu", 2)}
 
 
-def test_a_run_that_goes_on_completes_the_comparisons_that_it_began() -> None:
-    cnn, gru = "cnn-cifar10", "gru-imdb"
-    # Two frameworks at one workload, a third one and the other workload not yet: their repeats come first.
-    begun = {("torch", cnn): 1, ("tensorflow", cnn): 1}
-    order = resumed(begun, 4.5)
-    assert {(framework, workload) for framework, workload, _ in order} == set(begun)
-    assert [repeat for *_, repeat in order] == [2, 2, 3, 3]
-    # Of two workloads with time for one more repeat of either, one workload has it whole.
-    begun = {(framework, workload): 1 for framework in ("torch", "tensorflow") for workload in (cnn, gru)}
-    assert len({workload for _, workload, _ in resumed(begun, 2.5)}) == 1
-    # One framework alone is compared with nothing: a rival of its group comes first, and where there is none, its repeats.
-    assert resumed({("torch", cnn): 1}, 1.5) == [("torch", cnn, 2)]
-    # With more time the run goes on with what is new, in its usual order.
-    assert {framework for framework, *_ in resumed({("torch", cnn): 3, ("tensorflow", cnn): 3}, 12.5)} == set(IMAGES)
+@dataclass
+class Open:
+    """What is open by a test's word; `pairs` maps the repeats of a run so far to the open pairs."""
+
+    pairs: Callable[[Sequence[Job]], Sequence[OpenPair]]
+    far: Sequence[Cell] = ()
+    order: Sequence[Job] = ()
+
+    def __call__(self) -> Sequence[OpenPair]:
+        return self.pairs(self.order)
+
+    def outliers(self) -> Sequence[Cell]:
+        return self.far
+
+
+TORCH, TENSORFLOW = (
+    next(cell for cell in CELLS if (cell.framework, cell.workload) == (name, "gru-imdb")) for name in IMAGES[:2]
+)
+# Two frameworks come first, and the third one's two cells are left.
+FIRST = 12
+
+
+def told(until: int, more: int | None = None) -> Open:
+    """PyTorch and TensorFlow at the GRU are open until so many repeats of each."""
+
+    def pairs(order: Sequence[Job]) -> Sequence[OpenPair]:
+        count = sum(job.cell == TORCH for job in order)
+        return [OpenPair(TORCH, TENSORFLOW, more or until - count)] if count < until else []
+
+    return Open(pairs)
+
+
+def measured(unsettled: Open, jobs: float) -> list[Job]:
+    """What a run measures in the time of so many jobs."""
+    plan = replace(agenda(cost=0, groups=3), unsettled=unsettled)
+    plan = replace(plan, groups=[[*plan.groups[0], *plan.groups[1]], plan.groups[2]])
+    return carried_out(plan, jobs * CELL_SECONDS, unsettled).order
+
+
+def test_the_pair_whose_order_is_open_gets_further_repeats_before_a_further_framework() -> None:
+    order = measured(told(until=5), FIRST + 4 + 1.5)
+    assert {job.repeat for job in order[:FIRST]} == {1, 2, 3}
+    # Both sides once a block, and the second block backwards.
+    pair = order[FIRST : FIRST + 4]
+    assert {job.cell for job in pair} == {TORCH, TENSORFLOW}
+    assert [job.repeat for job in pair] == [4, 4, 5, 5]
+    assert [job.cell for job in pair[2:]] == [job.cell for job in reversed(pair[:2])]
+    # It is settled: now a further framework, with all its repeats. They are of another time, so they are in other blocks.
+    order = measured(told(until=4), FIRST + 2 + 3.5)
+    assert [(job.cell.framework, job.repeat) for job in order[FIRST + 2 :]] == [("jax", at) for at in (5, 6, 7)]
+
+
+def test_where_nothing_is_open_a_further_framework_comes_at_once() -> None:
+    order = measured(told(until=3), FIRST + 3.5)
+    assert {job.cell.framework for job in order[FIRST:]} == {"jax"}
+
+
+def test_where_all_fits_all_cells_are_measured_in_shuffled_blocks() -> None:
+    order = measured(told(until=3), len(JOBS) + 0.5)
+    assert order == JOBS
+
+
+def test_a_repeat_with_another_number_stands_for_the_first_one_of_its_cell() -> None:
+    waiting = [Job(TORCH, 1), Job(TENSORFLOW, 1), Job(TORCH, 2), Job(TENSORFLOW, 2)]
+    assert without(waiting, [Job(TORCH, 5), Job(TENSORFLOW, 2)]) == [Job(TENSORFLOW, 1), Job(TORCH, 2)]
+    assert without([], [Job(TORCH, 5)]) == []
+
+
+def test_a_pair_that_the_time_cannot_settle_waits_for_the_cells_that_fit_whole() -> None:
+    order = measured(told(until=9), FIRST + 3 + 2.5)
+    assert {job.cell.framework for job in order[FIRST : FIRST + 3]} == {"jax"}
+    # What is left narrows the interval, on both sides alike.
+    assert {job.key for job in order[FIRST + 3 :]} == {(TORCH.id, 7), (TENSORFLOW.id, 7)}
+    never = measured(Open(lambda order: [OpenPair(TORCH, TENSORFLOW, None)]), FIRST + 3.5)
+    assert {job.cell.framework for job in never[FIRST:]} == {"jax"}
+
+
+def test_no_cell_gets_more_than_nine_repeats() -> None:
+    order = measured(Open(lambda order: [OpenPair(TORCH, TENSORFLOW, None)]), 100)
+    assert Counter(job.cell for job in order) == dict.fromkeys(CELLS, 3) | {
+        TORCH: MOST_REPEATS,
+        TENSORFLOW: MOST_REPEATS,
+    }
+    assert len(set(order)) == len(order)
+
+
+def test_a_cell_with_one_repeat_far_off_is_measured_once_more_beside_another_of_its_workload() -> None:
+    # A repeat alone in its block would show no difference to the others.
+    order = measured(Open(lambda order: [], far=[TENSORFLOW]), FIRST + 2.5)
+    assert [job.repeat for job in order[FIRST:]] == [4, 4]
+    assert TENSORFLOW in {job.cell for job in order[FIRST:]}
+    assert len({job.cell.workload for job in order[FIRST:]}) == 1
+    assert len(measured(Open(lambda order: [], far=[TENSORFLOW]), 100)) == len(JOBS) + 2, "once, and no more"
+
+
+def on_eight_gpus(unsettled: Open | None = None) -> Agenda:
+    """As the agenda of three groups whose images are ready; two frameworks come first."""
+    gpus = tuple(replace(H200, index=at, uuid=f"GPU-{at}", board=f"GPU-{at}") for at in range(8))
+    groups = [
+        [replace(cell, device_kind="cuda", device_model=H200.model) for cell in CELLS][at : at + 4] for at in (0, 4)
+    ]
+    costs = {cell.image: 0 for cell in CELLS}
+    return Agenda(Machine(CPU, gpus, None), Durations(WORKLOADS, {}), groups, costs, 3, unsettled)
+
+
+def test_eight_gpus_repeat_one_open_pair_side_by_side() -> None:
+    first, second = on_eight_gpus().groups[0][::2]
+    plan = on_eight_gpus(Open(lambda order: [OpenPair(first, second, 5)]))
+    step = plan.next_step([], frozenset(), 2 * CELL_SECONDS, dict.fromkeys(plan.groups[0], (1, 2, 3)))
+    assert step is not None
+    assert sorted(job.key for job in step.jobs) == sorted(
+        (cell.id, at) for cell in (first, second) for at in (4, 5, 6, 7)
+    )
+
+
+def test_eight_gpus_are_filled_with_whole_cells_that_take_no_longer() -> None:
+    plan = on_eight_gpus()
+    jobs = blocks([cell for group in plan.groups for cell in group], 3, seed=1)
+    held = forecast(plan, jobs, minutes=(2.5 * CELL_SECONDS + 11) / 60)
+    repeats = Counter(span.job.cell for span in held.spans)
+    assert sorted(repeats.values()) == [3] * 5
+    assert set(plan.groups[0]) < set(repeats)
+    # The first repeats and one cell of the next group, then the others.
+    assert max(span.end for span in held.spans) == 2 * CELL_SECONDS
+    first = next(step for step, _ in held.steps)
+    assert len(first.jobs) == 4 + 3
+
+
+def test_without_a_word_on_what_is_open_no_cell_gets_more_than_the_planned_repeats() -> None:
+    assert sorted(job.key for job in carried_out(agenda(groups=3), 5000).order) == sorted(job.key for job in JOBS)
 
 
 def test_a_forecast_says_what_the_minutes_hold_and_what_they_leave() -> None:

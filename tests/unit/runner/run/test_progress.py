@@ -165,6 +165,32 @@ def test_the_time_left_moves_while_a_cell_runs(monkeypatch: pytest.MonkeyPatch) 
     assert str(remaining) == "about 2 min left"
 
 
+def test_a_repeat_beyond_the_planned_ones_counts_from_its_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    planned, beyond = Job(make_cell(), 1), Job(make_cell(), 2)
+    remaining = Remaining([planned], lambda left: 30.0 * len(left), 1)
+    live = LiveObserver(Console(file=io.StringIO(), force_terminal=True), 1, remaining)
+    for job in (planned, beyond):
+        assert str(remaining) == ("about 30 s left" if job is planned else "about 0 s left")
+        live.started(job)
+        assert str(remaining) == "about 30 s left"
+        # One that is tried again is the same job.
+        live.started(job)
+        now[0] += 100.0
+        live.ended(Outcome(job, "ok", None, 100.0))
+    whole = live.progress.tasks[0]
+    assert (whole.completed, whole.total) == (2, 2)
+
+
+def test_a_planned_repeat_that_gets_another_number_is_no_further_one() -> None:
+    remaining = Remaining([Job(make_cell(), 1), Job(make_cell(seed=2), 1)], lambda left: 30.0 * len(left), 1)
+    remaining.started(Job(make_cell(), 4))
+    remaining.ended(Job(make_cell(), 4))
+    assert str(remaining) == "about 30 s left"
+    assert remaining.beyond == 0
+
+
 def test_the_time_left_is_added_up_in_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now, sums = [100.0], [0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
