@@ -118,12 +118,14 @@ class Field:
         None: more than MOST_ADVISED, or none would tell. The other cells count as questions as they do now.
         """
         ratio, known = self._ratio(above, below), self._of_sessions(above, below).deviation
+        # Further repeats of both are measured at one time.
+        later = self._of_sessions(above, below, at_one_time=True).deviation
         error, freedom, inside = ratio.error or 0.0, ratio.freedom or 1.0, ratio.inside or 0.0
         asked = self._questions(above, below, ratio, len(self.repeated))
         for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
             left = ratio.repeats / count
-            narrow = replace(ratio, inside=math.hypot(known, math.sqrt(max(0.0, inside**2 - known**2) * left)))
-            narrow_error = math.hypot(known, math.sqrt(max(0.0, error**2 - known**2) * left))
+            narrow = replace(ratio, inside=math.hypot(later, math.sqrt(max(0.0, inside**2 - known**2) * left)))
+            narrow_error = math.hypot(later, math.sqrt(max(0.0, error**2 - known**2) * left))
             told = statistics.with_error(narrow, narrow_error, freedom / left, 1 - ALPHA / asked)
             alone = statistics.with_error(narrow, narrow_error, freedom / left)
             if not (told.low or 0.0) <= 1 <= (told.high or math.inf) or within(alone, margin):
@@ -209,20 +211,20 @@ class Field:
         blocks = [{one.block for one in self.blocks.logs.get(name, ())} for name in (above, below)]
         return all(blocks) and blocks[0].isdisjoint(blocks[1])
 
-    def _of_sessions(self, above: Hashable, below: Hashable) -> Scatter:
+    def _of_sessions(self, above: Hashable, below: Hashable, *, at_one_time: bool = False) -> Scatter:
         """How far the log ratio of two cells is their sessions': further repeats do not narrow it."""
         first, second = self.cells[above], self.cells[below]
         own = of_kind(OWN_DEVIATION, self.device_kind)
         counts = sum(1 / max(1, len(cell.sessions)) for cell in (first, second))
-        if self._apart(above, below):
+        if not at_one_time and self._apart(above, below):
             both = math.hypot(own, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
             return Scatter(both * math.sqrt(counts), math.inf, 0)
         # Where several sessions measured both, they show how far their difference moves. What repeats do to it is a part of that.
-        apart = [first.means[session] - second.means[session] for session in first.means if session in second.means]
-        if len(apart) < 2:
+        moved = [first.means[session] - second.means[session] for session in first.means if session in second.means]
+        if len(moved) < 2:
             return Scatter(own * math.sqrt(counts), math.inf, 0)
-        shown = moderated_scatter(math.sqrt(2) * own, float(np.var(apart)) * len(apart), len(apart) - 1)
-        return Scatter(shown.deviation / math.sqrt(len(apart)), shown.freedom, shown.observed)
+        shown = moderated_scatter(math.sqrt(2) * own, float(np.var(moved)) * len(moved), len(moved) - 1)
+        return Scatter(shown.deviation / math.sqrt(len(moved)), shown.freedom, shown.observed)
 
     def _scatter_of(self, name: Hashable) -> Scatter:
         """The error of a cell's step time beside one of one repeat: as its run's cells scatter, or as it does itself if that is more."""

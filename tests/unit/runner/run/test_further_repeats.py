@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 # Two toys compute the same. So that their pair is open, it is said to be until each has had two repeats more than were planned.
 RUNNER = """
 from runner.run import open_pairs
-def open_until_nine(columns, planned):
+def open_until_nine(columns, planned, kind):
     return [(*list(column)[:2], 1) for column in columns if len(column) > 1 and min(map(len, column.values())) < planned + 2]
 open_pairs.open_pairs = open_until_nine
 from tests.unit import toy_runner
