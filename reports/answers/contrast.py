@@ -27,9 +27,9 @@ ALPHA = statistics.ALPHA
 NO_BLOCKS = Blocks({})
 
 METHOD = (
-    "Ratio of step times: above 1 is slower. Real: Holm's correction over all rows, so that the chance of any false one is "
-    "at most 5 %. Same within the margin: not real, and the 95 % interval lies inside the margin. "
-    "(`runner verify` asks whether a cell is slower than its margin allows: two one-sided tests at 5 %, so its intervals are 90 %.)"
+    "Ratio of step times: above 1 is slower. Slower and faster: Holm's correction over all rows, and of two cells of one run all "
+    "pairs of their column, as in the report; the chance of any false one is at most 5 %. Same: neither, and the 95 % interval lies "
+    "inside the margin. Open: all else. `runner verify` asks whether a cell is slower than its margin allows, so its intervals are 90 %."
 )
 
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.answers import busy, findings, standing
+from reports.answers import busy, findings, history, standing
 from reports.answers import left as of_runs
 from reports.answers.drained import drained
 from reports.answers.findings import Finding
@@ -51,6 +51,8 @@ def sections(tables: Tables) -> Iterator[Section]:
         heads, rows = _table(finding)
         numbers = ("ms/step", "vs best", f"{finding.workload.items}/s")
         yield Section(tuple(_head(finding)), heads, rows, numbers, (*_under(finding, left), ""))
+    for line in history.between(tables):
+        yield Section(below=(visible(line, 300),))
     if question := busy.question(tables.cells):
         yield Section(below=(visible(question),))
     for workload in tables.workloads:
