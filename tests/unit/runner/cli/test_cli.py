@@ -207,8 +207,11 @@ def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
     assert len(manifest["plan"]) == 6, "the plan keeps what is not yet run"
     assert set(ended.values()) == {"ok"}
     image_of = {cell["id"]: cell["image"] for cell in manifest["plan"]}
-    deep = {image_of[cell] for cell, repeat in ended if repeat > 1}
-    assert len(deep) <= 1 or len({cell for cell, _ in ended}) == 6, "breadth before depth, but for the first image"
+    repeats = Counter(cell for cell, _ in ended)
+    once = [cell for cell, count in repeats.items() if count == 1 and image_of[cell] != "toy-a"]
+    assert len(once) <= 1 or set(repeats.values()) == {1}, (
+        "further cells have all repeats, but for one that took too long"
+    )
     # The time counts from when the options are read, a few seconds after the start on a busy machine.
     assert max(path.stat().st_mtime for path in folder.glob("cells/*.parquet")) - began < 0.3 * 60 + 10
     assert f"{12 - len(ended)} repeats not yet run" in limited.stderr
