@@ -20,7 +20,7 @@ from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import framework_name, listing, percent, plural
 from runner.results.cells import not_yet_run
-from runner.results.ranking import MARGIN
+from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import SESSION_DEVIATION, of_kind
 from runner.text import visible
 

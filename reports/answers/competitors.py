@@ -14,7 +14,7 @@ from reports.data.groups import blocks_of, group_of
 from reports.data.model import Group, MeasuredCell, Tables
 from reports.text import listing
 from runner.results import statistics, steadiness
-from runner.results.blocks import moderated_scatter
+from runner.results.rank.blocks import moderated_scatter
 from runner.results.statistics import Estimate
 
 

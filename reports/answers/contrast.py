@@ -18,9 +18,9 @@ from reports.data.groups import in_blocks, left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.text import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
-from runner.results.blocks import Blocks, moderated
 from runner.results.cells import resume_command
-from runner.results.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
+from runner.results.rank.blocks import Blocks, moderated
+from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
 from runner.results.statistics import Estimate
 
 ALPHA = statistics.ALPHA

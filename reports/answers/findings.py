@@ -28,7 +28,7 @@ from reports.text import (
     plural,
 )
 from runner.results.cells import MISSING
-from runner.results.ranking import OTHER_RUNS
+from runner.results.rank.ranking import OTHER_RUNS
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 

@@ -27,7 +27,7 @@ from reports.answers.contrast import METHOD, Contrast, Side, differences, judged
 from reports.answers.sessions import FEWEST_ROWS, NEARLY_ALL, beside_sessions, level_of, same, two_runs
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, duration, listing, number, percent, plural
-from runner.results.ranking import MARGIN
+from runner.results.rank.ranking import MARGIN
 from runner.results.statistics import ALPHA, Array, Estimate
 from runner.text import visible
 

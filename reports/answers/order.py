@@ -10,7 +10,7 @@ from reports.answers.standing import Standing
 from reports.data.model import Group, MeasuredCell
 from reports.text import between_ratios, framework_name, listing, number
 from runner.results import statistics
-from runner.results.ranking import Pair
+from runner.results.rank.ranking import Pair
 
 MOST_WORKLOADS = 2  # named in a card
 

@@ -29,8 +29,8 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.blocks import moderated
-from runner.results.ranking import MARGIN, Verdict, within
+from runner.results.rank.blocks import moderated
+from runner.results.rank.ranking import MARGIN, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
 from runner.results.student import student_quantile
 

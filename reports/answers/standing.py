@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from reports.data.model import Group, MeasuredCell, Ranked
 from reports.text import between_ratios, bound, framework_name, listing, number, plural
 from runner.results import statistics
-from runner.results.ranking import MARGIN
+from runner.results.rank.ranking import MARGIN
 
 # So many cells are named in a sentence. Of more, the first ones are, and how many more there are.
 _MOST_NAMED = 4

@@ -12,9 +12,9 @@ from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, un
 from reports.specifications import specification
 from reports.text import listing
 from runner.results import statistics, steadiness
-from runner.results.blocks import Blocks, InBlock
 from runner.results.cells import Key
-from runner.results.ranking import MARGIN, Contender, Field, Pair, usual_scatter
+from runner.results.rank.blocks import Blocks, InBlock
+from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, usual_scatter
 from runner.results.statistics import Estimate
 from runner.results.student import student_quantile
 

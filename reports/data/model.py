@@ -12,7 +12,7 @@ from bench import rules
 from reports.text import cell_name, percent, step_interval
 from runner.results import clocks, statistics
 from runner.results.cells import MOST_NOISE, Key, StoredCell, StoredRepeat
-from runner.results.ranking import Field, Verdict
+from runner.results.rank.ranking import Field, Verdict
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
 

@@ -243,7 +243,7 @@ def ratio_estimate(
     square, Student's t with Welch's degrees of freedom; a side with one repeat brings only the error that its windows
     show, and the ratio then has no error of its own. `alike`: both sides are measurements of one cell, as in
     `runner verify`, so one variance comes from the repeats of both, and one repeat can be held against many. `within`: the
-    difference of the sides within blocks (runner.results.blocks), which both were measured in.
+    difference of the sides within blocks (runner.results.rank.blocks), which both were measured in.
     """
     groups = _groups(numerator), _groups(denominator)
     if not all(groups) or any(median(group) <= 0 for side in groups for group in side):

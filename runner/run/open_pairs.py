@@ -1,6 +1,6 @@
 """What the repeats of a run leave open while it goes on: the pairs whose order is not settled, and the repeats far from their others.
 
-The rule is that of the report (runner.results.ranking). A pair is settled when one is slower, or both are the same within the margin.
+The rule is that of the report (runner.results.rank.ranking). A pair is settled when one is slower, or both are the same within the margin.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from runner.plan.plan import Cell
 from runner.results import statistics, store
-from runner.results.blocks import Blocks, InBlock
 from runner.results.cells import MOST_NOISE, Key, StoredCell, stored_cells
-from runner.results.ranking import Contender, Field
+from runner.results.rank.blocks import Blocks, InBlock
+from runner.results.rank.ranking import Contender, Field
 from runner.results.rows import by_repeat, rows_of
 from runner.run.budget import MOST_REPEATS, OpenPair
 

@@ -23,7 +23,7 @@ from reports.page import results, summary
 from reports.page.page import Entry
 from reports.text import framework_name, number
 from runner.results import steadiness
-from runner.results.ranking import MARGIN, within
+from runner.results.rank.ranking import MARGIN, within
 from runner.results.statistics import Array, step_estimate
 from tests.fixtures import measured, regimes
 from tests.fixtures.regimes import Regime

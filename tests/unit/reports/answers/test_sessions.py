@@ -14,7 +14,7 @@ from reports.answers.contrast import Contrast, Side
 from reports.answers.sessions import CommonShift, between_runs, two_runs
 from reports.data.groups import blocks_of, group_of
 from reports.data.model import MeasuredCell
-from runner.results.ranking import OTHER_RUNS
+from runner.results.rank.ranking import OTHER_RUNS
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, run
 

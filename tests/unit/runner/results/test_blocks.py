@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.results.blocks import CAUTION, PRIOR_FREEDOM, Blocks, Fit, InBlock, moderated, moderated_scatter
+from runner.results.rank.blocks import CAUTION, PRIOR_FREEDOM, Blocks, Fit, InBlock, moderated, moderated_scatter
 from runner.results.statistics import Array
 from runner.results.student import questions, student_tail
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runner.results.blocks import Blocks, InBlock
-from runner.results.ranking import MARGIN, ONCE, OTHER_RUNS, OWN_DEVIATION, Contender, Field, usual_scatter
+from runner.results.rank.blocks import Blocks, InBlock
+from runner.results.rank.ranking import MARGIN, ONCE, OTHER_RUNS, OWN_DEVIATION, Contender, Field, usual_scatter
 from runner.results.statistics import ALPHA
 
 

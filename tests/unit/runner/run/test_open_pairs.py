@@ -14,8 +14,8 @@ import pytest
 from reports.data import tables
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
-from runner.results.blocks import InBlock
-from runner.results.ranking import OTHER_TIME
+from runner.results.rank.blocks import InBlock
+from runner.results.rank.ranking import OTHER_TIME
 from runner.results.store import RunStore
 from runner.run import matrix
 from runner.run.budget import Agenda, OpenPair, without

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from runner.results import statistics
-from runner.results.blocks import ROUNDING, Blocks, Scatter, moderated_scatter
+from runner.results.rank.blocks import ROUNDING, Blocks, Scatter, moderated_scatter
 from runner.results.statistics import ALPHA, Estimate, of_kind
 from runner.results.student import questions
 
