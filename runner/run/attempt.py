@@ -44,9 +44,6 @@ _GAP_SECONDS = 5.0
 # When the disk has so much less room than before, what the cell keeps is counted again.
 _COUNT_AFTER_BYTES = 1 << 30
 
-# If the engine did not answer when a cell was to be ended, it is called again after this time.
-_KILL_AGAIN_SECONDS = 30.0
-
 # A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
 # machine agree within milliseconds, unless one is set meanwhile.
 _CLOCK_SECONDS = 2.0
@@ -177,8 +174,9 @@ class Attempt:
         except BaseException as error:
             # On a full disk, for example, nobody reads the cell's output any more: it must not go on.
             if not isinstance(error, EngineError):
-                _try(running.stop)
-                _try(running.wait)
+                running.stop()
+                with contextlib.suppress(EngineError):
+                    running.wait()
             raise
         finally:
             site.monitor.end(recording)
@@ -189,6 +187,11 @@ class Attempt:
         if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
             # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
             self._ended_by = None
+        if ended.left:
+            kind, why = self._ended_by or (
+                ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")
+            )
+            self._ended_by = kind, f"{why}; {ended.left}"
         if self._ended_by and self._ended_by[0] == "disk":
             # The next cells need the room. Whatever was there can be made again.
             shutil.rmtree(cache, ignore_errors=True)
@@ -250,11 +253,10 @@ class Attempt:
             self.lost, self._kill_at = recording.lost, now
         if self._kill_at is not None:
             if now >= self._kill_at:
-                self._kill_at = now + _KILL_AGAIN_SECONDS
-                _try(running.stop)
+                running.stop()
         elif hang := self._hang(now):
             self._ended_by, self._kill_at = hang, now + _DUMP_SECONDS
-            _try(running.dump)
+            running.dump()
         elif full := self._fills_disk(running):
             self._ended_by, self._kill_at = full, now
 
@@ -263,7 +265,7 @@ class Attempt:
         with self._lock:
             self.stopped = True
             if self._running is not None:
-                _try(self._running.stop)
+                self._running.stop()
 
     def _most_seconds(self) -> int:
         """After so long the cell ends by itself: the watchdog comes first, also if the engine stood still for a while."""
@@ -481,9 +483,3 @@ def _xid_sentence(xids: Sequence[tuple[str, int]]) -> str:
     return "the NVIDIA driver reported " + ", ".join(
         f"Xid {n} ({known_messages.xid(n)[0]})" for _, n in dict.fromkeys(xids)
     )
-
-
-def _try(action: Callable[[], object]) -> None:
-    """If the engine does not answer, its cells stay. The next sweep removes them."""
-    with contextlib.suppress(EngineError):
-        action()
