@@ -7,27 +7,23 @@ not be executed by a cell without walls.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import shutil
 import stat
 import time
 from pathlib import Path
 
+from runner import trees
 from runner.errors import EngineError
 from runner.paths import cache_folder
 
 # Below these the disk of a machine is nearly full: a run's tables take some megabytes.
 _LEAST_BYTES = 512 << 20
 _LEAST_FILES = 2000
-_BLOCK_BYTES = 4096
 
 # What the cells of an image may keep, with what one of them has beside it while it runs. Stand-ins take some gigabytes, NVIDIA's driver
 # keeps 4 GiB at most.
 MOST_BYTES = 32 << 30
-
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 
 # A folder that no cell has used for so long is removed when another one of its image and engine is made.
 _UNUSED_SECONDS = 7 * 24 * 3600.0
@@ -83,28 +79,10 @@ def free_bytes(folder: Path) -> int:
 def disarm(folder: Path) -> None:
     """Take from all that lies below a folder the right to run as its owner or group, which a cell may have given it.
 
-    A cell may still run, and exchange a file for a link: each is opened first, and only what was opened is changed.
+    A tree that is too large to look at all of it is removed.
     """
-    for _, names, files, at in os.fwalk(folder):
-        for name in (*names, *files):
-            with contextlib.suppress(OSError):
-                opened = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)
-                try:
-                    mode = os.fstat(opened).st_mode
-                    if mode & _SET_ID and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                        Path(f"/proc/self/fd/{opened}").chmod(stat.S_IMODE(mode) & ~_SET_ID)
-                finally:
-                    os.close(opened)
-
-
-def size(folder: Path) -> int:
-    """Bytes of the files below a folder, as they lie on the disk; each file counts for a block at least."""
-    total = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += max(_BLOCK_BYTES, 512 * (Path(at) / name).lstat().st_blocks)
-    return total
+    if not trees.disarm(folder):
+        trees.remove(folder)
 
 
 def _remove_unused(parent: Path, image: str) -> None:
@@ -113,4 +91,4 @@ def _remove_unused(parent: Path, image: str) -> None:
     for folder in parent.glob(f"{image}-*"):
         # The name of one image may begin with another's.
         if len(folder.name) == len(image) + 13 and folder.lstat().st_mtime < oldest:
-            shutil.rmtree(folder, ignore_errors=True)
+            trees.remove(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from runner import trees
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
@@ -71,7 +71,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
     _check_new(archive, folder)
     # Written aside: a run has its folder when all of it is there. An import that was killed leaves the part only.
     part = out / f".{folder.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
+    trees.remove(part)
     try:
         (part / folder.name).mkdir(parents=True)
         imported = _write(archive, cells, store.RunStore(part / folder.name))
@@ -82,7 +82,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
         where = error.filename or folder
         raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); check --out") from None
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        trees.remove(part)
     return replace(imported, run=store.RunStore(folder))
 
 

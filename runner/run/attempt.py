@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from bench import rules
 from bench.protocol import STAGES
-from runner import known_messages
+from runner import known_messages, trees
 from runner.catalog import versions
 from runner.catalog.images import Image
 from runner.engines import cell_cache
@@ -184,19 +183,7 @@ class Attempt:
             with self._lock:
                 self._running = None
             recorder.close()
-        if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
-            # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
-            self._ended_by = None
-        if ended.left:
-            kind, why = self._ended_by or (
-                ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")
-            )
-            self._ended_by = kind, f"{why}; {ended.left}"
-        if self._ended_by and self._ended_by[0] == "disk":
-            # The next cells need the room. Whatever was there can be made again.
-            shutil.rmtree(cache, ignore_errors=True)
-        else:
-            cell_cache.disarm(cache)
+        self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
@@ -207,6 +194,22 @@ class Attempt:
         recorder.row["started_unix"] = _started(recorder, self._began, recording.now() - time.monotonic())
         recorder.row["jit_cache_grew_bytes"] = jit_cache.grew(cache, cached)
         return *self._keep(self._ended(prepared, recorder, recording, ended, wall, still)), wall
+
+    def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
+        """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
+        if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
+            # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
+            self._ended_by = None
+        if ended.left:
+            kind, why = self._ended_by or (
+                ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")
+            )
+            self._ended_by = kind, f"{why}; {ended.left}"
+        if self._ended_by and self._ended_by[0] == "disk":
+            # The next cells need the room. Whatever was there can be made again.
+            trees.remove(cache)
+        else:
+            cell_cache.disarm(cache)
 
     def _keep(self, repeat: Ended) -> tuple[str, str | None]:
         return self._site.keep(repeat) if self._site.keep else store_repeat(self._site.run, repeat)
@@ -295,7 +298,7 @@ class Attempt:
             return None
         self._count_at = free - _COUNT_AFTER_BYTES
         folders = [cache, scratch] if (scratch := running.scratch()) else [cache]
-        held = sum(cell_cache.size(folder) for folder in folders)
+        held = sum(trees.size(folder).on_disk for folder in folders)
         put = f"the cells of {self.job.cell.image} had put {held / 1e9:.1f} GB there"
         if held > cell_cache.MOST_BYTES:
             return "disk", f"{put}, into {cache}, where {cell_cache.MOST_BYTES / 1e9:.0f} GB is the most"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from runner import trees
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
@@ -191,7 +192,7 @@ class NewEnvironment:
         """Make an environment that holds nothing but pip. What the folder held is removed."""
         log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        trees.remove(folder)
         self.folder = folder
         self._image, self._say, self._steps = image, say, _Steps(image.name, log)
         python = [str(interpreter.path), "-I", "-m", "venv", str(folder)]

@@ -247,7 +247,7 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     assert {path for path in venvs.iterdir() if path.is_dir()} == {current, used, made, another}
     (used / venv.COMPLETE).touch()
     with monkeypatch.context() as broken:
-        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             environments.remove(used)
     assert not (used / venv.COMPLETE).exists()  # what is half removed is made anew, and not used
@@ -263,7 +263,7 @@ def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch:
     assert folder == left
     assert "as `runner images try` left it" in what
     with monkeypatch.context() as broken:
-        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             environments.remove(left)
     assert not (left / venv.COMPLETE_TRIAL).exists()
@@ -401,7 +401,7 @@ def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypa
     interpreter = find_interpreter(f"3.{sys.version_info.minor}")
     assert isinstance(interpreter, Interpreter)
     (tmp_path / "made").mkdir()
-    monkeypatch.setattr(venv.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(venv.trees, "remove", lambda *_: None)
     venv._make(torch, interpreter, tmp_path / "made", said.append)
     pins = sum("==" in line and line[0] != " " for line in torch.lock_path.read_text().splitlines() if line)
     assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where pip has none cached"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner import trees
 from runner.engines import cell_cache
 from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
@@ -253,3 +254,24 @@ def test_a_cell_that_lingers_after_its_end_is_a_hang(site: Callable[..., Site], 
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     status = watched(attempt, here.engine.prepare(None, print))[0]  # type: ignore[arg-type]
     assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "time-limit")
+
+
+@pytest.mark.parametrize("place", ["cache", "scratch"])
+def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measured(
+    site: Callable[..., Site], tmp_path: Path, place: str
+) -> None:
+    variable = {"cache": "DLBENCH_CACHE", "scratch": "TMPDIR"}[place]
+    here = site(
+        f"import os\nbefore = os.getcwd()\nos.chdir(os.environ['{variable}'])\n"
+        "for _ in range(1500):\n  os.mkdir('d'); os.chdir('d')\n"
+        "open('program', 'w').close(); os.chmod('program', 0o4755)\n" + REPLAY
+    )
+    running = matrix(here)
+    for seed in (1, 2):
+        # The second one finds a cache that is deep already.
+        running.run_jobs([Job(replace(CELL, seed=seed), 1)], prepared(here))
+        here.engine.script = REPLAY  # type: ignore[attr-defined]
+    assert [outcome.status for outcome in running.outcomes] == ["ok", "ok"]
+    cache = cell_cache.folder_of("host", CELL.image, "sha256:0")
+    assert [status.st_mode for _, status in trees.below(cache) if status.st_mode & 0o6000] == []
+    assert not list((tmp_path / "xdg" / "dlbench" / "scratch").iterdir())
