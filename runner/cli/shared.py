@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperGroup
 
+from bench import rules
 from runner import interrupt
 from runner.errors import UserError, first_problem
 
@@ -213,9 +214,10 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
 
 def split_counts(text: str) -> tuple[int, ...]:
     """Numbers of devices between commas, sorted and without doubles."""
-    if not all(word.strip().isdecimal() and len(word.strip()) < 5 and int(word) > 0 for word in text.split(",")):
+    counts = {rules.whole(word.strip()) or 0 for word in text.split(",")}
+    if not all(0 < count < 10_000 for count in counts):
         raise UserError(f"--devices: {text[:80]!r} is not a number of devices, or several between commas like 1,2,4")
-    return tuple(sorted({int(word) for word in text.split(",")}))
+    return tuple(sorted(counts))
 
 
 def split_words(values: list[str] | None) -> tuple[str, ...]:

@@ -60,12 +60,12 @@ def parents() -> dict[int, int]:
     """pid -> parent's pid, of every process of this machine."""
     parent_of = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat") as stat:
-                    parent_of[int(name)] = int(stat.read().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError, ValueError):
-                pass  # it ended meanwhile
+        try:
+            pid = int(name)
+            with open(f"/proc/{name}/stat") as stat:
+                parent_of[pid] = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError, ValueError):
+            pass  # it ended meanwhile, or is no process
     return parent_of
 
 

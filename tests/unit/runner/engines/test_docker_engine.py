@@ -48,6 +48,9 @@ def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
     assert not ownership.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
     assert not ownership.is_dead("")
     assert not ownership.is_dead("something else")
+    # A cell without walls names its folders as it likes, and whoever starts containers their labels.
+    for odd in ("²", "٣", "9" * 5000, "-1", " 1", "1_0", ""):
+        assert not ownership.is_dead(f"{boot}/{namespace}/{odd}/1")
 
 
 def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
