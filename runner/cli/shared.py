@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperGroup
 
-from bench import rules
 from runner import interrupt
 from runner.errors import UserError, first_problem
 
@@ -214,6 +213,8 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
 
 def split_counts(text: str) -> tuple[int, ...]:
     """Numbers of devices between commas, sorted and without doubles."""
+    from bench import rules
+
     counts = {rules.whole(word.strip()) or 0 for word in text.split(",")}
     if not all(0 < count < 10_000 for count in counts):
         raise UserError(f"--devices: {text[:80]!r} is not a number of devices, or several between commas like 1,2,4")
