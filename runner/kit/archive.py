@@ -141,7 +141,7 @@ class KitFacts(_Frozen):
     device_uuid: Text
     packages: Packages
     created: Annotated[
-        str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"), AfterValidator(_is_a_moment)
+        str, Field(pattern=r"^20\d{2}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"), AfterValidator(_is_a_moment)
     ]
     python: Annotated[str, Field(max_length=4096)]
     frameworks: Annotated[tuple[InstalledFramework, ...], Field(min_length=1, max_length=200)]

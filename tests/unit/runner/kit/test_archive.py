@@ -364,3 +364,29 @@ def test_an_unknown_workload_is_refused_and_no_run_is_left(tmp_path: Path) -> No
     with pytest.raises(ArchiveError, match="this release does not know torch of-the-future fp32"):
         import_archive(archive, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_no_command_would_read_is_not_imported_and_the_archive_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "kit.tar.gz", packed(files(row=ROW | {"unix": -1e18})))
+    said = CliRunner().invoke(app, ["import", str(path), "--out", str(tmp_path / "runs")])
+    assert said.exit_code == 2
+    assert f"{path} holds what no command reads (telemetry/" in said.stderr
+    assert "; nothing of it is imported" in said.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_archive_of_another_age_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "kit.tar.gz", packed(files(facts=FACTS | {"created": "0001-01-01T00:00:00+00:00"})))
+    with pytest.raises(ArchiveError, match="created"):
+        read(path)
+
+
+def test_a_ratio_that_is_infinite_is_none_and_what_is_kept_is_json(tmp_path: Path) -> None:
+    step = PlannedStep.model_validate(FACTS["planned"][0] | {"kind": "events"}).model_dump()
+    windows = [{"steps": 1, "clock_seconds": 1.0, "event_seconds": seconds} for seconds in (5e-324, 0.5)]
+    content = files(FACTS | {"planned": [step]}, STEP | step, output=json.dumps({"windows": windows}).encode())
+    content = {name.replace("/cell.", "/events."): data for name, data in content.items()}
+    imported = import_archive(read(write(tmp_path / "kit.tar.gz", packed(content))), tmp_path / "runs")
+    assert imported.events == (("torch gru-imdb", 1.0),)
+    kept = (imported.run.folder / "kit.json").read_text()
+    assert json.loads(kept, parse_constant=pytest.fail)["events"] == [["torch gru-imdb", 1.0]]
