@@ -11,13 +11,14 @@ import hashlib
 import os
 import stat
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner import trees
 from runner.errors import EngineError
 from runner.paths import cache_folder
 
-# Below these the disk of a machine is nearly full: a run's tables take some megabytes.
+# Below these, and below a quarter of what there was, a disk is nearly full: a run's tables take some megabytes.
 _LEAST_BYTES = 512 << 20
 _LEAST_FILES = 2000
 
@@ -63,17 +64,27 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
     return folder
 
 
-def is_disk_short(folder: Path) -> bool:
-    """Whether the disk of a folder has less room, or fewer files, than a runner needs to store what was measured."""
-    disk = os.statvfs(folder)
-    # Some file systems do not count files.
-    return free_bytes(folder) < _LEAST_BYTES or (disk.f_files > 0 and disk.f_favail < _LEAST_FILES)
+@dataclass(frozen=True)
+class Room:
+    """What a disk has left. Whose files took the rest is not asked: what a cell holds need not have a name, or one that can be found."""
 
+    bytes: int
+    # None: its file system does not count them.
+    files: int | None
 
-def free_bytes(folder: Path) -> int:
-    """How much room the disk of a folder has."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        """That of the disk of a folder. Raises OSError."""
+        disk = os.statvfs(folder)
+        return cls(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None)
+
+    def lost_since(self, before: Room) -> str | None:
+        """What a disk lost that is nearly full now, as a sentence; None where it has room, or had none before."""
+        if self.bytes < min(_LEAST_BYTES, before.bytes // 4):
+            return f"it has {self.bytes / 1e9:.2f} GB left of the {before.bytes / 1e9:.2f} GB that were free when the cell began"
+        if self.files is None or before.files is None or self.files >= min(_LEAST_FILES, before.files // 4):
+            return None
+        return f"it takes {self.files} more files, and took {before.files} when the cell began"
 
 
 def disarm(folder: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_container_that_floods_its_output_fails_and_the_cells_behind_it_are_me
     digest = str(client.images.get(base_image).id)
     begin = time.monotonic()
     with telemetry.Monitor() as monitor:
-        rows = run_kinds(engine, [OK, *3 * [flood, OK]], tmp_path, monitor, digest=digest)
+        rows = run_kinds(engine, [OK, *3 * [flood, OK]], tmp_path, monitor, digest=digest, python="python3")
     assert [row["status"] for row in rows] == ["ok", *3 * ["failed", "ok"]], [row["reason"] for row in rows]
     assert {row["error_kind"] for row in rows} == {None, "protocol"}
     assert "events" in rows[1]["reason"]

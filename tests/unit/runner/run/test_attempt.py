@@ -66,25 +66,6 @@ def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site:
     assert longest._most_seconds() < 2**31
 
 
-def test_a_cell_that_fills_the_disk_is_ended_by_name_and_what_it_kept_is_removed(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_cache, "is_disk_short", lambda folder: any(folder.glob("big-*")))
-    monkeypatch.setattr(attempts, "_MUCH_BYTES", 3 << 20)
-    here = site(
-        "import os, time\nfor n in range(100):\n"
-        "  with open(os.environ['DLBENCH_CACHE'] + '/big-%d' % n, 'wb') as file: file.write(bytes(1 << 20))\n"
-        "time.sleep(60)"
-    )
-    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
-    status, reason, _ = watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
-    assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "disk")
-    assert reason.startswith(f"the disk was nearly full, and the cells of {CELL.image} had put")
-    assert not cell_cache.folder_of("host", CELL.image, "sha256:0").exists() or not list(
-        cell_cache.folder_of("host", CELL.image, "sha256:0").iterdir()
-    )
-
-
 @pytest.mark.parametrize("variable", ["DLBENCH_CACHE", "TMPDIR"])
 def test_a_cell_that_keeps_more_than_it_may_is_ended_by_name_on_a_disk_with_room(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -135,10 +116,23 @@ def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., Sit
     )
 
 
-def test_a_cell_with_little_on_a_full_disk_goes_on(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_cache, "is_disk_short", lambda folder: True)
+def test_a_cell_on_a_disk_that_was_full_before_it_began_goes_on(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_cache.Room, "of", lambda folder: cell_cache.Room(1 << 20, 100))
     here = site(f"import time; time.sleep(0.5); {REPLAY}")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
+
+
+def test_of_several_cells_on_a_disk_that_runs_full_one_that_wrote_nothing_goes_on(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site(f"import time; time.sleep(0.5); {REPLAY}")
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    rooms = iter([cell_cache.Room(8 << 30, None)])
+    monkeypatch.setattr(cell_cache.Room, "of", lambda folder: next(rooms, cell_cache.Room(1 << 20, None)))
+    monkeypatch.setattr(attempts, "_LIVE", {object()})
     assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
 
 
@@ -227,11 +221,11 @@ def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_runni
 
     here.engine.start = remembered  # type: ignore[method-assign]
 
-    def full(event: Any) -> None:
-        raise OSError(28, "No space left on device")
+    def broken(event: Any) -> None:
+        raise OSError(5, "Input/output error")
 
-    attempt = Attempt(here, Job(CELL, 1), SLOT, (), full)
-    with pytest.raises(OSError, match="No space left"):
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), broken)
+    with pytest.raises(OSError, match="Input/output error"):
         attempt.run(here.engine.prepare(None, print))  # type: ignore[arg-type]
     assert started[0].pid() is None, "the cell goes on, and nobody reads it"
 
