@@ -138,8 +138,9 @@ class Attempt:
         self._kill_at: float | None = None
         # What its image's cells may write, once it began.
         self._cache: Path | None = None
-        # What it printed and when, where another machine judges it.
+        # What it printed and when, where another machine judges it: each piece ends a line at least. One line is not whole yet.
         self._tape: list[tuple[float, bytes]] = []
+        self._torn = bytearray()
         # What its disk had left when it began, and at how much room what it keeps is counted again.
         self._room: cell_cache.Room | None = None
         self._count_at = 0
@@ -278,7 +279,7 @@ class Attempt:
             wall_seconds=wall,
             data_given=self._site.data is not None,
             cpus=len(self.slot.cpus),
-            tape=tuple(self._tape),
+            tape=(*self._tape, *([(self._heard, bytes(self._torn))] if self._torn else [])),
             image=prepared.image,
             began=self._began,
             still=tuple(still),
@@ -371,7 +372,10 @@ class Attempt:
             with self._blamed_for_a_full_disk():
                 recorder.feed(chunk, self._heard)
             if self._site.keep:
-                self._tape.append((self._heard, chunk))
+                self._torn += chunk
+                if b"\n" in chunk:
+                    self._tape.append((self._heard, bytes(self._torn)))
+                    self._torn.clear()
             wrong = not checked and recorder.environment is not None and self._is_wrong(recorder)
             useless = recorder.problem is not None or wrong or self._is_full()
             if useless:

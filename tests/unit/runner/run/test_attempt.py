@@ -271,3 +271,22 @@ def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measur
     assert not list((tmp_path / "xdg" / "dlbench" / "scratch").iterdir())
     # pytest cannot remove it.
     trees.remove(cache)
+
+
+def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., Site]) -> None:
+    """Each piece takes its time along: a cell could make a message that is larger than any may be."""
+    kept: list[attempts.Ended] = []
+
+    def keep(repeat: attempts.Ended) -> tuple[str, None]:
+        kept.append(repeat)
+        return "ok", None
+
+    script = (
+        "import os, sys, time\n"
+        "for byte in open(sys.argv[1], 'rb').read(3000): os.write(1, bytes([byte])); time.sleep(0.0001)\n"
+    )
+    here = replace(site(script), keep=keep)
+    Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None).run(here.engine.prepare(None, print))  # type: ignore[arg-type]
+    pieces = [piece for _, piece in kept[0].tape]
+    assert b"".join(pieces) == RECORDED.encode()[:3000]
+    assert all(b"\n" in piece for piece in pieces[:-1])
