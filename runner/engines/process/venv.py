@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from runner import trees
+from runner import known_messages, trees
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
@@ -254,6 +254,8 @@ class _Steps:
         # pip's warnings, of each attempt to reach an index, would hide its reason.
         reason = list(itertools.dropwhile(lambda line: not line.lstrip().startswith("ERROR: "), self._last))
         lines = "\n".join(f"  {line}" for line in reason or self._last)
+        # First: a table shows the beginning.
+        what = known_messages.other_file(lines) or what
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
 
     def must_succeed(self, command: Sequence[str], failure: str, programs: Path | None = None) -> None:

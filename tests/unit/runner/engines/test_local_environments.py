@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from runner import known_messages
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
@@ -151,9 +152,10 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
     tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
-    with pytest.raises(EngineError, match="tiny-cpu: its lock could not be installed") as error:
+    with pytest.raises(EngineError, match="^tiny-cpu: for tinyframework 1.0 the package index served another") as error:
         VenvEngine().prepare(tiny, lambda line: None)
     assert "HASHES" in str(error.value)
+    assert "do not change the lock" in str(known_messages.hint("engine", str(error.value)))
     assert "the whole log: " in str(error.value)
     assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
 
