@@ -55,7 +55,9 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
     parent = caches_folder() / engine
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
     try:
-        if not folder.is_dir():
+        if folder.is_symlink() or not folder.is_dir():
+            # A cell without walls may have put a link in its place, to a folder that the next one would fill.
+            trees.remove(folder)
             _remove_unused(parent, image)
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)

@@ -19,13 +19,14 @@ from tests.fixtures.trees import deep
 
 
 @pytest.fixture(autouse=True)
-def few_descriptors() -> Iterator[None]:
-    """A tree that is deep costs no descriptor a folder."""
+def few_descriptors(tmp_path: Path) -> Iterator[None]:
+    """A tree that is deep costs no descriptor a folder. pytest cannot remove one."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    trees.remove(tmp_path)
 
 
 def test_names_count_as_they_lie_on_the_disk(tmp_path: Path) -> None:

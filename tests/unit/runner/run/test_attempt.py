@@ -269,8 +269,6 @@ def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measur
     cache = cell_cache.folder_of("host", CELL.image, "sha256:0")
     assert [status.st_mode for _, status in trees.below(cache) if status.st_mode & 0o6000] == []
     assert not list((tmp_path / "xdg" / "dlbench" / "scratch").iterdir())
-    # pytest cannot remove it.
-    trees.remove(cache)
 
 
 def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., Site]) -> None:
