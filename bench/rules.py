@@ -59,6 +59,14 @@ SUFFIXES = (".py", ".R", ".jl")
 _ROLES = ("framework", "parallel", "profile", "ceilings", "bench")
 
 
+def whole(text):
+    """The whole number that a text of a stranger's is; None where it is none, or has more than 18 digits.
+
+    Python's `isdigit` is true of "²", which `int` refuses. Of thousands of digits `int` raises too.
+    """
+    return int(text) if 0 < len(text) <= 18 and set(text) <= set("0123456789") else None
+
+
 def seconds_column(phase):
     """The column of the results that holds a phase's seconds."""
     return phase.replace("-", "") + "_seconds"

@@ -123,6 +123,12 @@ KNOWN = (
         "the GPU answers no more",
         "restart the machine; when it comes back: power supply, riser, heat",
     ),
+    # pip, when an image or an environment is made
+    Known(
+        r"another file than the lock pins|DO NOT MATCH THE HASHES",
+        "a file that the package index served was damaged or tampered with, and nothing of it was installed",
+        "look which index pip uses (`pip config list`), empty its cache (`pip cache purge`), try again; do not change the lock",
+    ),
     # the machine
     Known(r"No space left on device|ENOSPC", "a disk is full", "free some space, then --resume"),
     Known(
@@ -187,6 +193,18 @@ _OF_KIND = {
     "engine": "`runner doctor` looks at the engine",
     "protocol": "the image prints what is not an event on standard output; see its log",
 }
+
+
+_OTHER_FILE = re.compile(r"DO NOT MATCH THE HASHES.*?([A-Za-z0-9][A-Za-z0-9._-]*)==(\S+) from ", re.DOTALL)
+
+
+def other_file(log: str) -> str | None:
+    """What pip says, in many words, of a file whose digest is not the lock's, as a sentence; None where it says no such thing."""
+    pin = _OTHER_FILE.search(log)
+    return (
+        pin
+        and f"for {pin[1]} {pin[2]} the package index served another file than the lock pins (DO NOT MATCH THE HASHES)"
+    )
 
 
 def find(text: str) -> Known | None:

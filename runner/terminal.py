@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from bench import rules
 from runner.text import visible
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def lasting_stderr() -> Iterator[None]:
 def columns() -> int:
     """The width that COLUMNS gives; 0 where it gives none."""
     said = os.environ.get("COLUMNS", "")
-    return int(said) if said.isdecimal() else 0
+    return rules.whole(said) or 0
 
 
 def folded(line: str, *, to_stderr: bool = False, hang: int | None = None) -> str:

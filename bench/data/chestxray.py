@@ -14,6 +14,7 @@ import os
 
 import numpy as np
 
+from bench import rules
 from bench.data import files, png
 from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
@@ -87,7 +88,8 @@ def _row(path, line, row):
     picture, findings, patient = (row[column] for column in COLUMNS)
     if not picture or os.path.basename(picture) != picture or not picture.lower().endswith(".png"):
         raise wrong("Image Index", picture, "it must be the plain name of a .png")
-    if not patient or not patient.isdigit() or not 1 <= int(patient) <= PATIENTS:
+    number = rules.whole(patient or "")
+    if number is None or not 1 <= number <= PATIENTS:
         raise wrong("Patient ID", patient, "it must be a whole number from 1 to %d" % PATIENTS)
     labels = np.zeros(len(FINDINGS), np.float32)
     for finding in (findings or "").split("|"):
@@ -97,7 +99,7 @@ def _row(path, line, row):
             raise wrong("Finding Labels", finding, "it must be %r or of: %s" % (NOTHING, ", ".join(FINDINGS)))
     if labels.any() and NOTHING in findings.split("|"):
         raise wrong("Finding Labels", findings, "there is a finding or there is none")
-    return line, picture, int(patient), labels
+    return line, picture, number, labels
 
 
 def _part(folder, rows, first, last, items):

@@ -16,6 +16,7 @@ import tarfile
 
 import numpy as np
 
+from bench import rules
 from bench.data import files, jpeg, png
 from bench.data.pictures import Part, Pictures, spaced
 from bench.errors import DataError
@@ -176,10 +177,10 @@ def read_shard(path):
     except (tarfile.TarError, EOFError, IOError, OSError, ValueError) as error:
         raise DataError("%s is no readable tar file (%s): make the shard again, without compression" % (path, error))
     for key, name, _ in pictures:
-        text = labels.get(key, b"").strip()
-        if not text.isdigit() or int(text) >= CLASSES:
+        label = labels[key] = rules.whole(labels.get(key, b"").strip().decode("ascii", "replace"))
+        if label is None or label >= CLASSES:
             raise wrong(name, "has no class from 0 to %d in %s.cls beside it" % (CLASSES - 1, key[:80]))
-    return [(place, int(labels[key])) for key, _, place in pictures]
+    return [(place, labels[key]) for key, _, place in pictures]
 
 
 def read_picture(picture):

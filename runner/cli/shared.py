@@ -213,9 +213,12 @@ def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel:
 
 def split_counts(text: str) -> tuple[int, ...]:
     """Numbers of devices between commas, sorted and without doubles."""
-    if not all(word.strip().isdecimal() and len(word.strip()) < 5 and int(word) > 0 for word in text.split(",")):
+    from bench import rules
+
+    counts = {rules.whole(word.strip()) or 0 for word in text.split(",")}
+    if not all(0 < count < 10_000 for count in counts):
         raise UserError(f"--devices: {text[:80]!r} is not a number of devices, or several between commas like 1,2,4")
-    return tuple(sorted({int(word) for word in text.split(",")}))
+    return tuple(sorted(counts))
 
 
 def split_words(values: list[str] | None) -> tuple[str, ...]:

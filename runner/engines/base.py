@@ -42,7 +42,10 @@ class Running(Protocol):
         ...
 
     def stop(self) -> None:
-        """Kill the cell and all it started, at once. May be called again, and from another thread."""
+        """Have the cell and all it started killed. Returns at once, and may be called again and by any thread: also the reading one.
+
+        A cell that cannot be killed ends for its reader all the same, and its Exit says what is left.
+        """
         ...
 
     def dump(self) -> None:

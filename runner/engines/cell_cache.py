@@ -7,27 +7,24 @@ not be executed by a cell without walls.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import shutil
 import stat
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from runner import trees
 from runner.errors import EngineError
 from runner.paths import cache_folder
 
-# Below these the disk of a machine is nearly full: a run's tables take some megabytes.
+# Below these, and below a quarter of what there was, a disk is nearly full: a run's tables take some megabytes.
 _LEAST_BYTES = 512 << 20
 _LEAST_FILES = 2000
-_BLOCK_BYTES = 4096
 
 # What the cells of an image may keep, with what one of them has beside it while it runs. Stand-ins take some gigabytes, NVIDIA's driver
 # keeps 4 GiB at most.
 MOST_BYTES = 32 << 30
-
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 
 # A folder that no cell has used for so long is removed when another one of its image and engine is made.
 _UNUSED_SECONDS = 7 * 24 * 3600.0
@@ -58,7 +55,9 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
     parent = caches_folder() / engine
     folder = parent / f"{image}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}"
     try:
-        if not folder.is_dir():
+        if folder.is_symlink() or not folder.is_dir():
+            # A cell without walls may have put a link in its place, to a folder that the next one would fill.
+            trees.remove(folder)
             _remove_unused(parent, image)
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
@@ -67,44 +66,36 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
     return folder
 
 
-def is_disk_short(folder: Path) -> bool:
-    """Whether the disk of a folder has less room, or fewer files, than a runner needs to store what was measured."""
-    disk = os.statvfs(folder)
-    # Some file systems do not count files.
-    return free_bytes(folder) < _LEAST_BYTES or (disk.f_files > 0 and disk.f_favail < _LEAST_FILES)
+@dataclass(frozen=True)
+class Room:
+    """What a disk has left. Whose files took the rest is not asked: what a cell holds need not have a name, or one that can be found."""
 
+    bytes: int
+    # None: its file system does not count them.
+    files: int | None
 
-def free_bytes(folder: Path) -> int:
-    """How much room the disk of a folder has."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        """That of the disk of a folder. Raises OSError."""
+        disk = os.statvfs(folder)
+        return cls(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None)
+
+    def lost_since(self, before: Room) -> str | None:
+        """What a disk lost that is nearly full now, as a sentence; None where it has room, or had none before."""
+        if self.bytes < min(_LEAST_BYTES, before.bytes // 4):
+            return f"it has {self.bytes / 1e9:.2f} GB left of the {before.bytes / 1e9:.2f} GB that were free when the cell began"
+        if self.files is None or before.files is None or self.files >= min(_LEAST_FILES, before.files // 4):
+            return None
+        return f"it takes {self.files} more files, and took {before.files} when the cell began"
 
 
 def disarm(folder: Path) -> None:
     """Take from all that lies below a folder the right to run as its owner or group, which a cell may have given it.
 
-    A cell may still run, and exchange a file for a link: each is opened first, and only what was opened is changed.
+    A tree that is too large to look at all of it is removed.
     """
-    for _, names, files, at in os.fwalk(folder):
-        for name in (*names, *files):
-            with contextlib.suppress(OSError):
-                opened = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)
-                try:
-                    mode = os.fstat(opened).st_mode
-                    if mode & _SET_ID and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                        Path(f"/proc/self/fd/{opened}").chmod(stat.S_IMODE(mode) & ~_SET_ID)
-                finally:
-                    os.close(opened)
-
-
-def size(folder: Path) -> int:
-    """Bytes of the files below a folder, as they lie on the disk; each file counts for a block at least."""
-    total = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += max(_BLOCK_BYTES, 512 * (Path(at) / name).lstat().st_blocks)
-    return total
+    if not trees.disarm(folder):
+        trees.remove(folder)
 
 
 def _remove_unused(parent: Path, image: str) -> None:
@@ -113,4 +104,4 @@ def _remove_unused(parent: Path, image: str) -> None:
     for folder in parent.glob(f"{image}-*"):
         # The name of one image may begin with another's.
         if len(folder.name) == len(image) + 13 and folder.lstat().st_mtime < oldest:
-            shutil.rmtree(folder, ignore_errors=True)
+            trees.remove(folder)

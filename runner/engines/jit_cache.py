@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
+from runner import trees
 from runner.engines.slots import JIT_CACHE_FOLDER
 
 # Cells write this folder, so it may hold anything. The driver's 4 GiB are some ten thousands of files.
@@ -21,18 +20,8 @@ def size(cache: Path) -> int | None:
     None where that is not known: too many files or bytes, or a folder that cannot be read, as that of a user with another number on
     the host.
     """
-    total = files = 0
-    errors: list[OSError] = []
-    for folder, _, names in os.walk(cache / JIT_CACHE_FOLDER, onerror=errors.append):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += (Path(folder) / name).lstat().st_size
-            files += 1
-            if files >= _MAX_FILES:
-                return None
-    if total > _MAX_BYTES:
-        return None
-    return None if any(not isinstance(error, FileNotFoundError) for error in errors) else total
+    found = trees.size(cache / JIT_CACHE_FOLDER, _MAX_FILES)
+    return found.said if found.whole and found.said <= _MAX_BYTES else None
 
 
 def grew(cache: Path, before: int | None) -> int | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench import rules
+
 
 def owner_of(pid: int) -> str:
     """A process as boot/namespace/pid/start time: the same name never comes back for another process."""
@@ -16,12 +18,12 @@ def owner_of(pid: int) -> str:
 def is_dead(owner: str) -> bool:
     """Whether the process that this label names is certainly gone. One of another namespace cannot be judged."""
     parts = owner.split("/")
-    if len(parts) != 4 or not parts[2].isdigit():
+    if len(parts) != 4 or (pid := rules.whole(parts[2])) is None:
         return False
-    boot, namespace, pid, start = parts
+    boot, namespace, _, start = parts
     if boot != _boot_id():
         return True
-    return namespace == _pid_namespace() and _start_time(int(pid)) != start
+    return namespace == _pid_namespace() and _start_time(pid) != start
 
 
 def _boot_id() -> str:

@@ -34,3 +34,5 @@ class Exit:
     code: int  # as a shell tells it: 128 + signal for a killed process
     out_of_memory: bool  # the kernel or the engine ended it for its memory
     log_tail: str  # the end of its standard error, at most LOG_TAIL_BYTES
+    # Whatever of the cell could not be ended, and what becomes of it. None: nothing of it is left.
+    left: str | None = None

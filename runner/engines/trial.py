@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
@@ -20,6 +19,7 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from bench import rules
+from runner import trees
 from runner.catalog.images import ComputeCapability, Image
 from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, Prepared, Slot
@@ -156,7 +156,7 @@ def environment(image: Image, engine: TrialEngine, say: Callable[[str], None]) -
                 marker.write_text("\n".join(left_out))
             except BaseException:
                 # Nobody would take it up: the next try begins anew.
-                shutil.rmtree(folder, ignore_errors=True)
+                trees.remove(folder)
                 raise
     except OSError as error:
         raise EngineError(f"{image.name}: {folder} could not be made: {error}") from error
@@ -193,7 +193,7 @@ def remove(prepared: Prepared) -> None:
     folder = Path(prepared.command[0]).parent.parent
     # First: half an environment must not pass for a whole one.
     (folder / COMPLETE_TRIAL).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    trees.remove(folder)
 
 
 def imports(

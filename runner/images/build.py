@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from runner import known_messages
 from runner.catalog.images import Image
 from runner.errors import EngineError
 from runner.images.docker_client import (
@@ -368,6 +369,7 @@ class _Log:
 
     def failure(self, reason: str) -> str:
         lines = "\n".join(f"  {line}" for line in self._last)
+        reason = known_messages.other_file(lines) or reason
         return f"{self._path.stem} could not be built: {reason}\n{lines}\nthe whole log: {self._path}"
 
 

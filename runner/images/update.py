@@ -19,6 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from runner import trees
 from runner.catalog.images import CatalogError, Image, load_catalog
 from runner.images import facts
 from runner.images.lock import LockError, make_lock, resolve
@@ -130,7 +131,7 @@ def make_folder(newer: Newer, day: date, say: Say) -> Image | None:
         make_lock(image, day, say)
     except BaseException:
         # Half a folder would be an image that cannot be read.
-        shutil.rmtree(folder, ignore_errors=True)
+        trees.remove(folder)
         raise
     return load_catalog(folder.parent)[folder.name]
 

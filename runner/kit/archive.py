@@ -9,6 +9,7 @@ import io
 import json
 import math
 import re
+import sys
 import tarfile
 import zlib
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ _MOST_FACTS_BYTES = 16 * 2**20
 _MOST_ROWS = 2_000_000
 # Of a sentence about a step, in characters.
 _MOST_REASON = 400
+
+# A small archive unpacks to little, and holds few rows: what costs much is long. What a cell prints packs to a quarter, and a row of
+# telemetry to some twenty bytes; every archive may have the least of both.
+_UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 16 * 2**20
+_BYTES_OF_A_ROW, _LEAST_ROWS = 8, 20_000
 
 _FILE = "|".join(map(re.escape, FILES))
 _NAME = re.compile(rf"facts\.json|manifest\.json|steps/[a-z][a-z0-9_.-]{{0,150}}/(?:{_FILE})")
@@ -141,7 +147,7 @@ class KitFacts(_Frozen):
     device_uuid: Text
     packages: Packages
     created: Annotated[
-        str, Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"), AfterValidator(_is_a_moment)
+        str, Field(pattern=r"^20\d{2}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"), AfterValidator(_is_a_moment)
     ]
     python: Annotated[str, Field(max_length=4096)]
     frameworks: Annotated[tuple[InstalledFramework, ...], Field(min_length=1, max_length=200)]
@@ -203,7 +209,7 @@ class _Bounded(io.RawIOBase):
     """A stream that ends with an error after so many bytes: tar headers may claim any size."""
 
     def __init__(self, stream: gzip.GzipFile, most: int) -> None:
-        self._stream, self._left = stream, most
+        self._stream, self._most, self._left = stream, most, most
 
     def readable(self) -> bool:
         return True
@@ -212,7 +218,7 @@ class _Bounded(io.RawIOBase):
         chunk: bytes = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(chunk)
         if self._left < 0:
-            raise ArchiveError(f"it unpacks to more than {MOST_BYTES} bytes")
+            raise ArchiveError(f"it unpacks to more than {self._most} bytes, and no kit's archive of its size does")
         return chunk
 
 
@@ -225,7 +231,7 @@ def read(path: Path) -> Archive:
     try:
         files = _files(content)
         facts = _facts(files)
-        steps, dropped = _steps(files, facts)
+        steps, dropped = _steps(files, facts, min(_MOST_ROWS, _LEAST_ROWS + len(content) // _BYTES_OF_A_ROW))
         if len({step.record.key for step in steps}) < len(steps):
             raise ArchiveError("it holds a step twice")
         if dropped and not steps:
@@ -236,14 +242,16 @@ def read(path: Path) -> Archive:
     return Archive(path, hashlib.sha256(content).hexdigest(), tuple(dropped), facts_sha256, facts, steps)
 
 
-def _steps(files: dict[str, bytes], facts: KitFacts) -> tuple[tuple[ReadStep, ...], list[str]]:
+def _steps(files: dict[str, bytes], facts: KitFacts, most_rows: int) -> tuple[tuple[ReadStep, ...], list[str]]:
     """The steps, and a sentence for each that is not as a kit writes it."""
     steps, dropped, rows = [], [], 0
     for name in sorted({name.split("/")[1] for name in files if "/" in name}):
-        step = _step_or_reason(files, name, facts)
-        if isinstance(step, ReadStep):
-            rows += len(step.telemetry)
-            step = step if rows <= _MOST_ROWS else f"the telemetry of all steps has more than {_MOST_ROWS} rows"
+        rows += files.get(f"steps/{name}/telemetry.jsonl", b"").count(b"\n")
+        step = (
+            _step_or_reason(files, name, facts)
+            if rows <= most_rows
+            else f"the telemetry of all steps has more than {most_rows} rows, and an archive of this size holds no more"
+        )
         if isinstance(step, ReadStep):
             steps.append(step)
         else:
@@ -292,7 +300,8 @@ def _files(content: bytes) -> dict[str, bytes]:
 
 def _unpacked(content: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), MOST_BYTES)
+    most = min(MOST_BYTES, _LEAST_UNPACKED_BYTES + _UNPACKS_TO * len(content))
+    stream = _Bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), most)
     with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
         for member in archive:
             if not _NAME.fullmatch(member.name):
@@ -387,7 +396,9 @@ def telemetry_rows(content: bytes, name: str) -> tuple[dict[str, Any], ...]:
         if not isinstance(row, dict) or not {"unix", "device"} <= set(row) <= set(adapters):
             raise ArchiveError(f"{name} has a row that is no sample of a device")
         try:
-            rows.append({column: adapters[column].validate_python(value) for column, value in row.items()})
+            # The names of the columns are in memory once, and not once a row.
+            checked = {sys.intern(column): adapters[column].validate_python(value) for column, value in row.items()}
         except ValidationError as error:
             raise ArchiveError(f"{name}: {first_problem(error)}") from None
+        rows.append(checked | {"device": sys.intern(checked["device"])})
     return tuple(rows)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from runner import trees
 from runner.errors import UserError
 from runner.paths import BENCH, PROJECT
 
@@ -53,7 +54,7 @@ def build(folder: Path) -> int:
         size = _write(Path(made))
         if size > MOST_BYTES:
             raise KitError(f"the kit has {size} bytes, and it may have {MOST_BYTES}; make what is in it smaller")
-        shutil.rmtree(folder, ignore_errors=True)
+        trees.remove(folder)
         folder.mkdir(parents=True)
         # The list comes first: what a build that was killed left is then known as the kit's.
         shutil.copyfile(Path(made) / LIST, folder / LIST)
@@ -74,12 +75,11 @@ def _check_target(folder: Path) -> None:
     if (folder / SCRIPT).is_file() and not (folder / LIST).is_file():
         raise KitError(f"{folder} has no {LIST}: an older release made this kit; remove it, or name a new folder")
     ours = _listed(folder)
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(trees.files(folder)):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not path.is_dir():
-            compiled = path.suffix == ".pyc" and path.parent.name == "__pycache__"
-            if path.is_symlink() or not (name in ours or compiled):
-                raise KitError(f"{folder} has {name}, which no kit put there; move it away, or name a new folder")
+        compiled = path.suffix == ".pyc" and path.parent.name == "__pycache__"
+        if path.is_symlink() or not (name in ours or compiled):
+            raise KitError(f"{folder} has {name}, which no kit put there; move it away, or name a new folder")
 
 
 def _listed(folder: Path) -> set[str]:
@@ -103,9 +103,9 @@ def _write(folder: Path) -> int:
     shutil.copyfile(Path(__file__).with_name("start.py"), folder / SCRIPT)
     shutil.copyfile(PROJECT / "LICENSE", folder / "LICENSE")
     (folder / "README.txt").write_text(README, encoding="utf-8")
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in trees.files(folder)]
     (folder / LIST).write_text(json.dumps(sorted([*names, LIST]), indent=0), encoding="utf-8")
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return trees.size(folder).said
 
 
 def _copy(source: Path, target: Path) -> None:

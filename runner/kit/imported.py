@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
+import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from runner import trees
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
@@ -71,10 +73,10 @@ def import_archive(archive: Archive, out: Path) -> Imported:
     _check_new(archive, folder)
     # Written aside: a run has its folder when all of it is there. An import that was killed leaves the part only.
     part = out / f".{folder.name}.part"
-    shutil.rmtree(part, ignore_errors=True)
+    trees.remove(part)
     try:
         (part / folder.name).mkdir(parents=True)
-        imported = _write(archive, cells, store.RunStore(part / folder.name))
+        imported = _readable(archive, cells, store.RunStore(part / folder.name))
         if folder.exists():
             folder.rename(part / "replaced")
         (part / folder.name).rename(folder)
@@ -82,7 +84,7 @@ def import_archive(archive: Archive, out: Path) -> Imported:
         where = error.filename or folder
         raise ArchiveError(f"{where}: no run can be stored there ({error.strerror or error}); check --out") from None
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        trees.remove(part)
     return replace(imported, run=store.RunStore(folder))
 
 
@@ -103,13 +105,31 @@ def _check_new(archive: Archive, folder: Path) -> None:
         )
 
 
+def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
+    """Write the run and read all of it, as every command will. Raises ArchiveError for what they would refuse."""
+    try:
+        imported = _write(archive, cells, run)
+        run.manifest()
+        for table in store.TABLES:
+            store.read([run.folder], table)
+    except store.StoreError as error:
+        # The advice is for a run that was damaged where it lies.
+        why = str(error).replace(f"{run.folder}{os.sep}", "").partition(";")[0]
+        raise ArchiveError(f"{archive.path} holds what no command reads ({why}); nothing of it is imported") from None
+    return imported
+
+
 def _write(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
     outcomes = tuple(_store(archive, step, cells, run) for step in archive.steps)
     _write_manifest(archive, cells, run)
     sums = energies(step.telemetry for step in archive.steps)
     not_done = len(archive.facts.planned) - len(archive.steps)
     imported = Imported(run, outcomes, not_done, sums, tuple(_events(archive)))
-    store.write_bytes(run.folder / "kit.json", json.dumps(_document(archive, imported), indent=1).encode())
+    try:
+        document = json.dumps(_document(archive, imported), indent=1, allow_nan=False)
+    except ValueError:
+        raise ArchiveError(f"{archive.path} has numbers whose sum is infinite: no machine measured them") from None
+    store.write_bytes(run.folder / "kit.json", document.encode())
     return imported
 
 
@@ -228,7 +248,9 @@ def _events(archive: Archive) -> list[tuple[str, float]]:
             except ValidationError:
                 continue
             gaps = [abs(window.clock_seconds / window.event_seconds - 1) for window in windows if window.event_seconds]
-            found += [(f"{step.record.framework} {step.record.workload}", max(gaps))] if gaps else []
+            # Seconds may be so few that a ratio is infinite, which JSON has no word for.
+            known = [gap for gap in gaps if math.isfinite(gap)]
+            found += [(f"{step.record.framework} {step.record.workload}", max(known))] if known else []
     return found
 
 

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import rules
 from runner.errors import UserError
 from runner.machine import nvml
 from runner.machine.devices import Cpu, Gpu, Machine, Refused, bare_uuid, busy, is_busy, unknown_users
@@ -53,7 +54,7 @@ def choose_gpus(gpus: Sequence[Gpu], names: Sequence[str], why: str | None = Non
     all_gpus = ", ".join(f"{gpu.name} ({gpu.model}, {gpu.uuid})" for gpu in gpus)
     chosen: list[Gpu] = []
     for name in (part.strip() for part in names):
-        if name.replace(":", "").isdigit():
+        if all(rules.whole(part) is not None for part in name.split(":")):
             fits = [gpu for gpu in gpus if name in (gpu.name, str(gpu.index))]
         else:
             fits = [gpu for gpu in gpus if name and bare_uuid(gpu.uuid).startswith(bare_uuid(name))]

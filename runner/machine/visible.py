@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench import rules
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Refused, bare_uuid
 
@@ -14,7 +15,6 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 
 _MOST_SHOWN = 200
-_MOST_DIGITS = 10
 
 
 class VisibleError(UserError):
@@ -29,7 +29,7 @@ def visible(
     if value is None or not gpus:
         return tuple(gpus), None
     words = [word.strip() for word in value.split(",")]
-    if any(_is_index(word) for word in words):
+    if any(rules.whole(word) is not None for word in words):
         _check_order(value, gpus, variables.get(ORDER))
     named: list[Gpu | None] = []
     for word in words:
@@ -68,19 +68,14 @@ def _check_order(value: str, gpus: Sequence[Gpu], order: str | None) -> None:
         )
 
 
-def _is_index(word: str) -> bool:
-    """Python's `isdigit` takes "²" as well, and `int` refuses thousands of digits. No machine has so many GPUs."""
-    return word.isascii() and word.isdigit() and len(word) < _MOST_DIGITS
-
-
 def _named(word: str, gpus: Sequence[Gpu], refused: Sequence[Refused]) -> list[Gpu | None]:
     """The GPU that an entry names, or None in its place where it is broken; nothing where CUDA knows no such GPU."""
-    if _is_index(word):
+    if (index := rules.whole(word)) is not None:
         # CUDA does not count the GPUs that this user may not use.
         counted = sorted({gpu.index for gpu in gpus} | {int(gpu.name) for gpu in refused if not gpu.hidden})
-        if int(word) >= len(counted):
+        if index >= len(counted):
             return []
-        return [next((gpu for gpu in gpus if gpu.index == counted[int(word)]), None)]
+        return [next((gpu for gpu in gpus if gpu.index == counted[index]), None)]
     if word.startswith("MIG-GPU-"):
         raise VisibleError(
             f"{VARIABLE}: {word[:_MOST_SHOWN]} names a MIG instance as drivers before 470 did; `nvidia-smi -L` shows its UUID"

@@ -44,6 +44,11 @@ _AGAIN_SECONDS = 30.0
 _END_SECONDS = 60.0
 _END_SHARE = 0.1
 
+# A node's sentences on the terminal: so many at once, then one in so many seconds; lines of progress come faster.
+_MOST_SENTENCES = 20
+_SENTENCE_SECONDS = 10.0
+_PROGRESS_SECONDS = 0.5
+
 # So many nodes fetch or build images at once: a registry serves them all.
 _MOST_PREPARING = 32
 
@@ -88,6 +93,28 @@ _NOT_READY = ("wait", "prepare", "prepared", "opening")
 
 
 @dataclass
+class Sentences:
+    """What a node says for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
+
+    seconds: float = _SENTENCE_SECONDS
+    _left: float = _MOST_SENTENCES
+    _at: float = 0.0
+    _dropped: int = 0
+
+    def shown(self, sentence: str, now: float) -> str | None:
+        """It, as it is to be shown; None where the node has said too much. How many were dropped is told with the next one."""
+        self._left = min(_MOST_SENTENCES, self._left + (now - self._at) / self.seconds)
+        self._at = now
+        if self._left < 1:
+            self._dropped += 1
+            return None
+        self._left -= 1
+        more = f" (and {plural(self._dropped, 'sentence')} before it, too many to be shown)" if self._dropped else ""
+        self._dropped = 0
+        return sentence + more
+
+
+@dataclass
 class _Site:
     """A node in this run: which images it prepares, and which are ready."""
 
@@ -109,6 +136,9 @@ class _Site:
     drained: bool = False
     # It refused, or sent what no agent sends: nothing that it still says is heard.
     cut: bool = False
+    sentences: Sentences = field(default_factory=Sentences)
+    # Its agent hands on a line of progress a second at most.
+    progress: Sentences = field(default_factory=lambda: Sentences(_PROGRESS_SECONDS))
     # The boards that fell off the bus while this agent ran.
     lost: set[str] = field(default_factory=set)
 
@@ -168,11 +198,11 @@ class Driver:
             now = time.monotonic()
             self._start_all(now)
             with contextlib.suppress(queue.Empty):
-                self._hear(self._fleet.heard.get(timeout=_TICK_SECONDS))
+                self._hear(self._fleet.hear(_TICK_SECONDS))
                 # What has come meanwhile is taken before the clock is looked at: it may be a beat. What comes still later waits: an
                 # agent that never stops talking must not hold up the others.
                 for _ in range(self._fleet.heard.qsize()):
-                    self._hear(self._fleet.heard.get_nowait())
+                    self._hear(self._fleet.hear(0.0))
             self._look_at_the_clock(time.monotonic())
 
     def _is_open(self) -> bool:
@@ -346,9 +376,11 @@ class Driver:
         elif isinstance(message, messages.Prepared):
             self._prepared(name, site, message)
         elif isinstance(message, messages.Preparing):
-            self._observer.preparing(message.image, f"{name}: {message.line}")
+            if shown := site.progress.shown(f"{name}: {message.line}", time.monotonic()):
+                self._observer.preparing(message.image, shown)
         elif isinstance(message, messages.Said):
-            say(f"node {name}: {message.line}")
+            if shown := site.sentences.shown(f"node {name}: {message.line}", time.monotonic()):
+                say(shown)
         elif isinstance(message, messages.Refusal):
             site.cut = True
             self._lose(name, message.why, ended=False)

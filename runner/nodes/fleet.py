@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from runner.catalog.workloads import Workload, load_workloads
 from runner.nodes.link import Heard, Link, opened
 from runner.nodes.transports.base import Node, Nodes, NodesError
 from runner.nodes.wire import messages, versions
+from runner.nodes.wire.frames import MOST_BODY_BYTES
 from runner.plan.plan import Cell
 from runner.run.options import Options
 from runner.text import in_a_line
@@ -22,7 +24,9 @@ from runner.text import in_a_line
 # A node must say what it is within this time: its agent asks Docker, NVML and the catalog. One that answers later comes late.
 LOOK_SECONDS = 120.0
 
-_MOST_UNHEARD = 1000
+# What a node may have said that is not heard yet: one body of any size, or many messages.
+_MOST_UNHEARD = 200
+_MOST_UNHEARD_BYTES = MOST_BODY_BYTES
 
 # Agents end their cells and remove what these left, before their pipes are cut.
 _BYE_SECONDS = 20.0
@@ -58,8 +62,10 @@ class Fleet:
     nodes: Nodes
     options: Options
     members: dict[str, Member] = field(default_factory=dict)
-    # Bounded: an agent that says more than is heard waits.
-    heard: queue.Queue[Heard] = field(default_factory=lambda: queue.Queue(_MOST_UNHEARD))
+    heard: queue.Queue[Heard] = field(default_factory=queue.Queue)
+    # Node -> how many messages of it, and how many bytes beside these, are in the queue.
+    _unheard: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _taken_out: threading.Condition = field(default_factory=threading.Condition)
     _closing: bool = False
     _cells: dict[Cell, Cell] = field(default_factory=dict)
     # The installation here, and what a plan may name.
@@ -81,7 +87,7 @@ class Fleet:
             if time.monotonic() > end and (self.taken() or not any(map(_waits_for, self.members.values()))):
                 break
             with contextlib.suppress(queue.Empty):
-                self.greet(self.heard.get(timeout=0.5))
+                self.greet(self.hear(0.5))
         for member in self.members.values():
             if not member.answered:
                 member.unreached = True
@@ -107,11 +113,26 @@ class Fleet:
         return member
 
     def _note(self, heard: Heard) -> None:
-        """Called by the threads of the links."""
-        while not self._closing:
-            with contextlib.suppress(queue.Full):
-                return self.heard.put(heard, timeout=0.5)
-        return None
+        """Called by the threads of the links. An agent that says more than is heard waits, and no other one for it."""
+        name, size = heard.link.node.name, len(heard.body)
+        with self._taken_out:
+            while not self._closing:
+                count, total = self._unheard.get(name, (0, 0))
+                if not count or (count < _MOST_UNHEARD and total + size <= _MOST_UNHEARD_BYTES):
+                    self._unheard[name] = count + 1, total + size
+                    self.heard.put(heard)
+                    return
+                self._taken_out.wait(0.5)
+
+    def hear(self, timeout: float) -> Heard:
+        """The next message of any node. Raises queue.Empty."""
+        heard = self.heard.get(timeout=timeout)
+        with self._taken_out:
+            name = heard.link.node.name
+            count, total = self._unheard.get(name, (1, len(heard.body)))
+            self._unheard[name] = count - 1, total - len(heard.body)
+            self._taken_out.notify_all()
+        return heard
 
     def greet(self, heard: Heard) -> Member | None:
         """Take what a node says before it takes part. The member, where it has now said what it is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
+from runner import trees
 from runner.engines.ownership import is_dead, owner_of
 from runner.errors import UserError
 from runner.nodes.wire.frames import MOST_BODY_BYTES, MOST_HEADER_BYTES, Decoder, Frame, FrameError, encode
@@ -81,7 +81,7 @@ class Spool:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            trees.remove(folder)
 
     def close(self) -> None:
         """Remove the folders that are empty."""
@@ -96,14 +96,17 @@ class Spool:
         for left in top.glob(f"*/*/{_RUNNING}*"):
             owner = left.name.removeprefix(_RUNNING).split("_")[:4]
             if (owner[0] == here or left.parent == self.folder) and is_dead("/".join(owner)):
-                shutil.rmtree(left, ignore_errors=True)
+                trees.remove(left)
                 for folder in (left.parent, left.parent.parent):
                     with contextlib.suppress(OSError):
                         folder.rmdir()
         for folder in top.glob("*"):
             with contextlib.suppress(OSError):
-                if time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) > _KEPT_SECONDS:
-                    shutil.rmtree(folder, ignore_errors=True)
+                newest = max(
+                    status.st_mtime for status in (folder.stat(), *(status for _, status in trees.below(folder)))
+                )
+                if time.time() - newest > _KEPT_SECONDS:
+                    trees.remove(folder)
 
 
 def _is_attempt(name: str) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner import trees
 from runner.results import validate
 from runner.results.on_disk.kept import Kept as Kept
 from runner.results.on_disk.layout import file_name as file_name
@@ -124,8 +125,9 @@ class RunStore:
 
     def remove_parts(self) -> None:
         """Remove the aside files that a killed runner left."""
-        for path in self.folder.rglob(".*.part"):
-            path.unlink(missing_ok=True)
+        for path in trees.files(self.folder):
+            if path.name.startswith(".") and path.suffix == ".part":
+                path.unlink(missing_ok=True)
 
 
 def manifests_of(folders: Sequence[Path]) -> list[dict[str, Any]]:

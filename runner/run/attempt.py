@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
-import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench import rules
 from bench.protocol import STAGES
-from runner import known_messages
+from runner import known_messages, trees
 from runner.catalog import versions
 from runner.catalog.images import Image
 from runner.engines import cell_cache, jit_cache
@@ -34,17 +34,20 @@ _HANGS = ("time-limit", "hang")
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
-# A cell whose image's cells have less than this on the disk has not filled it.
-_MUCH_BYTES = 256 << 20
+# What is written to a full disk raises one of these.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+# A row waits so long for room that other cells are about to give back.
+_ROOM_SECONDS = 10.0
+
+# What the watchdog takes at most to count what a cell keeps.
+_COUNT_NAMES, _COUNT_SECONDS = 100_000, 2.0
 
 # The watchdog is called twice a second. After a longer gap the runner itself stood still: Ctrl-Z, a debugger, a machine that slept.
 _GAP_SECONDS = 5.0
 
 # When the disk has so much less room than before, what the cell keeps is counted again.
 _COUNT_AFTER_BYTES = 1 << 30
-
-# If the engine did not answer when a cell was to be ended, it is called again after this time.
-_KILL_AGAIN_SECONDS = 30.0
 
 # A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
 # machine agree within milliseconds, unless one is set meanwhile.
@@ -56,6 +59,9 @@ _MOST_ALARM_SECONDS = 2 * 10**9
 # The exit codes of a cell whose engine is shut down: SIGTERM, SIGKILL.
 _ENGINE_ENDED = (128 + 15, 128 + 9)
 _SHUTDOWN_SECONDS = 2.0
+
+# The attempts whose cells run now.
+_LIVE: set[Attempt] = set()
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,11 @@ class Attempt:
         self._kill_at: float | None = None
         # What its image's cells may write, once it began.
         self._cache: Path | None = None
-        # What it printed and when, where another machine judges it.
+        # What it printed and when, where another machine judges it: each piece ends a line at least. One line is not whole yet.
         self._tape: list[tuple[float, bytes]] = []
-        # At how much room on the disk it is counted again.
+        self._torn = bytearray()
+        # What its disk had left when it began, and at how much room what it keeps is counted again.
+        self._room: cell_cache.Room | None = None
         self._count_at = 0
         self._began = time.monotonic()
         self._heard = self._began
@@ -154,7 +162,8 @@ class Attempt:
         try:
             words = arguments(job.cell, job.cell.framework in site.profiled)
             self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
-            self._count_at = cell_cache.free_bytes(cache) - _COUNT_AFTER_BYTES
+            self._room = cell_cache.Room.of(cache)
+            self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
             # A CPU cell compiles nothing there.
             cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
             slot = replace(self.slot, seconds=self._most_seconds())
@@ -167,6 +176,7 @@ class Attempt:
             raise
         recording = site.monitor.begin(self.boards, running, self.slot.cpus, self.slot.device_uuids)
         pulse = Pulse(site.engine.answer)
+        _LIVE.add(self)
         try:
             with self._lock:
                 self._running, self._recording = running, recording
@@ -176,23 +186,19 @@ class Attempt:
         except BaseException as error:
             # On a full disk, for example, nobody reads the cell's output any more: it must not go on.
             if not isinstance(error, EngineError):
-                _try(running.stop)
-                _try(running.wait)
+                running.stop()
+                with contextlib.suppress(EngineError):
+                    running.wait()
             raise
         finally:
+            _LIVE.discard(self)
             site.monitor.end(recording)
             still = pulse.end()
             with self._lock:
                 self._running = None
-            recorder.close()
-        if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
-            # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
-            self._ended_by = None
-        if self._ended_by and self._ended_by[0] == "disk":
-            # The next cells need the room. Whatever was there can be made again.
-            shutil.rmtree(cache, ignore_errors=True)
-        else:
-            cell_cache.disarm(cache)
+            with self._blamed_for_a_full_disk():
+                recorder.close()
+        self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
             return None
@@ -202,7 +208,51 @@ class Attempt:
         wall = time.monotonic() - self._began
         recorder.row["started_unix"] = _started(recorder, self._began, recording.now() - time.monotonic())
         recorder.row["jit_cache_grew_bytes"] = jit_cache.grew(cache, cached)
-        return *self._keep(self._ended(prepared, recorder, recording, ended, wall, still)), wall
+        return *self._stored(self._ended(prepared, recorder, recording, ended, wall, still)), wall
+
+    def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
+        """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
+        if self._ended_by and self._ended_by[0] in _HANGS and recorder.ended_well and ended.code == 0:
+            # It had ended by itself before it was ended: its engine stood still, and handed its output over too late.
+            self._ended_by = None
+        if ended.left:
+            kind, why = self._ended_by or (
+                ("protocol", recorder.problem) if recorder.problem else ("engine", "it was ended")
+            )
+            self._ended_by = kind, f"{why}; {ended.left}"
+        full = self._full()
+        if full and (ended.code != 0 or not _LIVE):
+            # As if the watchdog had looked a moment before.
+            self._ended_by = self._ended_by or ("disk", full)
+        if full or self._is_full():
+            # The next cells need the room. Whatever was there can be made again.
+            trees.remove(cache)
+        else:
+            cell_cache.disarm(cache)
+
+    @contextlib.contextmanager
+    def _blamed_for_a_full_disk(self) -> Iterator[None]:
+        """A disk that is full while the cell runs ends this cell, and not the run."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            what = f"the disk was full while it ran ({error.strerror}: {error.filename or self._site.run.folder})"
+            self._ended_by = self._ended_by or ("disk", self._full() or what)
+
+    def _stored(self, repeat: Ended) -> tuple[str, str | None]:
+        """Hand the repeat over. What the cell filled is free by now; other cells may be about to end for the same."""
+        end = time.monotonic() + _ROOM_SECONDS
+        while True:
+            try:
+                return self._keep(repeat)
+            except OSError as error:
+                if error.errno not in _FULL or time.monotonic() > end:
+                    raise
+            if self._cache:
+                trees.remove(self._cache)
+            time.sleep(0.2)
 
     def _keep(self, repeat: Ended) -> tuple[str, str | None]:
         return self._site.keep(repeat) if self._site.keep else store_repeat(self._site.run, repeat)
@@ -228,7 +278,7 @@ class Attempt:
             wall_seconds=wall,
             data_given=self._site.data is not None,
             cpus=len(self.slot.cpus),
-            tape=tuple(self._tape),
+            tape=(*self._tape, *([(self._heard, bytes(self._torn))] if self._torn else [])),
             image=prepared.image,
             began=self._began,
             still=tuple(still),
@@ -249,11 +299,10 @@ class Attempt:
             self.lost, self._kill_at = recording.lost, now
         if self._kill_at is not None:
             if now >= self._kill_at:
-                self._kill_at = now + _KILL_AGAIN_SECONDS
-                _try(running.stop)
+                running.stop()
         elif hang := self._hang(now):
             self._ended_by, self._kill_at = hang, now + _DUMP_SECONDS
-            _try(running.dump)
+            running.dump()
         elif full := self._fills_disk(running):
             self._ended_by, self._kill_at = full, now
 
@@ -262,7 +311,7 @@ class Attempt:
         with self._lock:
             self.stopped = True
             if self._running is not None:
-                _try(self._running.stop)
+                self._running.stop()
 
     def _most_seconds(self) -> int:
         """After so long the cell ends by itself: the watchdog comes first, also if the engine stood still for a while."""
@@ -278,25 +327,38 @@ class Attempt:
             return _HANGS[1], f"it had printed nothing for {limits.silence + more:.0f} s and was stopped"
         return None
 
-    def _fills_disk(self, running: Running) -> tuple[str, str] | None:
-        """Where this image's cells have more on the disk than they may, or much of a disk that is nearly full."""
-        cache = self._cache
-        if cache is None:
+    def _full(self) -> str | None:
+        """Why the disk counts as full since the cell began; None where it does not."""
+        cache, before = self._cache, self._room
+        if cache is None or before is None:
             return None
         try:
-            free, short = cell_cache.free_bytes(cache), cell_cache.is_disk_short(cache)
-        except OSError:
+            lost = cell_cache.Room.of(cell_cache.caches_folder()).lost_since(before)
+        except (OSError, EngineError):
             # A cell without walls can remove the folder.
             return None
-        if not short and free > self._count_at:
+        return f"the disk of {cache} is nearly full: {lost}" if lost else None
+
+    def _fills_disk(self, running: Running) -> tuple[str, str] | None:
+        """Where the disk ran full since the cell began, or this image's cells keep more than they may."""
+        full, cache, before = self._full(), self._cache, self._room
+        if full and len(_LIVE) == 1:
+            return "disk", full
+        try:
+            if cache is None or before is None or (free := cell_cache.Room.of(cache).bytes) > self._count_at:
+                return None
+        except OSError:
             return None
         self._count_at = free - _COUNT_AFTER_BYTES
         folders = [cache, scratch] if (scratch := running.scratch()) else [cache]
-        held = sum(cell_cache.size(folder) for folder in folders)
+        held = sum(trees.size(folder, _COUNT_NAMES, _COUNT_SECONDS).on_disk for folder in folders)
+        # Of several cells at least one has its share of what went since. A cell that wrote nothing is not ended for the others.
+        if full and held >= (before.bytes - free) / len(_LIVE):
+            return "disk", full
+        if held <= cell_cache.MOST_BYTES:
+            return None
         put = f"the cells of {self.job.cell.image} had put {held / 1e9:.1f} GB there"
-        if held > cell_cache.MOST_BYTES:
-            return "disk", f"{put}, into {cache}, where {cell_cache.MOST_BYTES / 1e9:.0f} GB is the most"
-        return ("disk", f"the disk was nearly full, and {put}") if short and held >= _MUCH_BYTES else None
+        return "disk", f"{put}, into {cache}, where {cell_cache.MOST_BYTES / 1e9:.0f} GB is the most"
 
     def _follow(self, running: Running, recorder: Recorder) -> Exit:
         """Read the cell's output to its end. After a broken protocol, a wrong device or other code nothing would count: it is ended."""
@@ -306,14 +368,21 @@ class Attempt:
             if useless:
                 continue
             checked = recorder.environment is not None
-            recorder.feed(chunk, self._heard)
+            with self._blamed_for_a_full_disk():
+                recorder.feed(chunk, self._heard)
             if self._site.keep:
-                self._tape.append((self._heard, chunk))
+                self._torn += chunk
+                if b"\n" in chunk:
+                    self._tape.append((self._heard, bytes(self._torn)))
+                    self._torn.clear()
             wrong = not checked and recorder.environment is not None and self._is_wrong(recorder)
-            useless = recorder.problem is not None or wrong
+            useless = recorder.problem is not None or wrong or self._is_full()
             if useless:
                 running.stop()
         return running.wait()
+
+    def _is_full(self) -> bool:
+        return self._ended_by is not None and self._ended_by[0] == "disk"
 
     def _is_wrong(self, recorder: Recorder) -> bool:
         """Whether the cell computes on another device than it was given, or runs other code. Its row will say so."""
@@ -480,9 +549,3 @@ def _xid_sentence(xids: Sequence[tuple[str, int]]) -> str:
     return "the NVIDIA driver reported " + ", ".join(
         f"Xid {n} ({known_messages.xid(n)[0]})" for _, n in dict.fromkeys(xids)
     )
-
-
-def _try(action: Callable[[], object]) -> None:
-    """If the engine does not answer, its cells stay. The next sweep removes them."""
-    with contextlib.suppress(EngineError):
-        action()

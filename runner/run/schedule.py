@@ -339,14 +339,12 @@ class CellRunner:
                     return
 
     def _gone(self) -> str | None:
-        """Why the engine does not answer. None: it answers, and what it left behind is cleared up."""
-        try:
-            gone = self.site.engine.unavailable()
-            if gone is None:
+        """Why the engine does not answer. None: it answers, and what it left behind is cleared up as far as that goes."""
+        gone = self.site.engine.unavailable()
+        if gone is None:
+            # A container that does not answer says nothing of the engine.
+            with contextlib.suppress(EngineError):
                 self.site.engine.sweep()
-        except EngineGoneError as error:
-            # It went down between the two calls, as a restarting engine does.
-            return str(error)
         return gone
 
     def stop(self) -> None:

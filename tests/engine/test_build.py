@@ -207,7 +207,7 @@ def test_a_file_with_another_hash_than_the_lock_says_is_refused(
     scratch.lock_path.write_text(tampered)
     with pytest.raises(build.BuildError) as error:
         build.build(scratch, client=client, logs=tmp_path / "logs")
-    assert "DO NOT MATCH THE HASHES" in str(error.value)
+    assert "the package index served another file than the lock pins (DO NOT MATCH THE HASHES)" in str(error.value)
     assert build.built(list_images(client), recipes.recipe(scratch)) is None
 
 

@@ -23,6 +23,7 @@ GROUND = (
     "runner.paths",
     "runner.text",
     "runner.terminal",
+    "runner.trees",
     "runner.known_messages",
     "runner.version",
 )
@@ -202,3 +203,36 @@ def test_no_comment_is_a_code_that_needs_a_key() -> None:
     assert [
         f"{path.relative_to(PROJECT)}:{number} {line.strip()}" for path, number, line in lines if code.search(line)
     ] == []
+
+
+def test_text_becomes_a_number_in_one_place() -> None:
+    """`isdigit` is true of "²", which `int` refuses: a folder of that name ended every run."""
+    own = {"bench/rules.py", "bench/frameworks"}  # an adapter asks it of the names of its own layers
+    wrong = [
+        f"{path.relative_to(PROJECT)}:{node.lineno} uses {node.attr}; rules.whole of bench/rules.py does the same with limits"
+        for folder in ("runner", "bench")
+        for path in sorted((PROJECT / folder).rglob("*.py"))
+        if not any(path.is_relative_to(PROJECT / name) for name in own)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("isdigit", "isdecimal", "isnumeric")
+    ]
+    assert wrong == []
+
+
+def test_one_module_goes_through_folders_that_others_wrote() -> None:
+    """What Python brings for that calls itself for each folder below, and a folder 1 000 deep ends the run."""
+    recursive = ("rmtree", "walk", "fwalk", "rglob", "copytree")
+    own = {
+        # Copies of this project's own folders.
+        ("runner/kit/build.py", "copytree"),
+        ("runner/images/update.py", "copytree"),
+    }
+    wrong = []
+    for path in sorted((PROJECT / "runner").rglob("*.py")):
+        name = path.relative_to(PROJECT).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute) or (isinstance(node.value, ast.Name) and node.value.id == "ast"):
+                continue
+            if node.attr in recursive and (name, node.attr) not in own:
+                wrong.append(f"{name}:{node.lineno} uses {node.attr}; runner/trees.py does the same with limits")
+    assert wrong == []

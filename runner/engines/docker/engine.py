@@ -11,6 +11,8 @@ import os
 import secrets
 import shutil
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +23,7 @@ from runner.engines.docker.container import container_options, device_groups, ma
 from runner.engines.docker.stream import STDERR, STDOUT, read_frames
 from runner.engines.ownership import is_dead, owner_of
 from runner.images import build
-from runner.images.docker_client import DockerError, Listing, NotThereError, asking, connect, list_images
+from runner.images.docker_client import Listing, NotThereError, asking, connect, list_images
 from runner.images.recipe import Recipe, layer_bytes
 from runner.images.recipe import recipe as make_recipe
 from runner.images.transfer import folder, registry
@@ -36,6 +38,15 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "dlbench.owner"
 RUN_LABEL = "dlbench.run"
+
+# An engine that is well answers a ping in milliseconds, also while one of its containers hangs.
+_PING_SECONDS = 10.0
+
+# The longest that an engine takes over the end of one container; its own limit for a kill is 10 s.
+_END_SECONDS = 20
+
+# So often an engine that answers is asked to kill a container, before the container counts as one that cannot be ended.
+_KILLS = 3
 
 # Locks hold wheels for this machine only.
 _ARCHITECTURES = {"x86_64", "amd64"}
@@ -76,14 +87,14 @@ class DockerEngine(Engine):
 
     def answer(self) -> None:
         """Return when the engine has answered. Raises EngineError."""
-        with asking():
-            self._client.ping()
+        _ping(self._client)
 
     def why_no_build(self) -> str | None:
         """Why no engine can build images; None when one can. It may be on another machine: a build needs none of this one's folders."""
         try:
+            # Each time: the other answers are cached, and an engine may go away.
+            _ping(self._client)
             with asking():
-                self._client.ping()  # each time: the other answers are cached, and an engine may go away
                 if self._info.get("OSType") != "linux":
                     return f"the engine runs {self._info.get('OSType')} containers; the images are Linux images"
         except EngineError as error:
@@ -207,7 +218,6 @@ class DockerEngine(Engine):
                 # Attach before it starts, so that no line is lost and the engine keeps no second copy of the output.
                 stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
                 container.start()
-                container.reload()  # now it has a process id
         except BaseException:  # Ctrl-C too must leave nothing behind
             if container is not None:
                 _remove_or_note(client, str(container.id), self._left)
@@ -219,23 +229,24 @@ class DockerEngine(Engine):
         return DockerRunning(client, container, cast("SocketIO", stream), self._left)
 
     def sweep(self) -> int:
-        """Remove the containers whose runner has died, and our own that an engine without an answer left; return how many."""
-        removed = 0
-        while self._left:
-            name = self._left.pop()  # the last one, since cells that end meanwhile append
-            try:
-                removed += _remove(self._client, name)
-            except BaseException:
-                self._left.append(name)
-                raise
+        """Remove the containers whose runner has died, and our own that could not be ended; return how many.
+
+        One that cannot be removed stays for the next sweep: it says nothing of the engine.
+        """
         with asking("the containers of earlier runners could not be listed"):
-            ours = self._client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True)
-        dead = [container for container in ours if is_dead(container.labels.get(OWNER_LABEL, ""))]
-        return removed + sum(_remove(self._client, str(container.id)) for container in dead)
+            # Without a look at each of them, as docker-py's own list takes: a container that hangs does not answer that.
+            listed = self._client.api.containers(all=True, filters={"label": OWNER_LABEL})
+        dead = [str(entry["Id"]) for entry in listed if is_dead((entry.get("Labels") or {}).get(OWNER_LABEL, ""))]
+        # Cells that end meanwhile append to the list of those that are left.
+        left, self._left[:] = list(self._left), []
+        return sum(_remove_or_note(self._client, container, self._left) for container in dict.fromkeys([*left, *dead]))
 
 
 class DockerRunning:
-    """A started container. Exactly one thread reads events() and then calls wait(); any may call stop()."""
+    """A started container. Exactly one thread reads events() and then calls wait(); any may call stop().
+
+    The reader never calls the engine: an engine that waits for its reader would wait for ever. Threads of this class's own call it.
+    """
 
     def __init__(
         self,
@@ -247,11 +258,24 @@ class DockerRunning:
         self._client = client
         self._left = left
         self._container = container
-        self._init = int(container.attrs["State"]["Pid"])
+        # Not known yet, or never.
+        self._init: int | None = None
         self._stream = stream
         self._frames = read_frames(stream.fileno())  # one iterator: a frame that is half read continues
         self._log = bytearray()
         self._exit: Exit | None = None
+        self._lock = threading.Lock()
+        self._killer: threading.Thread | None = None
+        # The engine has said how it ended, or could not, or it is given up.
+        self._settled = threading.Event()
+        self._state: dict[str, Any] | None = None
+        self._error: EngineError | None = None
+        threading.Thread(target=self._learn_pid, daemon=True).start()
+
+    def _learn_pid(self) -> None:
+        """Ask the engine for the container's process, over a connection of its own."""
+        with contextlib.suppress(EngineError, KeyError), _own_client(self._client) as client, asking():
+            self._init = int(client.api.inspect_container(str(self._container.id))["State"]["Pid"])
 
     def events(self) -> Iterator[bytes]:
         """Standard output as the engine hands it over, until the container ends; keeps the end of standard error."""
@@ -266,16 +290,35 @@ class DockerRunning:
             self._log += f"\nthe connection to the Docker Engine broke: {error}".encode()
 
     def stop(self) -> None:
-        """Kill the container at once, over a connection of its own."""
-        client = connect(self._client.api.api_version)
-        try:
-            with asking(f"container {self._container.short_id} could not be killed"):
-                client.api.kill(str(self._container.id))
-        except DockerError as error:
-            if error.status not in (404, 409):  # it is gone, or it has ended
-                raise
-        finally:
-            client.close()
+        """Have the container killed at once, by a thread that goes on until it has ended."""
+        with self._lock:
+            if self._killer is None and not self._settled.is_set():
+                self._killer = threading.Thread(target=self._kill, daemon=True)
+                self._killer.start()
+
+    def _kill(self) -> None:
+        """Kill the container until it has ended. Where it does not end, and the engine answers, it is given up."""
+        kills = 0
+        while kills < _KILLS:
+            with contextlib.suppress(EngineError):
+                with _own_client(self._client) as client:
+                    with contextlib.suppress(EngineError), asking():
+                        client.api.kill(str(self._container.id))
+                    if self._settled.wait(_END_SECONDS):
+                        return
+                    # An engine that does not answer is waited for: it may come back.
+                    _ping(client)
+                kills += 1
+            if self._settled.wait(1.0):
+                return
+        self._left.append(str(self._container.id))
+        self._settled.set()
+        # Wakes the reader.
+        with (
+            contextlib.suppress(OSError, ValueError),
+            socket.socket(fileno=os.dup(self._stream.fileno())) as connection,
+        ):
+            connection.shutdown(socket.SHUT_RDWR)
 
     def dump(self) -> None:
         """Signal the cell itself, from the host: the init process of the container hands on any signal but this one."""
@@ -301,13 +344,30 @@ class DockerRunning:
         if self._exit is None:
             for _ in self.events():  # read the rest: a cell whose output nobody reads would block
                 pass
-            with asking(f"container {self._container.short_id} was lost"):
-                state = self._final_state()
+            threading.Thread(target=self._settle, daemon=True).start()
+            self._settled.wait()
+            if self._error:
+                raise self._error
             tail = self._log.decode("utf-8", "replace")
-            if state.get("Error"):
-                tail += f"\n{state['Error']}"
-            self._exit = Exit(int(state["ExitCode"]), bool(state["OOMKilled"]), tail)
+            if self._state is None:
+                name = f"container {self._container.name} ({self._container.short_id})"
+                left = f"{name} could not be ended; the next run tries to remove it (`docker rm --force` does the same)"
+                self._exit = Exit(128 + signal.SIGKILL, False, tail, left)
+                return self._exit
+            if self._state.get("Error"):
+                tail += f"\n{self._state['Error']}"
+            self._exit = Exit(int(self._state["ExitCode"]), bool(self._state["OOMKilled"]), tail)
         return self._exit
+
+    def _settle(self) -> None:
+        """Ask the engine how the container ended, and have it removed."""
+        try:
+            with asking(f"container {self._container.short_id} was lost"):
+                self._state = self._final_state()
+        except EngineError as error:
+            self._error = error
+        finally:
+            self._settled.set()
 
     def _final_state(self) -> dict[str, Any]:
         try:
@@ -320,19 +380,34 @@ class DockerRunning:
             self._client.close()
 
 
-def _remove(client: DockerClient, container: str) -> bool:
-    """Remove a container by id or name, whatever it is doing; False where it is gone already. Raises EngineError."""
+def _ping(client: DockerClient) -> None:
+    """Return when the engine has answered, which it does at once or not at all. Raises EngineError."""
+    with asking():
+        client.api.get(f"{client.api.base_url}/_ping", timeout=_PING_SECONDS).raise_for_status()
+
+
+@contextlib.contextmanager
+def _own_client(client: DockerClient) -> Iterator[DockerClient]:
+    """A further connection, for a question about one container: nothing waits behind it. Raises EngineError."""
+    own = connect(client.api.api_version)
+    own.api.timeout = _END_SECONDS
     try:
-        with asking(f"container {container[:20]} could not be removed"):
-            client.api.remove_container(container, force=True, v=True)
+        yield own
+    finally:
+        own.close()
+
+
+def _remove_or_note(client: DockerClient, container: str, left: list[str]) -> bool:
+    """Remove a container by id or name, whatever it is doing. Where the engine does not do it, note it among those that are left.
+
+    Says whether it was removed: False also where it is gone already.
+    """
+    try:
+        with asking(), _own_client(client) as own:
+            own.api.remove_container(container, force=True, v=True)
     except NotThereError:
         return False
-    return True
-
-
-def _remove_or_note(client: DockerClient, container: str, left: list[str]) -> None:
-    """Remove a container; where the engine does not do it, note it among those that are left."""
-    try:
-        _remove(client, container)
     except EngineError:
         left.append(container)
+        return False
+    return True

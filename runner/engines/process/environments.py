@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
 
+from runner import trees
 from runner.catalog.images import Image
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.venv import COMPLETE, COMPLETE_TRIAL, environment_folder, trial_folder
@@ -33,10 +33,10 @@ def stale(images: Iterable[Image]) -> Iterator[tuple[Path, str]]:
         own = re.compile(re.escape(image.name) + "-[0-9a-f]{12}")
         for folder in sorted(current.parent.glob(f"{image.name}-*")):
             if folder != current and folder.is_dir() and own.fullmatch(folder.name):
-                yield folder, f"{image.name} of another lock or Python, {_size(folder) / 1e9:.1f} GB"
+                yield folder, f"{image.name} of another lock or Python, {trees.size(folder).on_disk / 1e9:.1f} GB"
         for folder in sorted(trial_folder(current).parent.glob(f"{image.name}-*")):
             if folder.is_dir() and own.fullmatch(folder.name):
-                yield folder, f"{image.name} as `runner images try` left it, {_size(folder) / 1e9:.1f} GB"
+                yield folder, f"{image.name} as `runner images try` left it, {trees.size(folder).on_disk / 1e9:.1f} GB"
 
 
 def remove(folder: Path) -> str | None:
@@ -48,7 +48,7 @@ def remove(folder: Path) -> str | None:
             # First: half an environment must not pass for a whole one.
             for marker in (COMPLETE, COMPLETE_TRIAL):
                 (folder / marker).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+            return trees.remove(folder)
     except Timeout:
         return "a runner is making it"
     return None
@@ -61,8 +61,3 @@ def _user(folder: Path) -> int | None:
         if command and command[0].startswith(f"{folder}/"):
             return int(process.pid)
     return None
-
-
-def _size(folder: Path) -> int:
-    """Bytes of the files below a folder."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import rules
 from runner.paths import find_program
 
 # Locks hold wheels for this machine type only.
@@ -77,8 +78,8 @@ def _candidates(minor: str) -> Iterator[str]:
 
 
 def _patch(path: Path) -> int:
-    number = path.parent.parent.name.split(".")[-1]
-    return int(number) if number.isdigit() else -1
+    number = rules.whole(path.parent.parent.name.split(".")[-1])
+    return -1 if number is None else number
 
 
 @functools.cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bench import rules
+from runner import trees
 from runner.engines.ownership import is_dead, owner_of
 from runner.engines.slots import JIT_CACHE_BYTES, JIT_CACHE_FOLDER, LOG_TAIL_BYTES, Exit, Slot
 from runner.errors import EngineError
@@ -115,7 +115,7 @@ def start_process(
         )
     except OSError as error:
         os.close(write_end)
-        shutil.rmtree(scratch, ignore_errors=True)
+        trees.remove(scratch)
         raise EngineError(f"a cell of {prepared.command[0]} could not be started: {error}") from error
     finally:
         os.close(read_end)
@@ -182,7 +182,7 @@ class LocalRunning:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        trees.remove(self._scratch)
         killed = code == 128 + signal.SIGKILL and not self._stopped
         out_of_memory = killed and oom_kills() > self._oom_kills
         code = code if code >= 0 else 128 - code  # the keeper itself was killed
@@ -214,6 +214,6 @@ def sweep_scratch() -> int:
     removed = 0
     for path in _scratch_folder().glob("*_*_*_*_*"):
         if is_dead("/".join(path.name.split("_")[:4])):
-            shutil.rmtree(path, ignore_errors=True)
+            trees.remove(path)
             removed += 1
     return removed

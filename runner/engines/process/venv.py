@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from runner import known_messages, trees
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
 from runner.engines.process.process import NOT_WALLED_IN, LocalRunning, start_process, sweep_scratch
@@ -191,7 +192,7 @@ class NewEnvironment:
         """Make an environment that holds nothing but pip. What the folder held is removed."""
         log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        trees.remove(folder)
         self.folder = folder
         self._image, self._say, self._steps = image, say, _Steps(image.name, log)
         python = [str(interpreter.path), "-I", "-m", "venv", str(folder)]
@@ -253,6 +254,8 @@ class _Steps:
         # pip's warnings, of each attempt to reach an index, would hide its reason.
         reason = list(itertools.dropwhile(lambda line: not line.lstrip().startswith("ERROR: "), self._last))
         lines = "\n".join(f"  {line}" for line in reason or self._last)
+        # First: a table shows the beginning.
+        what = known_messages.other_file(lines) or what
         return EngineError(f"{self._name}: {what}\n{lines}\nthe whole log: {self._log}")
 
     def must_succeed(self, command: Sequence[str], failure: str, programs: Path | None = None) -> None:

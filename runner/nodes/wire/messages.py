@@ -241,7 +241,7 @@ class Ended(_Message):
     attempt: AttemptId
     code: Annotated[int, Field(ge=0, le=255)]
     out_of_memory: bool
-    ended_by: tuple[Literal["time-limit", "hang", "disk", "wrong-device", "protocol"], Line] | None
+    ended_by: tuple[Literal["time-limit", "hang", "disk", "wrong-device", "protocol", "engine"], Line] | None
     started_unix: Seconds
     wall_seconds: Seconds
     # By the clock of what it printed: when its engine was called, and from when to when the engine or the agent stood still.

@@ -24,10 +24,13 @@ from runner.plan.plan import Cell
 from runner.results import store
 from runner.run.attempt import Ended, not_as_planned, store_repeat
 from runner.run.dispatch import Job
-from runner.run.record import MAX_TOTAL_BYTES, Recorder
+from runner.run.record import MAX_EVENTS, MAX_TOTAL_BYTES, Recorder
 
 # Of a piece of what a cell printed: its bytes, and the time at which it came.
 _PIECE = struct.Struct("<Id")
+
+# Each piece ends a line, but for the last one.
+_MOST_PIECES = MAX_EVENTS + 2
 
 _MOST_TELEMETRY_BYTES = 48 << 20
 _MOST_XIDS = 1000
@@ -169,10 +172,11 @@ def unpacked(message: messages.Ended, body: bytes) -> tuple[list[tuple[float, by
     printed_size, pieces_size, log_size, rows_size = message.sizes
     if (
         printed_size > MAX_TOTAL_BYTES + _ONE_READ_BYTES
+        or pieces_size > _MOST_PIECES * _PIECE.size
         or log_size > LOG_TAIL_BYTES
         or rows_size > _MOST_TELEMETRY_BYTES
     ):
-        raise FrameError("a repeat has more output, log or telemetry than any agent keeps")
+        raise FrameError("a repeat has more output, pieces of it, log or telemetry than any agent keeps")
     ends = [sum(message.sizes[: at + 1]) for at in range(len(message.sizes))]
     printed, pieces = body[: ends[0]], body[ends[0] : ends[1]]
     log, rows = body[ends[1] : ends[2]], body[ends[2] : ends[3]]

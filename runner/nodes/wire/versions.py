@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import identity
+from runner import trees
 from runner.nodes.wire.messages import PROTOCOL, Versions
 from runner.paths import PROJECT
 from runner.version import runner_version
@@ -26,7 +27,8 @@ def versions() -> Versions:
 
 
 def _digest(folder: Path, patterns: tuple[str, ...]) -> str:
-    paths = {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.rglob(pattern)}
+    here = [path for path in trees.files(folder) if any(path.match(pattern) for pattern in patterns)]
+    paths = {path.relative_to(folder).as_posix() for path in here}
     return str(identity.digest(paths, str(folder)))
 
 

@@ -93,7 +93,7 @@ def facts_of(cell: StoredCell, manifest: Mapping[str, Any], machine_cpus: int | 
         preset=_text(cell.key.preset),
         batch=cell.key.batch,
         devices=cell.key.devices,
-        scaling=cell.key.scaling,
+        scaling=_text(cell.key.scaling),
         device_kind=_text(cell.key.device_kind),
         variant=_text(cell.variant[0]),
         device_model=_text(cell.key.device_model),

@@ -72,6 +72,8 @@ def test_fewer_are_taken_evenly_spaced(tmp_path: Path) -> None:
         (row(findings="Hernia|Fracture"), "line 3: Finding Labels: 'Fracture'; it must be"),
         (row(findings="Hernia|No Finding"), "there is a finding or there is none"),
         (row(findings=""), "Finding Labels: ''"),
+        (row(patient="²"), "line 3: Patient ID: '²'; it must be a whole number from 1 to 30805"),
+        (row(patient="9" * 5000), "it must be a whole number from 1 to 30805"),
         (row(patient=0), "line 3: Patient ID: '0'; it must be a whole number from 1 to 30805"),
         (row(patient="30806"), "Patient ID"),
         (row(patient="x"), "Patient ID: 'x'"),

@@ -224,6 +224,7 @@ def bad_shards() -> dict[str, tuple[dict[str, bytes], str]]:
         "text": ({"1.png": WHITE, "1.cls": b"fish"}, r"1\.png has no class"),
         "large": ({"1.png": WHITE, "1.cls": b"1000"}, r"1\.png has no class"),
         "negative": ({"1.png": WHITE, "1.cls": b"-1"}, r"1\.png has no class"),
+        "raised": ({"1.png": WHITE, "1.cls": "²".encode()}, r"1\.png has no class"),
         "long": ({"1.png": WHITE, "1.cls": b"1" * 100}, r"1\.png has no class"),
     }
 

@@ -74,15 +74,6 @@ def test_a_folder_that_no_cell_used_for_a_week_goes_when_the_image_is_built_anew
     assert (old.exists(), other.exists(), recent.exists()) == (False, True, True)
 
 
-def test_files_count_as_they_lie_on_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "many").mkdir()
-    for number in range(10):
-        (tmp_path / "many" / str(number)).touch()
-    with open(tmp_path / "sparse", "wb") as file:
-        file.truncate(1 << 40)
-    assert 10 * 4096 <= cell_cache.size(tmp_path) < 1 << 20
-
-
 def test_the_right_to_run_as_the_owner_is_taken_from_files_and_never_from_what_a_link_names(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from docker import errors
@@ -24,10 +26,11 @@ from runner.engines import cell_cache, ownership
 from runner.engines.base import EngineGoneError, Prepared, Slot
 from runner.engines.docker import container
 from runner.engines.docker import engine as docker_engine
-from runner.engines.docker.engine import DockerEngine
+from runner.engines.docker.engine import DockerEngine, DockerRunning
 from runner.errors import EngineError
 from runner.images import docker_client
 from runner.paths import PROJECT
+from tests.fixtures.waiting import wait_for
 
 
 @pytest.fixture
@@ -45,6 +48,9 @@ def test_only_a_process_that_is_certainly_gone_counts_as_dead() -> None:
     assert not ownership.is_dead(f"{boot}/1/4194305/{begun}")  # another container's processes cannot be seen
     assert not ownership.is_dead("")
     assert not ownership.is_dead("something else")
+    # A cell without walls names its folders as it likes, and whoever starts containers their labels.
+    for odd in ("²", "٣", "9" * 5000, "-1", " 1", "1_0", ""):
+        assert not ownership.is_dead(f"{boot}/{namespace}/{odd}/1")
 
 
 def test_a_process_that_only_waits_to_be_reaped_counts_as_dead() -> None:
@@ -226,23 +232,103 @@ def test_a_container_that_the_engine_made_and_did_not_tell_of_in_time_is_swept(
     def remove_container(name: str, **_: Any) -> None:
         if not removed:
             removed.append("no answer")
-            raise exceptions.ConnectionError("Connection refused")
+            raise exceptions.ReadTimeout("Read timed out. (read timeout=20)")
         removed.append(name)
 
-    slow: Any = SimpleNamespace(containers=SimpleNamespace(create=create), close=lambda: None)
-    api = SimpleNamespace(api_version="1.41", remove_container=remove_container)
+    api = SimpleNamespace(api_version="1.41", remove_container=remove_container, containers=lambda **_: [])
+    client: Any = SimpleNamespace(api=api, containers=SimpleNamespace(create=create), close=lambda: None)
     engine = DockerEngine()
-    engine.__dict__ |= {
-        "_client": SimpleNamespace(api=api, containers=SimpleNamespace(list=lambda **_: [])),
-        "_info": {},
-    }
-    monkeypatch.setattr(docker_engine, "connect", lambda version: slow)
+    engine.__dict__ |= {"_client": client, "_info": {}}
+    monkeypatch.setattr(docker_engine, "connect", lambda version: client)
     with pytest.raises(EngineGoneError, match="could not be made"):
         engine.start(prepared, [], Slot("cpu", (), (), None), "run", None, tmp_path / "cache")
-    with pytest.raises(EngineGoneError, match="could not be removed: no Docker Engine answers"):
-        engine.sweep()
+    assert engine.sweep() == 0
     assert engine.sweep() == 1
     assert removed == ["no answer", *made]
+
+
+class Stuck:
+    """An engine's answers about one container that it cannot end: it is asked to kill it, or waited for, in vain."""
+
+    def __init__(self, answers_pings: bool = True) -> None:
+        self.kills = 0
+        self.freed = threading.Event()
+        self.id, self.short_id, self.name = "c" * 64, "c" * 10, "dlbench-stuck"
+        self.api_version, self.base_url, self.timeout = "1.41", "http://engine", 60.0
+        self.answers_pings = answers_pings
+        self.api = self.containers = self
+
+    def kill(self, _: str) -> None:
+        self.kills += 1
+        raise exceptions.ReadTimeout("Read timed out.")
+
+    def get(self, url: str, timeout: float) -> Any:
+        if not self.answers_pings:
+            raise exceptions.ReadTimeout("Read timed out.")
+        return SimpleNamespace(raise_for_status=lambda: None)
+
+    def inspect_container(self, _: str) -> Any:
+        raise exceptions.ReadTimeout("Read timed out.")
+
+    remove_container = inspect_container
+
+    def wait(self) -> None:
+        self.freed.wait()
+
+    def reload(self) -> None:
+        raise exceptions.ReadTimeout("Read timed out.")
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Stuck, Any, list[str], socket.socket]]]:
+    monkeypatch.setattr(docker_engine, "_END_SECONDS", 0.05)
+    made: list[tuple[Stuck, socket.socket, Any]] = []
+
+    def make(**options: Any) -> tuple[Stuck, Any, list[str], socket.socket]:
+        engine, left = Stuck(**options), list[str]()
+        monkeypatch.setattr(docker_engine, "connect", lambda version: engine)
+        ours, theirs = socket.socketpair()
+        stream = socket.SocketIO(ours, "rb")
+        made.append((engine, theirs, ours))
+        return engine, DockerRunning(cast(Any, engine), cast(Any, engine), stream, left), left, theirs
+
+    yield make
+    for engine, theirs, ours in made:
+        engine.freed.set()
+        theirs.close()
+        ours.close()
+
+
+def test_a_container_that_cannot_be_ended_ends_for_its_reader_and_is_named_and_left_for_the_sweep(
+    stuck: Callable[..., tuple[Stuck, Any, list[str], socket.socket]],
+) -> None:
+    engine, running, left, theirs = stuck()
+    theirs.sendall(b"\x01\0\0\0\0\0\0\x02ab")
+    chunks = running.events()
+    assert next(chunks) == b"ab"
+    begin = time.monotonic()
+    running.stop()
+    assert time.monotonic() - begin < 1, "whoever stops a cell does not wait for the engine"
+    assert list(chunks) == []
+    ended = running.wait()
+    assert (ended.code, engine.kills) == (137, 3)
+    assert "container dlbench-stuck (cccccccccc) could not be ended" in ended.left
+    assert engine.id in left
+    assert running.wait() == ended
+
+
+def test_an_engine_that_answers_nothing_is_waited_for_and_its_container_is_not_given_up(
+    stuck: Callable[..., tuple[Stuck, Any, list[str], socket.socket]],
+) -> None:
+    engine, running, left, _ = stuck(answers_pings=False)
+    running.stop()
+    wait_for(lambda: engine.kills > 4, seconds=30)
+    assert left == []
+    assert not running._settled.is_set()
+    engine.answers_pings = True
+    assert running.wait().left
 
 
 def test_what_the_libraries_raise_becomes_an_error_of_ours() -> None:

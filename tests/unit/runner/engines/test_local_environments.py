@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from runner import known_messages
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import load_catalog
 from runner.catalog.workloads import load_workloads
@@ -151,9 +152,10 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused_with_the_logs_last_lines(
     tmp_path: Path, wheel: tuple[str, Path]
 ) -> None:
     tiny = image(tmp_path, "tinyframework==1.0 --hash=sha256:" + "0" * 64 + "\n")
-    with pytest.raises(EngineError, match="tiny-cpu: its lock could not be installed") as error:
+    with pytest.raises(EngineError, match="^tiny-cpu: for tinyframework 1.0 the package index served another") as error:
         VenvEngine().prepare(tiny, lambda line: None)
     assert "HASHES" in str(error.value)
+    assert "do not change the lock" in str(known_messages.hint("engine", str(error.value)))
     assert "the whole log: " in str(error.value)
     assert VenvEngine().cost(tiny) == tiny.download_bytes, "a failed environment must not count as made"
 
@@ -247,7 +249,7 @@ def test_environments_of_older_locks_are_removed_but_not_one_that_is_used(
     assert {path for path in venvs.iterdir() if path.is_dir()} == {current, used, made, another}
     (used / venv.COMPLETE).touch()
     with monkeypatch.context() as broken:
-        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             environments.remove(used)
     assert not (used / venv.COMPLETE).exists()  # what is half removed is made anew, and not used
@@ -263,7 +265,7 @@ def test_what_a_try_left_is_pruned(tmp_path: Path, own_cache: Path, monkeypatch:
     assert folder == left
     assert "as `runner images try` left it" in what
     with monkeypatch.context() as broken:
-        broken.setattr(environments.shutil, "rmtree", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(environments.trees, "remove", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             environments.remove(left)
     assert not (left / venv.COMPLETE_TRIAL).exists()
@@ -401,7 +403,7 @@ def test_making_an_environment_is_one_line_for_the_user(tmp_path: Path, monkeypa
     interpreter = find_interpreter(f"3.{sys.version_info.minor}")
     assert isinstance(interpreter, Interpreter)
     (tmp_path / "made").mkdir()
-    monkeypatch.setattr(venv.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(venv.trees, "remove", lambda *_: None)
     venv._make(torch, interpreter, tmp_path / "made", said.append)
     pins = sum("==" in line and line[0] != " " for line in torch.lock_path.read_text().splitlines() if line)
     assert said == [f"torch-2.13.0-cpu: installing {pins} packages, {torch.download_gb:g} GB where pip has none cached"]

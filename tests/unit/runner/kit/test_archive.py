@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tarfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -344,9 +345,37 @@ def test_a_step_that_cannot_be_read_is_left_out_with_a_sentence_and_the_others_a
 
 def test_the_telemetry_of_all_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_MOST_ROWS", 1)
-    archive = read(write(tmp_path / "kit.tar.gz", two_repeats(1, 2)))
+    content = files(facts=FACTS | {"planned": [FACTS["planned"][0] | {"repeat": number} for number in (1, 2)]})
+    content |= {
+        name.replace("r1/", "r2/"): data
+        for name, data in files(step=STEP | {"repeat": 2}).items()
+        if name.startswith(FOLDER)
+    }
+    content = {name: data + b"\n" if name.endswith("telemetry.jsonl") else data for name, data in content.items()}
+    archive = read(write(tmp_path / "kit.tar.gz", packed(content)))
     assert [step.record.repeat for step in archive.steps] == [1]
     assert "the telemetry of all steps has more than 1 rows" in archive.dropped[0]
+
+
+def test_a_small_archive_does_not_cost_what_a_large_one_does(tmp_path: Path) -> None:
+    """Equal rows pack to nothing: an archive of 400 kB took 1.8 million of them and a gigabyte."""
+    facts = json.loads(json.dumps(FACTS))
+    facts["planned"] = [FACTS["planned"][0] | {"repeat": number} for number in range(1, 10)]
+    rows = (json.dumps(ROW).encode() + b"\n") * 25_000
+    content = {"facts.json": json.dumps(facts).encode()}
+    for number in range(1, 10):
+        step = files(step=STEP | {"repeat": number})
+        step[f"{FOLDER}/telemetry.jsonl"] = rows
+        content |= {name.replace("r1/", f"r{number}/"): data for name, data in step.items() if name.startswith(FOLDER)}
+    path = write(tmp_path / "kit.tar.gz", packed(content))
+    begin = time.process_time()
+    archive = read(path)
+    assert time.process_time() - begin < 10
+    assert [step.record.repeat for step in archive.steps] == [1]
+    assert "rows, and an archive of this size holds no more" in archive.dropped[0]
+    content[f"{FOLDER}/output"] = b"\0" * (40 << 20)
+    with pytest.raises(ArchiveError, match=r"it unpacks to more than \d+ bytes, and no kit's archive of its size does"):
+        read(write(tmp_path / "large.tar.gz", packed(content)))
 
 
 def test_a_message_with_line_breaks_stays_in_its_line() -> None:
@@ -364,3 +393,29 @@ def test_an_unknown_workload_is_refused_and_no_run_is_left(tmp_path: Path) -> No
     with pytest.raises(ArchiveError, match="this release does not know torch of-the-future fp32"):
         import_archive(archive, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_no_command_would_read_is_not_imported_and_the_archive_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "kit.tar.gz", packed(files(row=ROW | {"unix": -1e18})))
+    said = CliRunner().invoke(app, ["import", str(path), "--out", str(tmp_path / "runs")])
+    assert said.exit_code == 2
+    assert f"{path} holds what no command reads (telemetry/" in said.stderr
+    assert "; nothing of it is imported" in said.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_archive_of_another_age_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "kit.tar.gz", packed(files(facts=FACTS | {"created": "0001-01-01T00:00:00+00:00"})))
+    with pytest.raises(ArchiveError, match="created"):
+        read(path)
+
+
+def test_a_ratio_that_is_infinite_is_none_and_what_is_kept_is_json(tmp_path: Path) -> None:
+    step = PlannedStep.model_validate(FACTS["planned"][0] | {"kind": "events"}).model_dump()
+    windows = [{"steps": 1, "clock_seconds": 1.0, "event_seconds": seconds} for seconds in (5e-324, 0.5)]
+    content = files(FACTS | {"planned": [step]}, STEP | step, output=json.dumps({"windows": windows}).encode())
+    content = {name.replace("/cell.", "/events."): data for name, data in content.items()}
+    imported = import_archive(read(write(tmp_path / "kit.tar.gz", packed(content))), tmp_path / "runs")
+    assert imported.events == (("torch gru-imdb", 1.0),)
+    kept = (imported.run.folder / "kit.json").read_text()
+    assert json.loads(kept, parse_constant=pytest.fail)["events"] == [["torch gru-imdb", 1.0]]

@@ -97,6 +97,19 @@ def test_nothing_that_a_node_says_after_it_was_cut_off_is_heard(
     assert capsys.readouterr().err == ""
 
 
+def test_the_sentences_of_a_node_that_never_stops_are_limited_and_the_dropped_ones_counted(
+    by: By, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(drivers.time, "monotonic", lambda: clock[0])
+    by.say(*(messages.Said(line=f"sentence {number}") for number in range(1000)))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"node n1: sentence {number}" for number in range(20)]
+    clock[0] += 10.0
+    by.say(messages.Said(line="at last"))
+    assert capsys.readouterr().err == "node n1: at last (and 980 sentences before it, too many to be shown)\n"
+
+
 def test_a_node_that_keeps_what_it_offers_is_cut_off_and_the_run_does_not_wait_for_it(
     by: By, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

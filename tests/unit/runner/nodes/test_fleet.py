@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,13 +242,41 @@ def test_an_agent_that_says_more_than_is_heard_waits_and_is_cut_off_at_the_end(
     fleet = Fleet(Loud(), Options())
     try:
         fleet.open(*Loud().there())
-        wait_for(fleet.heard.full)
-        assert fleet.heard.qsize() == 1000
+        wait_for(lambda: fleet.heard.qsize() == 200)
+        time.sleep(0.5)
+        assert fleet.heard.qsize() == 200
+        assert fleet.hear(1.0).link.node.name == "n1"
+        wait_for(lambda: fleet.heard.qsize() == 200)
     finally:
         fleet.close()
     link = fleet.members["n1"].link
     assert link is not None
     assert link._pipe.last_words()[0] == -9
+
+
+def test_the_bytes_that_a_node_has_said_and_nobody_heard_are_bounded_and_other_nodes_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleets, "_MOST_UNHEARD_BYTES", 100)
+    fleet = Fleet(Nowhere(), Options())
+
+    def heard(name: str, size: int) -> Any:
+        return SimpleNamespace(link=SimpleNamespace(node=Node(name, ())), body=bytes(size))
+
+    def say_three() -> None:
+        # One alone may be larger.
+        for size in (150, 60, 60):
+            fleet._note(heard("loud", size))
+
+    loud = threading.Thread(target=say_three, daemon=True)
+    loud.start()
+    wait_for(lambda: fleet.heard.qsize() == 1)
+    fleet._note(heard("quiet", 90))
+    assert [len(fleet.hear(1.0).body) for _ in range(2)] == [150, 90]
+    assert len(fleet.hear(5.0).body) == 60
+    assert len(fleet.hear(5.0).body) == 60
+    loud.join(5)
+    assert not loud.is_alive()
 
 
 def test_a_node_that_does_not_answer_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

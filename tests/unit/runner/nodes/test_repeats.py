@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,18 @@ def test_long_telemetry_is_thinned_until_it_fits(tmp_path: Path, monkeypatch: py
 def test_a_body_where_none_belongs_is_refused() -> None:
     with pytest.raises(FrameError, match="has 3 bytes beside its header, and 0 belong to it"):
         messages.from_agent(Frame({"kind": "beat"}, b"abc"))
+
+
+def test_a_repeat_in_millions_of_pieces_is_refused_at_once(tmp_path: Path) -> None:
+    """Each piece was a byte, inside all bounds, and the driver's thread took them one by one for a minute."""
+    repeat = ended(tmp_path)
+    count = 11_500_000
+    pieces = repeats._PIECE.pack(1, 1.0) * count
+    header = dict(packed(attempt_of(repeat.job.cell, 1, 1), repeat).header) | {"sizes": [count, len(pieces), 0, 0]}
+    body = bytes(count) + pieces
+    message = messages.from_agent(Frame(header, body))
+    assert isinstance(message, messages.Ended)
+    begin = time.process_time()
+    with pytest.raises(FrameError, match="more output, pieces of it, log or telemetry than any agent keeps"):
+        judged(RunStore(tmp_path / "there"), measured(repeat), message, body, code_of(repeat), False)
+    assert time.process_time() - begin < 1.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runner import trees
 from runner.machine import telemetry
 from runner.results import store
 from runner.results.plausible import work
@@ -26,7 +27,7 @@ def monitor() -> Iterator[telemetry.Monitor]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     # A replay is faster than any CPU computes it.
     monkeypatch.setattr(work, "most_operations", lambda *_: None)
@@ -37,4 +38,6 @@ def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyP
         engine: Any = Engine(script, recorded)
         return Site(engine, store.RunStore(tmp_path / "run"), limits, None, monitor)
 
-    return site
+    yield site
+    # pytest cannot remove a deep tree.
+    trees.remove(tmp_path / "xdg")

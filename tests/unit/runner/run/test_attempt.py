@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner import trees
 from runner.engines import cell_cache
 from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
@@ -65,25 +66,6 @@ def test_a_cell_has_an_end_of_its_own_that_comes_long_after_the_watchdog_s(site:
     assert longest._most_seconds() < 2**31
 
 
-def test_a_cell_that_fills_the_disk_is_ended_by_name_and_what_it_kept_is_removed(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_cache, "is_disk_short", lambda folder: any(folder.glob("big-*")))
-    monkeypatch.setattr(attempts, "_MUCH_BYTES", 3 << 20)
-    here = site(
-        "import os, time\nfor n in range(100):\n"
-        "  with open(os.environ['DLBENCH_CACHE'] + '/big-%d' % n, 'wb') as file: file.write(bytes(1 << 20))\n"
-        "time.sleep(60)"
-    )
-    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
-    status, reason, _ = watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
-    assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "disk")
-    assert reason.startswith(f"the disk was nearly full, and the cells of {CELL.image} had put")
-    assert not cell_cache.folder_of("host", CELL.image, "sha256:0").exists() or not list(
-        cell_cache.folder_of("host", CELL.image, "sha256:0").iterdir()
-    )
-
-
 @pytest.mark.parametrize("variable", ["DLBENCH_CACHE", "TMPDIR"])
 def test_a_cell_that_keeps_more_than_it_may_is_ended_by_name_on_a_disk_with_room(
     site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -134,10 +116,23 @@ def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., Sit
     )
 
 
-def test_a_cell_with_little_on_a_full_disk_goes_on(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell_cache, "is_disk_short", lambda folder: True)
+def test_a_cell_on_a_disk_that_was_full_before_it_began_goes_on(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_cache.Room, "of", lambda folder: cell_cache.Room(1 << 20, 100))
     here = site(f"import time; time.sleep(0.5); {REPLAY}")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
+
+
+def test_of_several_cells_on_a_disk_that_runs_full_one_that_wrote_nothing_goes_on(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site(f"import time; time.sleep(0.5); {REPLAY}")
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
+    rooms = iter([cell_cache.Room(8 << 30, None)])
+    monkeypatch.setattr(cell_cache.Room, "of", lambda folder: next(rooms, cell_cache.Room(1 << 20, None)))
+    monkeypatch.setattr(attempts, "_LIVE", {object()})
     assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
 
 
@@ -226,11 +221,11 @@ def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_runni
 
     here.engine.start = remembered  # type: ignore[method-assign]
 
-    def full(event: Any) -> None:
-        raise OSError(28, "No space left on device")
+    def broken(event: Any) -> None:
+        raise OSError(5, "Input/output error")
 
-    attempt = Attempt(here, Job(CELL, 1), SLOT, (), full)
-    with pytest.raises(OSError, match="No space left"):
+    attempt = Attempt(here, Job(CELL, 1), SLOT, (), broken)
+    with pytest.raises(OSError, match="Input/output error"):
         attempt.run(here.engine.prepare(None, print))  # type: ignore[arg-type]
     assert started[0].pid() is None, "the cell goes on, and nobody reads it"
 
@@ -253,3 +248,43 @@ def test_a_cell_that_lingers_after_its_end_is_a_hang(site: Callable[..., Site], 
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     status = watched(attempt, here.engine.prepare(None, print))[0]  # type: ignore[arg-type]
     assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "time-limit")
+
+
+@pytest.mark.parametrize("place", ["cache", "scratch"])
+def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measured(
+    site: Callable[..., Site], tmp_path: Path, place: str
+) -> None:
+    variable = {"cache": "DLBENCH_CACHE", "scratch": "TMPDIR"}[place]
+    here = site(
+        f"import os\nbefore = os.getcwd()\nos.chdir(os.environ['{variable}'])\n"
+        "for _ in range(1500):\n  os.mkdir('d'); os.chdir('d')\n"
+        "open('program', 'w').close(); os.chmod('program', 0o4755)\n" + REPLAY
+    )
+    running = matrix(here)
+    for seed in (1, 2):
+        # The second one finds a cache that is deep already.
+        running.run_jobs([Job(replace(CELL, seed=seed), 1)], prepared(here))
+        here.engine.script = REPLAY  # type: ignore[attr-defined]
+    assert [outcome.status for outcome in running.outcomes] == ["ok", "ok"]
+    cache = cell_cache.folder_of("host", CELL.image, "sha256:0")
+    assert [status.st_mode for _, status in trees.below(cache) if status.st_mode & 0o6000] == []
+    assert not list((tmp_path / "xdg" / "dlbench" / "scratch").iterdir())
+
+
+def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., Site]) -> None:
+    """Each piece takes its time along: a cell could make a message that is larger than any may be."""
+    kept: list[attempts.Ended] = []
+
+    def keep(repeat: attempts.Ended) -> tuple[str, None]:
+        kept.append(repeat)
+        return "ok", None
+
+    script = (
+        "import os, sys, time\n"
+        "for byte in open(sys.argv[1], 'rb').read(3000): os.write(1, bytes([byte])); time.sleep(0.0001)\n"
+    )
+    here = replace(site(script), keep=keep)
+    Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None).run(here.engine.prepare(None, print))  # type: ignore[arg-type]
+    pieces = [piece for _, piece in kept[0].tape]
+    assert b"".join(pieces) == RECORDED.encode()[:3000]
+    assert all(b"\n" in piece for piece in pieces[:-1])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.catalog.images import load_catalog
-from runner.engines.base import EngineError, EngineGoneError, Prepared
+from runner.engines.base import EngineError, EngineGoneError, Exit, Prepared
 from runner.engines.process.process import LocalRunning
 from runner.results import store
 from runner.run import attempt as attempts
@@ -63,22 +63,41 @@ def test_a_cell_that_every_restart_cuts_off_is_not_tried_for_ever(site: Callable
     assert row_of(tmp_path)["error_kind"] == "engine"
 
 
-def test_an_engine_that_goes_down_again_while_it_is_asked_is_waited_for_again(site: Callable[..., Site]) -> None:
+def test_a_container_that_cannot_be_swept_says_nothing_of_an_engine_that_answers(site: Callable[..., Site]) -> None:
     here = site(REPLAY)
     engine: Any = here.engine
     engine.gone_for = 1
 
     def sweep() -> int:
         engine.sweeps += 1
-        if engine.sweeps == 1:
-            raise EngineGoneError("the connection was aborted")
-        return 0
+        raise EngineGoneError("no answer in 60 s")
 
     engine.sweep = sweep
     running = matrix(here)
     running.run_jobs([Job(CELL, 1)], prepared(here))
     assert [outcome.status for outcome in running.outcomes] == ["ok"]
-    assert engine.sweeps == 2
+    assert engine.sweeps == 1
+
+
+def test_a_cell_that_cannot_be_ended_fails_by_name_and_the_next_one_is_measured(
+    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site("print('no event')")
+    wait = LocalRunning.wait
+
+    def left(running: LocalRunning) -> Exit:
+        return replace(wait(running), code=137, left="container dlbench-1 could not be ended")
+
+    running = matrix(here)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalRunning, "wait", left)
+        running.run_jobs([Job(CELL, 1)], prepared(here))
+    row = row_of(tmp_path)
+    assert (row["status"], row["error_kind"]) == ("failed", "protocol")
+    assert row["reason"].endswith("; container dlbench-1 could not be ended")
+    here.engine.script = REPLAY  # type: ignore[attr-defined]
+    running.run_jobs([Job(replace(CELL, seed=2), 1)], prepared(here))
+    assert [outcome.status for outcome in running.outcomes] == ["failed", "ok"]
 
 
 def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
@@ -90,29 +109,6 @@ def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
     with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
         matrix(here).run_jobs([Job(CELL, 1)], prepared(here))
     assert store.read([tmp_path / "run"], "cells").to_pandas().empty
-
-
-def test_an_engine_that_did_not_answer_is_asked_again_to_end_a_cell_that_hangs(
-    site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runner.run.attempt._KILL_AGAIN_SECONDS", 0.5)
-    monkeypatch.setattr("runner.run.attempt._DUMP_SECONDS", 0.2)
-    here = site(HANG, Limits(1, 60))
-    stop, asked = LocalRunning.stop, []
-
-    def deaf_once(running: LocalRunning) -> None:
-        asked.append(running)
-        if len(asked) == 1:
-            raise EngineGoneError("the Docker Engine does not answer")
-        stop(running)
-
-    monkeypatch.setattr(LocalRunning, "dump", lambda running: None)
-    monkeypatch.setattr(LocalRunning, "stop", deaf_once)
-    attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
-    begin = time.monotonic()
-    assert watched(attempt, here.engine.prepare(None, print))[0] == "failed"  # type: ignore[arg-type]
-    assert time.monotonic() - begin < 20
-    assert len(asked) >= 2
 
 
 def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_image_made(
@@ -158,8 +154,7 @@ class LateRunning(LocalRunning):
         time.sleep(1.5)
         yield from super().events()
 
-    def stop(self) -> None:
-        raise EngineError("no Docker Engine answers")
+    def stop(self) -> None: ...
 
     dump = stop
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.results.store import StoreError
+from runner.results.store import RunStore, StoreError
 from runner.verify.references import saved
-from runner.verify.references.facts import Facts
+from runner.verify.references.facts import Facts, facts_of
 from runner.verify.references.measured import read_runs, reference_of
 from runner.verify.references.rules import IDENTITY, excuses, reference_for
 from runner.verify.references.saved import MAX_ROWS, Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
@@ -224,6 +225,14 @@ def test_a_reference_of_before_there_was_scaling_keeps_its_digest() -> None:
     assert "scaling" not in facts().model_dump()
     assert facts(scaling="weak").model_dump()["scaling"] == "weak"
     assert Facts(**facts().model_dump()) == facts()
+
+
+def test_a_text_of_a_run_that_no_runner_wrote_is_cut(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", repeats=1)
+    cell = read_runs([run])[0].cell
+    long = replace(cell, key=replace(cell.key, scaling="x" * 400, workload="y" * 400))
+    kept = facts_of(long, RunStore(run).manifest(), None)
+    assert (kept.scaling, kept.workload) == ("x" * 300, "y" * 300)
 
 
 def test_a_reference_of_another_preset_is_named_as_that() -> None:
