@@ -13,9 +13,12 @@ matrix product, a copy and the smallest operation (bench.ceilings). Its
 import abc
 import collections
 import importlib
+import os
+import re
+import traceback
 
 from bench import rules
-from bench.errors import Unsupported, says_out_of_memory
+from bench.errors import BrokenImportError, Unsupported, says_out_of_memory
 
 # What an adapter is built with.
 # device: "cpu" | "cuda"; precision: "fp32" | "tf32" | "amp-fp16" | "amp-bf16" (bench.mixed), of ops others;
@@ -246,24 +249,20 @@ def check(options):
 
 
 def load_framework(name):
-    """A framework's Framework. Importing it imports the framework itself. Raises Unsupported."""
-    try:
-        return Framework(importlib.import_module("bench.frameworks.%s.framework" % name))
-    except ImportError as error:
-        raise Unsupported("this interpreter cannot import the framework %r: %s" % (name, error))
+    """A framework's Framework. Importing it imports the framework itself. Raises Unsupported and BrokenImportError."""
+    return Framework(
+        _import("bench.frameworks.%s.framework" % name, "this interpreter cannot import the framework %r" % name)
+    )
 
 
 def load_adapter(framework, workload):
-    """The adapter class of a workload in a framework. Raises Unsupported."""
+    """The adapter class of a workload in a framework. Raises Unsupported and BrokenImportError."""
     declaration = rules.workload_declaration(workload)
     kind = rules.TASKS[declaration["task"]]
     path = rules.adapter_module(framework, rules.module_of(workload, declaration))
     if path is None:
         raise Unsupported("%s has no adapter for %s" % (framework, workload))
-    try:
-        adapter = getattr(importlib.import_module(path), kind)
-    except ImportError as error:
-        raise Unsupported("%s cannot load its adapter for %s: %s" % (framework, workload, error))
+    adapter = getattr(_import(path, "%s cannot load its adapter for %s" % (framework, workload)), kind)
     return adapter if isinstance(adapter, type) else _of_another_language(adapter, globals()[kind])
 
 
@@ -271,3 +270,22 @@ def specification(workload):
     """The Specification of a workload."""
     stem = rules.module_of(workload, rules.workload_declaration(workload))
     return Specification(importlib.import_module("bench.workloads." + stem))
+
+
+def _import(path, refusal):
+    """The module at this path. Raises BrokenImportError if the bench lacks what a file imports, and Unsupported if the interpreter does."""
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if not _is_of_the_bench(error, last[3]):
+            raise Unsupported("%s: %s" % (refusal, error))
+        file = os.path.relpath(last[0], os.path.dirname(rules.BENCH)).replace(os.sep, "/")
+        raise BrokenImportError("%s, line %d: %s; correct this import" % (file, last[1], error))
+
+
+def _is_of_the_bench(error, line):
+    """Whether an import failed that names the bench. Python 3.6 gives the error no name if the module is there, so its line tells."""
+    if error.name is None:
+        return re.match(r"\s*from bench[. ]", line or "") is not None
+    return error.name.split(".")[0] == "bench"

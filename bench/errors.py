@@ -13,6 +13,10 @@ class Unsupported(BenchError):
     kind = "unsupported"
 
 
+class BrokenImportError(BenchError):
+    """A file of the bench imports what the bench does not have. The message names the file and the line."""
+
+
 class DataError(BenchError):
     """A data file is missing or wrong. The message names the file, what is wrong and the fix."""
 

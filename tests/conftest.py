@@ -3,6 +3,8 @@
 DLBENCH_ENVIRONMENTS=required: a run that left out tests because a framework's environment could not be made has failed.
 DLBENCH_SHARD=2/8: only the second of eight parts of the tests, which together are all of them.
 
+A test marked `keyed` that passed with the same inputs is counted as kept (tests/fixtures/green.py). DLBENCH_KEYS=ignore runs it.
+
 A test that takes more than SLOW_SECONDS of CPU without the marker `slow` is named at the end too: `make test` must stay quick.
 """
 
@@ -34,6 +36,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 PREFIX = "Skipped: "
 # and before that of a test whose framework's environment could not be made
 NO_ENVIRONMENT = "no environment for "
+# tests/fixtures/green.py skips a test with these words before its reason if its result is known.
+KEPT = "kept: "
 # The marker's limit is 3 s. A busy machine takes up to twice as long for the same work.
 SLOW_SECONDS = 6.0
 
@@ -122,6 +126,11 @@ def left_out(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> lis
     return [f"{what}: {count} left out, because {reason}" for (what, reason), count in counts.items()]
 
 
+def is_kept(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    """Whether a test was not run because its result is known."""
+    return isinstance(report.longrepr, tuple) and report.longrepr[2].startswith(PREFIX + KEPT)
+
+
 def lacks_environments(skipped: Iterable[pytest.TestReport | pytest.CollectReport]) -> bool:
     """Whether tests were left out because the environment of a framework could not be made."""
     return any(f"left out, because {NO_ENVIRONMENT}" in line for line in left_out(skipped))
@@ -138,15 +147,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The list, or that there is nothing on it: a green run must not be read as more than it was."""
     stats = terminalreporter.stats
-    lines = left_out(stats.get("skipped", ()))
+    skipped = stats.get("skipped", ())
+    lines = left_out(report for report in skipped if not is_kept(report))
     if deselected := len(stats.get("deselected", ())):
         lines.append(f"{deselected} not chosen on the command line")
     if slow := unmarked(stats.get("passed", ())):
         terminalreporter.section("slow")
         for line in slow:
             terminalreporter.write_line(line)
+    if kept := sum(map(is_kept, skipped)):
+        terminalreporter.section("kept")
+        results = "1 result is" if kept == 1 else f"{kept} results are"
+        terminalreporter.write_line(
+            f"{results} kept: the tests passed with the same inputs and were not run; DLBENCH_KEYS=ignore runs them"
+        )
     terminalreporter.section("left out")
-    for line in lines or ["nothing: every test ran"]:
+    for line in lines or [f"nothing: every {'other ' if kept else ''}test ran"]:
         terminalreporter.write_line(line)
 
 

@@ -24,7 +24,7 @@ from runner.catalog.workloads import adapters, load_workloads
 from runner.engines.process.venv import VenvEngine
 from tests.fixtures.cpus import take_own_cpus
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
 BENCH = PROJECT / "bench"
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench import contract, curve, dropout, parity, rules
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
 TORCH = "torch-2.13.0-cpu"
 # The largest relative difference of a tensor. Seen: 3e-14 of the networks of few layers. A hundred normalised layers amplify a rounding

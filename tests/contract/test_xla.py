@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.keyed]
 
 
 @pytest.mark.timeout(600)

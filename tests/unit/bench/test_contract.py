@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from bench import contract, rules
-from bench.errors import Unsupported
+from bench.errors import BrokenImportError, Unsupported
 from tests.fixtures.adapters import Incomplete
 
 
@@ -61,6 +62,30 @@ def test_a_framework_and_a_specification_are_modules_over_defaults() -> None:
 def test_a_workload_that_a_framework_does_not_compute_is_refused() -> None:
     with pytest.raises(Unsupported, match="lasagne has no adapter for ops"):
         contract.load_adapter("lasagne", "ops")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("from bench.frameworks.toy import _helpr", BrokenImportError),
+        ("    from bench import _helpr", BrokenImportError),
+        ("from benchmarks import helper", Unsupported),
+        ("from torch import helper", Unsupported),
+    ],
+)
+def test_python_3_6_which_names_no_module_in_the_error_is_told_by_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, expected: type[Exception]
+) -> None:
+    path = tmp_path / "adapter.py"
+    path.write_text(f"if True:\n{line}\n")
+
+    def fail(name: str) -> None:
+        """As Python 3.6 fails in the second line of that file."""
+        exec(compile("\nraise ImportError(\"cannot import name '_helpr'\")", path, "exec"), {})
+
+    monkeypatch.setattr(contract.importlib, "import_module", fail)
+    with pytest.raises(expected, match="cannot import name '_helpr'"):
+        contract.load_adapter("torch", "cnn-cifar10")
 
 
 def test_a_metric_of_a_class_is_told_from_every_other_metric() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from runner.catalog.images import PROJECT
+from runner.kit.refusal import refusal
+from runner.kit.steps import CELL, CHECK
 
 TOY = PROJECT / "tests" / "fixtures" / "toy_framework"
 
@@ -44,6 +46,54 @@ def test_a_mode_that_it_does_not_declare_is_refused(project: Path) -> None:
     ended = python(project, "bench", "run", "cnn-cifar10", "--framework", "toy", "--mode", "compile")
     assert "has no mode 'compile'" in ended.stdout
     assert '"unsupported"' in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "planted", "words"),
+    [
+        ("cnn_cifar10.py", "from bench.frameworks.toy import _helpr", "cannot import name '_helpr'"),
+        ("cnn_cifar10.py", "import bench.frameworks.toy._helpr", "No module named 'bench.frameworks.toy._helpr'"),
+        ("framework.py", "from bench.cuda import no_such_name", "cannot import name 'no_such_name'"),
+    ],
+)
+def test_a_typo_in_an_import_of_the_bench_fails_the_cell_and_the_kits_step_with_its_line(
+    project: Path, tmp_path: Path, file: str, planted: str, words: str
+) -> None:
+    copy, path = with_an_import(project, tmp_path, file, planted)
+    line = path.read_text().splitlines().index(planted) + 1
+    cell = python(copy, "bench", "run", "cnn-cifar10", "--framework", "toy")
+    check = python(copy, "bench", "check", "cnn-cifar10", "--framework", "toy")
+    (error,) = [event for event in map(json.loads, cell.stdout.splitlines()) if event["event"] == "error"]
+    assert error["kind"] == "bug"
+    assert error["message"].startswith(f"bench/frameworks/toy/{file}, line {line}: {words}")
+    assert check.stderr.splitlines()[-1] == f"bench.errors.BrokenImportError: {error['message']}"
+    assert cell.returncode != 0
+    assert check.returncode != 0
+    assert refusal(CELL, cell.stdout.encode(), cell.stderr) is None
+    assert refusal(CHECK, check.stdout.encode(), check.stderr) is None
+
+
+@pytest.mark.parametrize("file", ["framework.py", "cnn_cifar10.py"])
+def test_a_framework_or_a_part_of_it_that_is_not_installed_is_unsupported(
+    project: Path, tmp_path: Path, file: str
+) -> None:
+    copy, _ = with_an_import(project, tmp_path, file, "from a_framework_that_is_not_installed import nn")
+    cell = python(copy, "bench", "run", "cnn-cifar10", "--framework", "toy")
+    check = python(copy, "bench", "check", "cnn-cifar10", "--framework", "toy")
+    expected = "No module named 'a_framework_that_is_not_installed'"
+    assert expected in str(refusal(CELL, cell.stdout.encode(), cell.stderr))
+    assert expected in str(refusal(CHECK, check.stdout.encode(), check.stderr))
+
+
+def with_an_import(project: Path, folder: Path, file: str, planted: str) -> tuple[Path, Path]:
+    """(a copy of the project's bench, the toy's file in it with one more import above the others)."""
+    copy = folder / "project"
+    shutil.copytree(project / "bench", copy / "bench")
+    path = copy / "bench" / "frameworks" / "toy" / file
+    text = path.read_text()
+    path.write_text(text.replace("\nimport ", f"\n{planted}\nimport ", 1))
+    assert planted in path.read_text()
+    return copy, path
 
 
 def test_it_is_planned_with_its_image(project: Path, tmp_path: Path) -> None:

@@ -26,11 +26,10 @@ def test_every_framework_of_the_bench_has_both_workloads() -> None:
     assert inference_only <= set(rosetta.frameworks("resnet50-features"))
 
 
-def test_the_networks_on_mnist_are_in_the_same_frameworks_and_in_those_that_they_come_from() -> None:
-    found = set(rosetta.frameworks("mlp-mnist"))
-    assert found == set(rosetta.frameworks("cnn-mnist"))
-    assert {"flux", "knet", "torch", "chainer", "tinygrad", "keras_jax"} <= found
-    for framework in found:
+def test_the_networks_on_mnist_are_in_the_frameworks_that_they_come_from() -> None:
+    both = set(rosetta.frameworks("mlp-mnist")) & set(rosetta.frameworks("cnn-mnist"))
+    assert {"flux", "knet", "torch", "chainer", "tinygrad", "keras_jax"} <= both
+    for framework in both:
         texts = [rosetta.source(workload, framework).text for workload in ("mlp-mnist", "cnn-mnist")]
         assert texts[0] != texts[1], framework
         assert all("MNIST" in text for text in texts), framework

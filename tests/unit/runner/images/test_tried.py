@@ -104,6 +104,11 @@ def test_a_check_is_ok_where_its_verdict_holds(outcome: Callable[..., AdapterChe
             "unsupported",
             "it has none",
         ),
+        (
+            "from bench.errors import BrokenImportError; raise BrokenImportError('bench/frameworks/x/y.py, line 3: no')",
+            "error",
+            "BrokenImportError: bench/frameworks/x/y.py, line 3: no",
+        ),
     ],
 )
 def test_a_check_is_not_ok_without_a_verdict_that_holds(

@@ -54,6 +54,8 @@ VALUES = {
     "github.actor": "somebody",
     "github.event_name": "push",
     "github.ref": "refs/heads/main",
+    "github.run_id": "1",
+    "github.run_attempt": "1",
     "secrets.GITHUB_TOKEN": "the token",
     "inputs.images": "",
     "inputs.image": "",
