@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from runner import trees
-from runner.engines import cell_cache
+from runner.engines import cell_cache, jit_cache
 from runner.engines.process import process
-from runner.run import jit_cache
 from tests.fixtures.trees import deep
 
 

@@ -75,15 +75,15 @@ def test_a_cache_that_cannot_be_read_says_nothing_of_what_was_compiled(
     (tmp_path / "cuda" / "shut").mkdir(parents=True)
     (tmp_path / "cuda" / "index").write_bytes(bytes(10))
     assert jit_cache.size(tmp_path) == 10
-    scandir = os.scandir
+    opened = os.open
 
-    def refuse(path: str) -> Any:
+    def refuse(path: Any, *rest: Any, **named: Any) -> int:
         if str(path).endswith("shut"):
             raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+        return opened(path, *rest, **named)
 
     with monkeypatch.context() as shut:
-        shut.setattr(os, "scandir", refuse)
+        shut.setattr(os, "open", refuse)
         assert jit_cache.size(tmp_path) is None
     monkeypatch.setattr(jit_cache, "_MAX_FILES", 1)
     assert jit_cache.size(tmp_path) is None
