@@ -189,14 +189,18 @@ class Joined:
 
     @cached_property
     def _fit(self) -> Fit:
-        """Of the cells that are not loud. At most a third may be: more would be the rule and no exception."""
-        fit = Fit(self.logs)
+        """Of the cells that are not loud. At most a third may be: more would be the rule and no exception.
+
+        Several loud cells mask one another. So the loudest are taken out one by one, and those are loud up to the last one that is
+        beyond what is left (Rosner, Technometrics 25, 1983).
+        """
+        quiet = fit = Fit(self.logs)
         for _ in range(len(self.logs) // 3 if len(self.logs) >= FEWEST_BESIDE_A_LOUD_CELL + 1 else 0):
-            without = fit.without_the_loudest(LOUD / len(self.logs))
-            if without is None:
+            if (taken := fit.without_the_loudest()) is None:
                 break
-            fit = without
-        return fit
+            fit, chance = taken
+            quiet = fit if chance < LOUD / len(self.logs) else quiet
+        return quiet
 
 
 def _own(logs: Array) -> Scatter:
@@ -234,8 +238,9 @@ class Fit:
             [one.log - (by if one.block in self._blocks else 0.0) for one, by in zip(repeats, did, strict=True)]
         )
 
-    def without_the_loudest(self, chance: float) -> Fit | None:
-        """The fit without the cell that scatters most, where the others scatter so little that it is one of them by `chance` at most."""
+    def without_the_loudest(self) -> tuple[Fit, float] | None:
+        """The fit without the cell that scatters most, and the chance that one of those that are left scatters as far; None where too
+        few would be left."""
         own = np.divide(self._squares, self._freedoms, out=np.zeros_like(self._squares), where=self._freedoms > 0)
         loudest = list(self.logs)[int(np.argmax(own))]
         rest = Fit({cell: logs for cell, logs in self.logs.items() if cell != loudest})
@@ -244,8 +249,7 @@ class Fit:
         logs, common = rest.without_blocks(self.logs[loudest]), float(rest._squares.sum()) / rest.freedom
         variance = float(np.var(logs, ddof=1))
         # No scatter at all is that of a clock's step: nothing is loud beside it.
-        beyond = common > ROUNDING**2 and variance_tail(variance / common, len(logs) - 1, rest.freedom) < chance
-        return rest if beyond else None
+        return rest, variance_tail(variance / common, len(logs) - 1, rest.freedom) if common > ROUNDING**2 else 1.0
 
     @cached_property
     def _place(self) -> Mapping[Hashable, int]:
