@@ -28,7 +28,7 @@ from reports.text import (
     plural,
 )
 from runner.results.cells import MISSING
-from runner.results.rank.ranking import OTHER_RUNS
+from runner.results.rank.ranking import OTHER_RUNS, bad_repeats
 
 _ENDS = {"failed": "failed", "missing": "not yet run"}
 
@@ -236,10 +236,11 @@ def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> li
 
 
 def _of_a_bad_repeat(cells: Sequence[MeasuredCell], group: Group, called: dict[str, str]) -> list[str]:
-    """The repeat of each cell that scatters far more than the others of its run: the one that is farthest from its others."""
-    said = []
+    """The repeat of each cell that lies far from its others, and of each cell that scatters far more than the others of its run."""
+    said, blocks = [], group.field.blocks
+    bad = {**bad_repeats(blocks.logs), **blocks.loud}
     for cell in cells:
-        place = group.field.blocks.loud.get(cell.anchor)
+        place = bad.get(cell.anchor)
         if place is not None:
             logs = [repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]
             share = math.exp(logs[place] - float(np.median(logs[:place] + logs[place + 1 :]))) - 1

@@ -15,20 +15,13 @@ from runner.plan.plan import Cell
 from runner.results import statistics, store
 from runner.results.cells import MOST_NOISE, Key, StoredCell, stored_cells
 from runner.results.rank.blocks import Blocks, InBlock
-from runner.results.rank.ranking import Contender, Field
+from runner.results.rank.ranking import Contender, Field, bad_repeats
 from runner.results.rows import by_repeat, rows_of
 from runner.run.budget import MOST_REPEATS, OpenPair
-
-# The logarithm of the smallest ratio that matters: 5 %, as `runner compare` has it.
-_MARGIN = math.log(1.05)
 
 # A pair that has had further repeats counts as settled only where the chance of a false claim is this. Who looks after each repeat, and
 # stops at the first that tells, errs more often: in 14 % of simulated half hours with two groups of three equal cells, and so in 9 %.
 _SURE = 0.02
-
-# A repeat is an outlier where it lies beyond the margin, and so many times as far from its cell's others as repeats of the run lie from
-# theirs in the median. Of normal noise 1 repeat in 1 000 does.
-_FAR = 5.0
 
 Name = TypeVar("Name", bound=Hashable)
 Logs = Mapping[Name, Sequence[InBlock]]
@@ -55,7 +48,9 @@ class OpenPairs:
 
     def outliers(self) -> Sequence[Cell]:
         of_kinds = self._columns().values()
-        return outliers([logs for columns in of_kinds for column in columns for logs in column.items()])
+        return list(
+            bad_repeats({name: logs for columns in of_kinds for column in columns for name, logs in column.items()})
+        )
 
     def _columns(self) -> Mapping[str, Sequence[Logs[Cell]]]:
         """For each kind of device the cells that are compared with one another, with their repeats. A cell that would not be ranked is
@@ -145,15 +140,3 @@ def _more(field: Field, name: Hashable) -> int | None:
     have = min(len(field.cells[one].logs) for one in (name, field.first))
     count = field.repeats_to_tell(name, field.first)
     return None if count is None or count > MOST_REPEATS else count - have
-
-
-def outliers(cells: Sequence[tuple[Name, Sequence[InBlock]]]) -> list[Name]:
-    """The cells of which one repeat lies far from their median, and no other repeat does."""
-    apart = {}
-    for name, repeats in cells:
-        logs = np.array([repeat.log for repeat in repeats])
-        if len(logs) > 2:
-            # Without the nearest, which mostly is the median itself.
-            apart[name] = sorted(np.abs(logs - np.median(logs)))[1:]
-    far = max(_MARGIN, _FAR * float(np.median([one for of_cell in apart.values() for one in of_cell] or [0.0])))
-    return [name for name, of_cell in apart.items() if of_cell[-2] <= far < of_cell[-1]]

@@ -18,14 +18,16 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from runner.results import statistics
-from runner.results.rank.blocks import ROUNDING, Blocks, Scatter, moderated_scatter
-from runner.results.statistics import ALPHA, Estimate, of_kind
+from runner.results.rank.blocks import ROUNDING, Blocks, InBlock, Scatter, moderated_scatter
+from runner.results.statistics import ALPHA, Array, Estimate, of_kind
 from runner.results.student import questions
+
+Name = TypeVar("Name", bound=Hashable)
 
 # slower and faster: beyond doubt, by however little. same: not so, and the interval lies inside the margin. open: the data do not say.
 Verdict = Literal["slower", "faster", "same", "open"]
@@ -35,6 +37,9 @@ MARGIN = 0.05  # a smaller difference does not matter
 # Standard deviation of what one cell's log level moves from one session to the next while the other cells stay. Assumed, not measured:
 # the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
 OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
+
+# So many times as far from its cell's median as usual is far. Of normal noise 1 repeat in 1 000 lies there.
+FAR = 5.0
 
 # So many repeats are advised at most.
 MOST_ADVISED = 30
@@ -242,6 +247,22 @@ def usual_scatter(blocks: Blocks, device_kind: str) -> Scatter:
     """How far another repeat would lie from the only one of a cell, measured at another time of the run."""
     assumed = (of_kind(figures, device_kind) for figures in (statistics.REPEAT_DEVIATION, statistics.SESSION_DEVIATION))
     return blocks.scatter(math.hypot(*assumed))
+
+
+def bad_repeats(cells: Mapping[Name, Sequence[InBlock]]) -> Mapping[Name, int]:
+    """The cells of which one repeat lies far from their median, and no other repeat does; each with the place of that repeat.
+
+    Far is beyond the margin, and beyond FAR times as far as repeats of these cells lie from their median, in the median.
+    """
+    apart: dict[Name, Array] = {}
+    for name, repeats in cells.items():
+        logs = np.array([repeat.log for repeat in repeats])
+        if len(logs) > 2:
+            apart[name] = np.abs(logs - np.median(logs))
+    # Without the nearest of each cell, which mostly is the median itself.
+    usual = [one for of_cell in apart.values() for one in sorted(of_cell)[1:]]
+    far = max(math.log1p(MARGIN), FAR * float(np.median(usual or [0.0])))
+    return {name: int(np.argmax(one)) for name, one in apart.items() if sorted(one)[-2] <= far < max(one)}
 
 
 def within(ratio: Estimate, margin: float) -> bool:

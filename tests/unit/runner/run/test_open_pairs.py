@@ -15,12 +15,12 @@ from reports.data import tables
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.results.rank.blocks import InBlock
-from runner.results.rank.ranking import OTHER_TIME
+from runner.results.rank.ranking import OTHER_TIME, bad_repeats
 from runner.results.store import RunStore
 from runner.run import matrix
 from runner.run.budget import Agenda, OpenPair, without
 from runner.run.dispatch import Job, blocks
-from runner.run.open_pairs import Logs, OpenPairs, open_pairs, outliers
+from runner.run.open_pairs import Logs, OpenPairs, open_pairs
 from tests.fixtures import synthetic
 from tests.fixtures.plans import NO_GPU
 from tests.unit.runner.run.test_budget import CELL_SECONDS, CELLS, WORKLOADS
@@ -48,7 +48,7 @@ def test_a_pair_is_open_until_one_is_slower_or_both_are_the_same_within_the_marg
 
 
 def test_the_nearest_rival_of_every_workload_comes_first() -> None:
-    first = column((100, 108, 94), (104, 97, 109), (105, 111, 98))
+    first = column((100, 108, 94), (104, 97, 109), (112, 99, 103))
     second = {f"{name}2": logs for name, logs in first.items()}
     pairs = [(fastest, rival) for fastest, rival, _ in open_pairs([first, second], 3)]
     assert pairs == [("a", "b"), ("a2", "b2"), ("a", "c"), ("a2", "c2")]
@@ -69,8 +69,8 @@ def test_cells_that_no_block_joins_are_compared_beside_what_sessions_differ_by()
 
 def test_one_repeat_far_off_is_an_outlier_and_a_noisy_cell_is_none() -> None:
     cells = {**column((100, 101, 99), (100, 130, 99), (100, 102, 101)), "d": column((100, 130, 70))["a"]}
-    assert outliers(list(cells.items())) == ["b"]
-    assert outliers([]) == outliers(list(column((100, 130)).items())) == []
+    assert bad_repeats(cells) == {"b": 1}
+    assert bad_repeats({}) == bad_repeats(column((100, 130))) == {}
 
 
 class Planned(NamedTuple):
@@ -167,7 +167,7 @@ class Measured:
         return [OpenPair(*pair) for pair in open_pairs(self.columns(), 3)]
 
     def outliers(self) -> Sequence[Cell]:
-        return outliers([logs for column in self.columns() for logs in column.items()])
+        return list(bad_repeats({cell: logs for column in self.columns() for cell, logs in column.items()}))
 
 
 def ten_minutes(noise: float, seed: int) -> tuple[int, int, set[int]]:
