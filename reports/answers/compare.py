@@ -351,6 +351,7 @@ def _alone(cells: Sequence[MeasuredCell]) -> str:
     """The command that measures these cells and nothing else."""
     options = {
         "--images": {cell.image for cell in cells},
+        "--frameworks": {cell.framework for cell in cells},
         "--workloads": {cell.key.workload for cell in cells},
         "--precision": {cell.key.precision for cell in cells} - {"fp32"},
         "--preset": {cell.key.preset for cell in cells} - {"quick"},

@@ -285,7 +285,7 @@ def _as_ranked(row: Contrast, fields: Mapping[str, Field]) -> Contrast:
         return replace(row, verdict="open", reason=f"{seen}; {_further(row)}")
     coarse = pair.verdict == "open" and pair.p is None
     count = field.repeats_to_tell(after[0], before[0], row.margin)
-    room = f"the interval leaves room for {shown(row.margin)} or more; {f'--repeats {count} would tell' if count else _NO_REPEATS}"
+    room = f"a difference of {shown(row.margin)} or more is possible; {f'--repeats {count} would tell' if count else _NO_REPEATS}"
     reason = "every window took the same time: the clock is too coarse" if coarse else room
     return replace(row, verdict=pair.verdict, reason=reason if pair.verdict == "open" else "")
 
@@ -360,7 +360,7 @@ def _verdict(row: Contrast, p: float | None) -> tuple[Verdict, str]:
         return "open", "every window took the same time: the clock is too coarse"
     if ratio.repeats == 1 and (before.unsteady or after.unsteady):
         return "open", f"unsteady: over its levels the ratio may be {between(ratio)}"
-    return "open", f"the interval leaves room for {shown(row.margin)} or more; {_advice(row)}"
+    return "open", f"a difference of {shown(row.margin)} or more is possible; {_advice(row)}"
 
 
 def repeats_to_tell(ratio: Estimate, margin: float) -> int | None:

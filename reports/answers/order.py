@@ -44,7 +44,7 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     far, near = number(farthest[0]), number(nearest[0])
     words = f"{framework_name(farthest[1])} takes {far} times as long"
     if len(told) > 1:
-        words = f"The others take {near} to {far} times" if near != far else f"The others take {far} times as long"
+        words = f"Slower ones take {near} to {far} times" if near != far else f"Slower ones take {far} times as long"
     elif near != far:
         words = f"{framework_name(farthest[1])}: {near} to {far} times as long"
     named = list(dict.fromkeys((nearest[1], farthest[1])))

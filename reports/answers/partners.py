@@ -109,7 +109,9 @@ def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
     if kind.name == "image":
         return word == f"{cell.image}:{cell.framework}"
     if kind.name == "framework":
-        return word.casefold() in (cell.framework.casefold(), framework_name(cell.framework).casefold())
+        # Images have a hyphen where frameworks have an underscore.
+        names = (cell.framework.casefold(), framework_name(cell.framework).casefold())
+        return word.casefold() in names or word.casefold().replace("-", "_") == names[0]
     return kind.name == "gpu" and word.casefold() in cell.key.device_model.casefold()
 
 

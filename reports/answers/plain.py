@@ -137,7 +137,12 @@ def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
         repeats = findings.repeats_of(entry.cell for entry in (of.first, *of.slower))
         yield f"confirmed in this run: {repeats}; a chance of at most 5 % that a difference is only noise"
     if of.open:
-        yield f"open: {findings.repeats_of(entry.cell for entry in of.level)} do not say which of them is faster. {_to_tell(finding, of)}"
+        who, repeats = (
+            standing.some(entry.cell for entry in of.level),
+            findings.repeats_of(entry.cell for entry in of.level),
+        )
+        yield f"open: which of {who} is faster, after {repeats}. {_to_tell(finding, of)}"
+        yield "A ratio has the scatter of all cells of the run, and the interval of a step time has only its own cell's."
     if once := findings.measured_once(ranked):
         yield f"measured once: {plural(len(once), 'cell')}. {_go_on(ranked, left)}"
 
@@ -150,7 +155,8 @@ def _to_tell(finding: Finding, of: Standing) -> str:
     parts = [f"--repeats {max(told)} would tell"] if told else []
     if never := [names[anchor] for anchor, count in counts.items() if count is None]:
         parts.append(f"for {listing(never)} a quieter machine tells sooner than more repeats")
-    return "; ".join(parts)
+    said = "; ".join(parts)
+    return said[:1].upper() + said[1:] if never else said
 
 
 def _go_on(ranked: Sequence[MeasuredCell], left: Mapping[str, Left]) -> str:

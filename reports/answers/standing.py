@@ -200,16 +200,20 @@ def _slower(entries: Sequence[Ranked]) -> str:
 
 def _level(of: Standing) -> str:
     """The cells that are as fast as the first, and those that may be."""
-    parts = [f"{entry.cell.label} is the same ({between_ratios(entry.ratio)})" for entry in of.same[:3]]
-    parts += [f"{entry.cell.label} is open ({_open(entry)})" for entry in of.open[:3]]
+    first = of.first.cell.label
+    parts = [f"{entry.cell.label} is the same as {first} ({between_ratios(entry.ratio)})." for entry in of.same[:3]]
+    parts += [_open(entry, first) for entry in of.open[:3]]
     more = len(of.same) + len(of.open) - len(parts)
-    parts += [f"{more} more may be as fast"] if more > 0 else []
-    return f"Beside {of.first.cell.label}, {listing(parts)}." if parts else ""
+    parts += [f"{more} more may be as fast."] if more > 0 else []
+    return " ".join(parts)
 
 
-def _open(entry: Ranked) -> str:
+def _open(entry: Ranked, first: str) -> str:
     """How far a cell of which the order is open may be away, and why it is open where the figures alone do not say."""
-    return entry.open_by or between_ratios(entry.ratio)
+    why = f": {entry.open_by}" if entry.open_by else ""
+    ratio = entry.ratio
+    reach = f": it takes {between_ratios(ratio)} times as long" if ratio.high is not None and not why else ""
+    return f"Whether {entry.cell.label} is slower than {first} is open{why or reach}."
 
 
 def _of_one_repeat(of: Standing) -> str:

@@ -36,7 +36,7 @@ def points_limit(tables: Tables) -> int:
 
 
 def step_times(group: Group, most: int) -> Chart | None:
-    """Milliseconds a step of each measured cell: a tick for each window, a marker with its interval for the median."""
+    """Milliseconds a step of each measured cell: a tick for each window, a marker with its interval for the step time."""
     cells = [(cell, cell.step) for cell in group.cells if cell.step is not None]
     if not cells:
         return None
@@ -55,7 +55,7 @@ def step_times(group: Group, most: int) -> Chart | None:
             picture.interval(picture.x(1e3 * step.low), picture.x(1e3 * step.high), top + 24, f"line {tone}")
         hover = f"{cell.label}: {duration(step.value)} a step, 95 % interval {between(step, 1e3)} ms"
         picture.mark(picture.x(1e3 * step.value), top + 24, shape, tone, hover)
-    caption = "Each tick is a measured window, the marker their median, the bar its 95 % interval."
+    caption = "Each tick is a measured window, the marker the step time, the bar its 95 % interval."
     hidden = sum(int(np.sum(windows > end)) for windows in times)
     if hidden:
         caption += f" Beyond the axis: {text.plural(hidden, 'window')}, counted like all others."

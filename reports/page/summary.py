@@ -93,4 +93,4 @@ def _numbered(group: Group, cell: MeasuredCell) -> str:
 
 
 def _ratio(ratio: Estimate) -> str:
-    return "shortest" if ratio.method == "itself" else f"{number(ratio.value)} × ({between_ratios(ratio)})"
+    return "fastest" if ratio.method == "itself" else f"{number(ratio.value)} × ({between_ratios(ratio)})"

@@ -331,10 +331,16 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
     too_large = {skip.image: skip.reason for skip in prospect.plan.skips if skip.reason.startswith(TOO_LARGE)}
     if (lost := [image for cell, image in planned.items() if cell not in today]) and set(lost) <= too_large.keys():
         raise UsageError(f"--resume {name}: {lost[0]}: {too_large[lost[0]].partition('; ')[0]}; free some")
-    if planned.keys() != today:
+    if lost or not planned:
+        which = f": it lacks {len(lost)} of {len(planned)}, as {lost[0]}'s" if lost else ""
         raise UsageError(
-            f"--resume {name}: today's plan has other cells (a lock, an image or a device has changed); start a new run"
+            f"--resume {name}: today's plan has other cells{which} (a lock, an image or a device has changed); start a new run"
         )
+    if added := today - planned.keys():
+        # What could not run when the run began, and can now, is of another run: a figure of today would stand beside those of then.
+        print(f"{len(added)} cells that can run today were not planned then: a new run has them", file=sys.stderr)
+        cells = tuple(cell for cell in prospect.plan.cells if cell.id in planned)
+        prospect = replace(prospect, plan=replace(prospect.plan, cells=cells))
     if not any("code_sha256" in entry for entry in manifest["plan"]):
         raise UsageError(
             f"--resume {name}: it began with a release that did not record the code of its cells, so nobody knows whether "

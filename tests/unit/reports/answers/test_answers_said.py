@@ -106,7 +106,11 @@ def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> No
     assert len(finding.group.ranked) > 1
     section = next(part for part in plain.sections(data) if part.rows)
     assert [line for line in section.below if line.startswith("measured once: 1 cell. Go on with ")]
-    assert [line for line in section.below if line.startswith("open: 2 repeats do not say which of them is faster. ")]
+    assert [
+        line
+        for line in section.below
+        if line.startswith("open: which of TensorFlow 2.21.0 and JAX 0.10.2 is faster, after 2 repeats. ")
+    ]
     assert [row[-1] for row in section.rows] == ["one run: looks faster", "", "open"]
     assert '<span class="warn">1 to 2 repeats</span>' in whole(page(data))
     assert "measured once" not in finding.headline

@@ -181,7 +181,7 @@ def test_runs_that_hold_their_level_say_so_and_runs_that_scatter_do_not() -> Non
     random = np.random.default_rng(11)
     assert "same within 5" in told(random, 0.002, 12).lines[0]
     scattered = told(random, 0.05, 6).lines[0]
-    assert "open: the interval leaves room for 5" in scattered
+    assert "open: a difference of 5" in scattered
     assert "more runs narrow it (6 runs)" in scattered
 
 

@@ -259,7 +259,7 @@ def test_what_an_unfinished_run_lacks_is_a_line_with_the_command_that_measures_i
     assert more == f"to tell more: `runner matrix --resume begun` ({own}{left.count}{left.time})"
     (alone,) = [line for line in result.stdout.splitlines() if line.startswith("to measure only these cells")]
     assert alone.endswith(
-        "`runner matrix --images jax-0.10.2-cpu,torch-2.13.0-cpu --workloads cnn-cifar10 --gpus none`"
+        "`runner matrix --images jax-0.10.2-cpu,torch-2.13.0-cpu --frameworks jax,torch --workloads cnn-cifar10 --gpus none`"
     )
     assert f"{left.repeats} repeats not yet run (3 cells without any repeat), about" in more
     assert result.exit_code == 2, "what is not yet run is not lost"
@@ -495,7 +495,7 @@ def test_one_cell_of_two_runs_is_not_advised_to_be_measured_in_one_run(tmp_path:
 def test_rows_that_need_other_numbers_of_repeats_share_the_rest_of_their_reason(tmp_path: Path) -> None:
     synthetic.make_run(tmp_path / "run", repeats=3)
     found = compare.comparison(tables.load([tmp_path / "run"]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
-    wide = "the interval leaves room for 5\u00a0% or more"
+    wide = "a difference of 5\u00a0% or more is possible"
     reasons = [f"{wide}; --repeats {count} would tell" for count in (5, 7, 7)]
     reasons.append(f"not real after 4 questions: p = 0.03; {wide}; --repeats 9 would tell")
     rows = [replace(found.rows[0], verdict="open", reason=reason) for reason in reasons]

@@ -57,7 +57,7 @@ def test_one_repeat_is_not_confirmed_and_the_remedy_stands_beside_it(
     thrice = shown(synthetic.make_run(tmp_path / "thrice", repeats=3), capsys)
     assert not [line for line in thrice if "measured once" in line or "one run" in line]
     assert len([line for line in thrice if line.startswith("confirmed in this run: 3 repeats; ")]) == 1
-    assert [line for line in thrice if line.startswith("Beside JAX 0.10.2, PyTorch 2.13.0 is the same (")]
+    assert [line for line in thrice if line.startswith("PyTorch 2.13.0 is the same as JAX 0.10.2 (")]
     assert [line for line in thrice if line.startswith("unsteady: end what else runs")]
 
 
