@@ -33,7 +33,7 @@ from runner.run import budget, dispatch
 from runner.run.budget import Agenda
 from runner.run.dispatch import Job
 from runner.run.options import Options, UsageError, stored_options
-from runner.text import visible
+from runner.text import plural, visible
 from runner.version import runner_version
 
 # How often each cell is run where the options do not say it, and by the number of cells where these are few.
@@ -338,7 +338,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
         )
     if added := today - planned.keys():
         # What could not run when the run began, and can now, is of another run: a figure of today would stand beside those of then.
-        print(f"{len(added)} cells that can run today were not planned then: a new run has them", file=sys.stderr)
+        print(f"{plural(len(added), 'cell')} can run today and could not then: a new run has them", file=sys.stderr)
         cells = tuple(cell for cell in prospect.plan.cells if cell.id in planned)
         prospect = replace(prospect, plan=replace(prospect.plan, cells=cells))
     if not any("code_sha256" in entry for entry in manifest["plan"]):

@@ -460,6 +460,23 @@ def test_a_run_that_is_not_the_same_matrix_any_more_is_not_resumed(
     assert started.read_text() == before
 
 
+def test_a_run_goes_on_where_more_cells_can_run_than_were_planned_and_measures_none_of_them(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+) -> None:
+    run()
+    path = folder_of(tmp_path) / "run.json"
+    manifest = json.loads(path.read_text())
+    unplanned = manifest["plan"].pop()["id"]
+    path.write_text(json.dumps(manifest))
+    for stored in folder_of(tmp_path).glob(f"*/{unplanned}.r*"):
+        stored.unlink()
+    before = started.read_text()
+    ended = run("--resume", folder_of(tmp_path).name)
+    assert ended.returncode == 0, ended.stderr
+    assert "1 cell can run today and could not then" in ended.stderr
+    assert started.read_text() == before
+
+
 def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
     start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
