@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,22 +18,30 @@ from runner.results.rank.blocks import moderated_scatter
 from runner.results.statistics import Estimate
 
 
-def once(group: Group, tables: Tables) -> tuple[Group, tuple[str, ...]]:
-    """The group, in which each measured cell is its newest state; and the sentences that say so.
+def once(groups: Sequence[Group], tables: Tables) -> list[tuple[Group, tuple[str, ...]]]:
+    """The groups, in which each measured cell is its newest state; each with the sentences that say so.
 
     States are those of reports.answers.history: runs between which nothing that was recorded changed.
     """
     order = in_time(tables)
+    of_groups = [_copies(group, order) for group in groups]
+    if all(len(same) == 1 for copies in of_groups for same in copies.values()):
+        return [(group, ()) for group in groups]
+    merged = [[_newest(name, same) for name, same in copies.items()] for copies in of_groups]
+    blocks = blocks_of(cell for cells in merged for cell in cells)
+    return [
+        (group_of(group.anchor, group.key, [*cells, *group.others], blocks), _sentences(copies))
+        for group, cells, copies in zip(groups, merged, of_groups, strict=True)
+    ]
+
+
+def _copies(group: Group, order: Mapping[str, int]) -> dict[str, list[MeasuredCell]]:
+    """Each ranked cell of a group as the runs measured it, the oldest first."""
     copies: dict[str, list[MeasuredCell]] = {}
     for cell in sorted(group.cells, key=lambda cell: order[cell.run_id]):
         if not cell.unranked:
             copies.setdefault(without_run(cell), []).append(cell)
-    if all(len(same) == 1 for same in copies.values()):
-        return group, ()
-    merged = {name: _newest(name, same) for name, same in copies.items()}
-    beside = [cell for cell in tables.cells if cell.key != group.key]
-    blocks = blocks_of([*merged.values(), *beside])
-    return group_of(group.anchor, group.key, [*merged.values(), *group.others], blocks), _sentences(copies)
+    return copies
 
 
 def without_run(cell: MeasuredCell) -> str:

@@ -124,9 +124,9 @@ def moment(text: str) -> str:
 
 def findings(tables: Tables) -> tuple[Finding, ...]:
     """One answer for each group of comparable cells."""
-    return tuple(
-        _finding(workload, *competitors.once(group, tables)) for workload in tables.ranked for group in workload.groups
-    )
+    owners = [workload for workload in tables.ranked for _ in workload.groups]
+    answered = competitors.once(tables.groups, tables)
+    return tuple(_finding(workload, *one) for workload, one in zip(owners, answered, strict=True))
 
 
 def changes(

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from reports.answers.standing import Standing
 from reports.data.model import Group, MeasuredCell
-from reports.text import between_ratios, framework_name, listing, number
+from reports.text import between_ratios, framework_name, listing, number, too_wide
 from runner.results import statistics
 from runner.results.rank.ranking import Pair
 
@@ -31,13 +31,7 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
         for framework, entry in of.surely_out(len(compared)).items():
             told.setdefault(framework, []).append((group.key.workload, entry.ratio.value, between_ratios(entry.ratio)))
     if not told:
-        highs = [entry.ratio.high for _, of in compared for entry in (*of.same, *of.open)]
-        known = [high for high in highs if high is not None]
-        if not known or len(known) < len(highs):
-            return Lead("Open: measured once", "one repeat shows no bound", told=False)
-        return Lead(
-            f"Open: at most {number(max(known))} times apart", "no framework is slower beyond doubt", told=False
-        )
+        return _at_most([of for _, of in compared])
     # The nearest of them says by how much one leads at least; the farthest what a choice may cost.
     rows = sorted((ratio, name) for name, found in told.items() for _, ratio, _ in found)
     nearest, farthest = rows[0], rows[-1]
@@ -54,6 +48,17 @@ def by_how_much(compared: Sequence[tuple[Group, Standing]]) -> Lead:
     ]
     more = len(told) - len(named)
     return Lead(words, "; ".join([*parts, *([f"{more} more in the table"] if more else [])]), told=True)
+
+
+def _at_most(compared: Sequence[Standing]) -> Lead:
+    """How far the cells are apart at most, where none is slower beyond doubt in all of these groups together."""
+    if not any(of.repeated for of in compared):
+        return Lead("Open: measured once", "one repeat shows no bound", told=False)
+    behind = [entry.ratio.high for of in compared for entry in (*of.same, *of.open, *of.slower, *of.once)]
+    known = [high for high in behind if high is not None]
+    if len(known) < len(behind) or not known or too_wide(1.0, max(known)):
+        return Lead("Open: the repeats scatter too far", "no framework is slower beyond doubt", told=False)
+    return Lead(f"Open: at most {number(max(known))} times apart", "no framework is slower beyond doubt", told=False)
 
 
 def _shown(found: Sequence[tuple[str, float, str]]) -> list[tuple[str, str]]:

@@ -143,33 +143,46 @@ def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
 def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
     """(words, how sure): the framework that leads these groups, those that may, or that none does everywhere.
 
-    What is said of several groups is asked of all of them together.
+    What is said of several groups is asked of all of them together. A group in which every cell was measured once is no evidence.
     """
-    count = len(compared)
-    wins = Counter(of.first.cell.framework for of, won in zip(compared, is_won_among(compared), strict=True) if won)
-    level = [tuple(dict.fromkeys(entry.cell.framework for entry in of.level)) for of in compared]
-    top = [name for name in level[0] if all(name in names for names in level)]
-    told = bool(wins) or any(of.surely_out(count) for of in compared)
-    if not any(of.repeated for of in compared):
+    asked = [of for of in compared if of.repeated]
+    if not asked:
         return _looks(compared), "one run"
-    confidence: Confidence = "confirmed" if told else "open"
+    count = len(compared)
+    wins = Counter(of.first.cell.framework for of, won in zip(asked, is_won_among(asked), strict=True) if won)
+    # A framework is out where it is slower in one group, beyond doubt even where that is asked of all groups.
+    out = {name for of in asked for name in of.surely_out(len(asked))}
+    measured = [dict.fromkeys(entry.cell.framework for entry in (*of.level, *of.slower)) for of in asked]
+    top = [name for name in measured[0] if name not in out and all(name in names for names in measured)]
     names = [framework_name(name) for name in top]
-    if len(top) == 1 and 2 * wins[top[0]] > count:
-        among = {entry.cell.framework for of in compared for entry in (*of.level, *of.slower)}
-        rivals = {entry.cell.framework for of in compared for entry in of.rivals_once} - among
-        more = f" of {len(among)} frameworks" if rivals else f", {wins[top[0]]} of {count}" if count > 1 else ""
-        return _short(f"{names[0]} is fastest", more), confidence
-    if len(top) == 1:
-        return _short(
-            f"{names[0]} leads", f", fastest at {wins[top[0]]} of {count}" if wins[top[0]] else ""
-        ), confidence
+    confidence: Confidence = "confirmed" if out else "open"
+    most = max(wins, key=wins.__getitem__, default="")
+    if 2 * wins[most] > count and most in top:
+        rivals = any(of.rivals_once_beside for of in asked)
+        more = " of those repeated" if rivals else f", {wins[most]} of {count}" if count > 1 else ""
+        return _short(f"{framework_name(most)} is fastest", more), "confirmed"
     if not top:
-        return "No framework leads everywhere", confidence
-    if not told and any(of.open for of in compared):
+        return _none_leads(asked, confidence)
+    if len(top) == 1 and (won := wins[top[0]]):
+        return _short(f"{names[0]} leads", f", fastest at {won} of {count}"), "confirmed"
+    if len(top) == 1:
+        return _short(names[0], " alone may lead everywhere"), confidence
+    if confidence == "open" and any(of.open for of in asked):
         return _few("Open between", names, "", "and"), confidence
-    if any(of.open for of in compared):
+    if any(of.open for of in asked):
         return _few("", names, "leads", "or"), confidence
-    return _few("", names, "are equally fast", "and"), "confirmed" if told else "same"
+    return _few("", names, "are equally fast", "and"), "confirmed" if out else "same"
+
+
+def _none_leads(asked: Sequence[Standing], confidence: Confidence) -> tuple[str, Confidence]:
+    """Where no framework with repeats is among the leaders of every group: one that was measured once somewhere may be."""
+    may = [of.frameworks for of in asked]
+    left = [framework_name(name) for name in may[0] if all(name in names for names in may)]
+    return (
+        ("No framework leads everywhere", confidence)
+        if not left
+        else (_few("", left, "may lead everywhere", "or"), "open")
+    )
 
 
 def _looks(compared: Sequence[Standing]) -> str:
@@ -196,7 +209,8 @@ def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
     """What is known at each workload, of as many as a card has room for."""
     for group, of in compared[:MOST_GROUPS]:
         yield f"{group.key.workload}: {in_short(of, len(compared))}"
-    once = dict.fromkeys(framework_name(entry.cell.framework) for _, of in compared for entry in of.rivals_once)
+    rivals = (entry for _, of in compared if of.repeated for entry in of.rivals_once)
+    once = dict.fromkeys(framework_name(entry.cell.framework) for entry in rivals)
     if once and any(of.repeated for _, of in compared):
         yield f"perhaps as fast, measured once: {listing(once)}"
     if any(of.repeated for _, of in compared):

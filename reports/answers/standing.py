@@ -50,6 +50,12 @@ class Standing:
         return tuple(entry for entry in self.once if entry.at_least is None)
 
     @property
+    def rivals_once_beside(self) -> bool:
+        """Whether one of them is of a framework that has no repeats here."""
+        repeated = {entry.cell.framework for entry in (*self.level, *self.slower)}
+        return any(entry.cell.framework not in repeated for entry in self.rivals_once)
+
+    @property
     def out_once(self) -> tuple[Ranked, ...]:
         """The cells with one repeat, which shows that they take longer."""
         return tuple(entry for entry in self.once if entry.at_least is not None)
@@ -153,7 +159,8 @@ def headline(of: Standing) -> str:
         return f"{some(level)} are equally fast within {_margin()}"
     # Who else leads is open. Who does not is known all the same.
     out = f"; {_out(of)}" if of.slower else ""
-    return f"{some(level, 'or')} leads{out}" if out else f"Open between {some(level)}: {_at_most(of)}"
+    among = " of those with repeats" if of.once else ""
+    return f"{some(level, 'or')} leads{out}" if out else f"Open between {some(level)}{among}: {_at_most(of)}"
 
 
 def _seen_once(of: Standing) -> str:
@@ -212,7 +219,9 @@ def _open(entry: Ranked, first: str) -> str:
     """How far a cell of which the order is open may be away, and why it is open where the figures alone do not say."""
     why = f": {entry.open_by}" if entry.open_by else ""
     ratio = entry.ratio
+    coarse = ratio.low == ratio.high
     reach = f": it takes {between_ratios(ratio)} times as long" if ratio.high is not None and not why else ""
+    reach = ": the clock is too coarse" if coarse else reach
     return f"Whether {entry.cell.label} is slower than {first} is open{why or reach}."
 
 
@@ -231,9 +240,12 @@ def _of_one_repeat(of: Standing) -> str:
 
 def in_short(of: Standing, questions: int) -> str:
     """The frameworks of a group in few words: those that lead, and the nearest that is slower. It is said of so many groups together."""
-    lead = list(dict.fromkeys(framework_name(entry.cell.framework) for entry in of.level))
+    may = of.frameworks if not of.repeated else dict.fromkeys(entry.cell.framework for entry in of.level)
+    lead = [framework_name(name) for name in may]
     lead = lead if len(lead) <= _MOST_NAMED else [*lead[: _MOST_NAMED - 1], f"{len(lead) - _MOST_NAMED + 1} more"]
-    said = alternatives(lead) if of.open or not of.repeated else listing(lead)
+    if not of.repeated:
+        return f"{alternatives(lead)} (one run each)"
+    said = alternatives(lead) if of.open else listing(lead)
     nearest = next(iter(of.surely_out(questions).items()), None)
     if nearest is None:
         return said

@@ -128,10 +128,10 @@ class Agenda:
                     return step
             return self._repeats(waiting, unready, left)
         return (
-            self._further(of_cells, left, done or {}, decide=True)
+            self._further(of_cells, unready, left, done or {}, decide=True)
             or self._whole_cells(waiting, of_cells, unready, left, done)
             or self._repeats(waiting, unready, left)
-            or self._further(of_cells, left, done or {}, decide=False)
+            or self._further(of_cells, unready, left, done or {}, decide=False)
         )
 
     def _all_fit(self, waiting: Sequence[Job], unready: Collection[str], left: float) -> bool:
@@ -186,9 +186,14 @@ class Agenda:
         return Step(None, _in_order(waiting, frozenset(jobs))) if jobs else None
 
     def _further(
-        self, of_cells: Collection[Cell], left: float, done: Mapping[Cell, Collection[int]], decide: bool
+        self,
+        of_cells: Collection[Cell],
+        unready: Collection[str],
+        left: float,
+        done: Mapping[Cell, Collection[int]],
+        decide: bool,
     ) -> Step | None:
-        """One more repeat of open pairs, interleaved; on many GPUs several.
+        """One more repeat of open pairs whose images are ready, interleaved; on many GPUs several.
 
         With `decide`, only of the pairs that further repeats can settle in the time that is left.
         """
@@ -198,7 +203,7 @@ class Agenda:
         for pair in self._pairs(done, decide):
             count = pair.more if decide else 1
             cells = pair.first, pair.second
-            free = not any(cell in of_cells for cell in cells)
+            free = not any(cell in of_cells or cell.image in unready for cell in cells)
             if count and free and all(len(done.get(cell, ())) + count <= MOST_REPEATS for cell in cells):
                 wanted = more | {cell: max(count, more.get(cell, 0)) for cell in cells}
                 jobs = [Job(cell, repeat) for cell, repeats in wanted.items() for repeat in range(repeats)]

@@ -120,11 +120,12 @@ def open_pairs(
 
 def _contender(name: Hashable, logs: Sequence[InBlock], blocks: Blocks) -> Contender:
     """A cell with the level that the report gives it. How its windows scatter is left to the report."""
-    values = [one.log for one in logs]
-    level = blocks.level(name)
-    return Contender(
-        float(np.mean(values)) if level is None else level, values, 0.0, frozenset(one.session for one in logs)
-    )
+    values, level = [one.log for one in logs], blocks.level(name)
+    means = {
+        session: float(np.mean([one.log for one in logs if one.session == session]))
+        for session in dict.fromkeys(one.session for one in logs)
+    }
+    return Contender(float(np.mean(values)) if level is None else level, values, 0.0, frozenset(means), means)
 
 
 def _settled(field: Field, name: Hashable, planned: int) -> bool:

@@ -51,6 +51,7 @@ FEW_CELLS = 5
 # too little of what is usual.
 LOUD = 0.01
 FEWEST_BESIDE_A_LOUD_CELL = 3
+MOST_LOUD = 10  # that are looked for: each takes a fit
 
 # A smaller deviation is the rounding of floating-point numbers: every repeat took the same time by a coarse clock.
 ROUNDING = 1e-9
@@ -163,7 +164,7 @@ class Joined:
         if fit.freedom < FEWEST_FREEDOM:
             return None
         if above in fit.logs and below in fit.logs:
-            return fit.difference(above, below)
+            return fit.difference(above, below) if fit.joins(above, below) else None
         value = self._value(above) - self._value(below)
         sides = [fit.own(cell) if cell in fit.logs else _own(self._beside[cell]) for cell in (above, below)]
         error = math.hypot(*(side.deviation for side in sides))
@@ -195,7 +196,7 @@ class Joined:
         beyond what is left (Rosner, Technometrics 25, 1983).
         """
         quiet = fit = Fit(self.logs)
-        for _ in range(len(self.logs) // 3 if len(self.logs) >= FEWEST_BESIDE_A_LOUD_CELL + 1 else 0):
+        for _ in range(min(MOST_LOUD, len(self.logs) // 3) if len(self.logs) > FEWEST_BESIDE_A_LOUD_CELL else 0):
             if (taken := fit.without_the_loudest()) is None:
                 break
             fit, chance = taken
@@ -225,6 +226,15 @@ class Fit:
     def level(self, cell: Hashable) -> float:
         """The level of one cell. The terms are centred, so that the mean over all repeats is that of the logs."""
         return float(self._levels[self._place[cell]]) + float(self._terms.mean(axis=0) @ self._effects)
+
+    def joins(self, above: Hashable, below: Hashable) -> bool:
+        """Whether blocks join two cells. A loud cell that was taken out may have been the only one that did."""
+        reached, new = set[Hashable](), {one.block for one in self.logs[above]}
+        while new:
+            reached |= new
+            cells = [logs for logs in self.logs.values() if any(one.block in new for one in logs)]
+            new = {one.block for logs in cells for one in logs} - reached
+        return any(one.block in reached for one in self.logs[below])
 
     def own(self, cell: Hashable) -> Scatter:
         """The error of one cell's level, from its own repeats."""
@@ -279,22 +289,29 @@ class Fit:
 
     def _terms_of(self, repeats: Sequence[InBlock]) -> Array:
         """The terms of some repeats, which need not be in the fit: a block that is not in it has no term."""
-        blocks = np.array([[repeat.block == block for block in self._blocks] for repeat in repeats], dtype=float)
-        warming = [
-            np.exp(-np.array([self._passed(repeat, session) for repeat in repeats]) / constant)
-            for session in self._clocks
-            for constant in WARMING
-        ]
-        return np.column_stack([blocks, *warming])
+        terms = np.zeros((len(repeats), len(self._blocks) + len(WARMING) * len(self._clocks)))
+        for at, repeat in enumerate(repeats):
+            if (block := self._blocks.get(repeat.block)) is not None:
+                terms[at, block] = 1.0
+        for place, session in enumerate(self._clocks):
+            passed = np.array([self._passed(repeat, session) for repeat in repeats])
+            first = len(self._blocks) + len(WARMING) * place
+            terms[:, first : first + len(WARMING)] = np.exp(-passed[:, None] / np.array(WARMING))
+        return terms
 
     def _passed(self, repeat: InBlock, session: Hashable) -> float:
-        """The part of a session's time that had passed when a repeat of it began. Infinite for one of another session: no term is left."""
+        """The part of a session's time that had passed when a repeat of it began. Infinite for one of another session: no term is left.
+
+        A clock that was set meanwhile may say that a repeat began before its session. Its warm-up is then that of the start.
+        """
         start, span = self._clocks[session]
-        return (repeat.began - start) / span if repeat.session == session and math.isfinite(repeat.began) else math.inf
+        own = repeat.session == session and math.isfinite(repeat.began)
+        return max(0.0, (repeat.began - start) / span) if own else math.inf
 
     @cached_property
-    def _blocks(self) -> Sequence[Hashable]:
-        return list(dict.fromkeys(repeat.block for repeat in self._repeats))
+    def _blocks(self) -> Mapping[Hashable, int]:
+        """Each block with its place among the terms."""
+        return {block: at for at, block in enumerate(dict.fromkeys(repeat.block for repeat in self._repeats))}
 
     @cached_property
     def _clocks(self) -> Mapping[Hashable, tuple[float, float]]:

@@ -126,6 +126,9 @@ class Field:
         # Further repeats of both are measured at one time.
         later = self._of_sessions(above, below, at_one_time=True).deviation
         error, freedom, inside = ratio.error or 0.0, ratio.freedom or 1.0, ratio.inside or 0.0
+        # More repeats of a clock that is too coarse say the same.
+        if statistics.p_value(ratio) is None:
+            return None
         asked = self._questions(above, below, ratio, len(self.repeated))
         for count in range(ratio.repeats + 1, MOST_ADVISED + 1):
             left = ratio.repeats / count

@@ -166,7 +166,7 @@ def test_what_is_measured_later_and_once_makes_no_answer_less_sure() -> None:
     ]
     before, after = answered(repeated)[0], answered([*repeated, *later])[0]
     assert (before.words, before.confidence) == ("PyTorch is fastest", "confirmed")
-    assert (after.words, after.confidence) == ("PyTorch is fastest of 2 frameworks", "confirmed")
+    assert (after.words, after.confidence) == ("PyTorch is fastest of those repeated", "confirmed")
     assert "perhaps as fast, measured once: TensorFlow 2" in after.detail
     assert "MXNet" not in after.detail, "one repeat shows that it takes longer"
 
@@ -281,3 +281,36 @@ def test_no_answer_has_more_than_eight_words_or_is_cut_within_a_sentence(framewo
         for answer in answered(found):
             assert 0 < len(answer.words.split()) <= short.MOST_WORDS, answer.words
             assert answer.words.split()[-1] not in ("as", "and", "on", "or", "to", "change"), answer.words
+
+
+def several(*groups: Sequence[tuple[str, float, int]]) -> Answer:
+    """The first answer where each group is a workload of (framework, true level, repeats)."""
+    found = []
+    for at, group in enumerate(groups):
+        for place, (framework, level, repeats) in enumerate(group):
+            (cell,) = cells([level], [framework], repeats, seed=10 * at + place)
+            key = replace(cell.key, workload=f"w{at}")
+            found.append(replace(cell, key=key, anchor=f"w{at}-{framework}", label=f"{framework} 1"))
+    return answered(found)[0]
+
+
+def test_a_rival_that_was_measured_once_at_one_workload_is_not_hidden_by_its_repeats_at_another() -> None:
+    answer = several(
+        [("torch", 1.0, 3), ("jax", 1.3, 3), ("paddle", 3.0, 3)],
+        [("torch", 1.0, 3), ("jax", 0.5, 1), ("paddle", 3.0, 3)],
+    )
+    assert (answer.words, answer.confidence) == ("PyTorch is fastest of those repeated", "confirmed")
+    assert "perhaps as fast, measured once: JAX" in answer.detail
+
+
+def test_a_workload_at_which_every_cell_was_measured_once_turns_no_order() -> None:
+    answer = several([("torch", 1.0, 3), ("jax", 2.0, 3)], [("torch", 1.01, 1), ("jax", 1.0, 1)])
+    assert (answer.words, answer.confidence) == ("PyTorch leads, fastest at 1 of 2", "confirmed")
+
+
+def test_a_framework_that_wins_nowhere_is_not_said_to_lead() -> None:
+    near = [("torch", 1.0, 3), ("jax", 1.02, 3), ("paddle", 2.0, 3)]
+    answer = several(
+        near, [(name, level, repeats) for (name, _, repeats), level in zip(near, (1.0, 2.0, 1.02), strict=True)]
+    )
+    assert answer.words in ("PyTorch alone may lead everywhere", "PyTorch leads, fastest at 1 of 2")

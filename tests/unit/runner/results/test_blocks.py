@@ -365,3 +365,33 @@ def _apart(blocks: Fit) -> bool:
         for one in found
         if one
     )
+
+
+def test_a_clock_that_was_set_meanwhile_leaves_every_level_near_its_times() -> None:
+    """A repeat that began hours before its session, by its clock, was once said to have taken e^(10^9) seconds."""
+    random = np.random.default_rng(3)
+    for trial in range(20):
+        logs = {
+            cell: [
+                InBlock(block, float(random.normal(0, 0.01)), "run", 1.7e9 + 60 * (8 * block + at))
+                for block in range(4)
+            ]
+            for at, cell in enumerate("abcdefgh")
+        }
+        logs["a"][0] = logs["a"][0]._replace(began=1.7e9 - 8 * 3600, log=0.05 * (trial % 3))
+        blocks = Blocks(logs)
+        assert all(abs(blocks.level(cell) or 0.0) < 0.2 for cell in logs)
+
+
+def test_two_runs_that_only_a_loud_cell_joined_are_not_compared_within_blocks() -> None:
+    random = np.random.default_rng(4)
+    quiet = {
+        f"{run}{cell}": [InBlock((run, block), float(random.normal(0, 0.002)), run) for block in range(4)]
+        for run in "ab"
+        for cell in range(4)
+    }
+    bridge = [InBlock((run, block), float(random.normal(0, 0.5)), run) for run in "ab" for block in range(4)]
+    blocks = Blocks({**quiet, "x": bridge})
+    assert "x" in blocks.loud
+    assert blocks.difference("a0", "b0") is None
+    assert blocks.difference("a0", "a1") is not None

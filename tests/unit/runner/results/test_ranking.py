@@ -147,6 +147,7 @@ def test_where_every_window_took_the_same_time_the_clock_is_too_coarse(repeats: 
     for pair in of.places.values():
         assert (pair.verdict, pair.p) == ("open", None)
         assert pair.ratio.low == pair.ratio.value == pair.ratio.high
+    assert of.repeats_to_tell("7", "3") is None, "more repeats say the same"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
