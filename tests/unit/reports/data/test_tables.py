@@ -260,7 +260,7 @@ def test_a_cell_that_was_measured_once_changes_nothing_in_what_is_said_of_the_ot
         ("tensorflow", False, False),
     ]
     said = findings.findings(load(folder))[0]
-    assert said.headline.startswith("Open between JAX 0.10.2 and TensorFlow 2.21.0: at most ")
+    assert said.headline.startswith("Open between JAX 0.10.2 and TensorFlow 2.21.0 of those with repeats: at most ")
     assert said.detail.endswith("Measured once: PyTorch 2.13.0 looks faster.")
 
 
