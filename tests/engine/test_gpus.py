@@ -297,6 +297,10 @@ def test_a_gpu_cell_is_in_the_group_of_device_nodes_that_not_everybody_may_open(
     cell = make_cell(device_kind="cuda", device_model=L4)
     running = engine.start(prepared, arguments(cell), slot, "groups", None, tmp_path / "cache")
     try:
+        # The engine is asked for it beside the reader, so it may take a moment.
+        end = time.monotonic() + 30
+        while running.pid() is None and time.monotonic() < end:
+            time.sleep(0.05)
         status = Path(f"/proc/{running.pid()}/status").read_text()
     finally:
         running.stop()
