@@ -150,7 +150,7 @@ class Contrast:
 
     @property
     def real(self) -> bool:
-        """Whether the sides really differ, by however little."""
+        """True if the sides differ beyond doubt, by however little."""
         return self.verdict in ("slower", "faster")
 
     @property

@@ -125,7 +125,7 @@ def _under(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
 
 
 def _confidence(finding: Finding, left: Mapping[str, Left]) -> Iterator[str]:
-    """What is known of each cell beside the first, how sure that is, and what would settle the rest."""
+    """Sentences on each cell beside the first, on how sure they are, and on what would settle the rest."""
     of, ranked = finding.standing, [entry.cell for entry in finding.group.ranked]
     if of is None:
         return

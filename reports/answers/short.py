@@ -206,7 +206,7 @@ def _few(before: str, names: Sequence[str], after: str, last: str) -> str:
 
 
 def _each(compared: Sequence[tuple[Group, Standing]]) -> Iterator[str]:
-    """What is known at each workload, of as many as a card has room for."""
+    """The leaders of each workload, of as many as a card has room for."""
     for group, of in compared[:MOST_GROUPS]:
         yield f"{group.key.workload}: {in_short(of, len(compared))}"
     rivals = (entry for _, of in compared if of.repeated for entry in of.rivals_once)

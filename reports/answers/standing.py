@@ -1,4 +1,4 @@
-"""Who leads a group of comparable cells, who is as fast, who is slower by how much, and what is open and why: decided once.
+"""The standing of a group of comparable cells, decided once: the leaders, the slower cells with their ratios, and the open ones with why.
 
 The findings, the first screen, the tables, Markdown, the terminal and the page print this. None of them decides it again.
 """
@@ -36,7 +36,7 @@ class Standing:
 
     @property
     def repeated(self) -> bool:
-        """Whether some cell has two repeats or more, so that something can be confirmed."""
+        """True if some cell has two repeats or more, so that something can be confirmed."""
         return len(self.first.cell.measured) > 1
 
     @property
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def rivals_once_beside(self) -> bool:
-        """Whether one of them is of a framework that has no repeats here."""
+        """True if one of them is of a framework that has no repeats here."""
         repeated = {entry.cell.framework for entry in (*self.level, *self.slower)}
         return any(entry.cell.framework not in repeated for entry in self.rivals_once)
 
@@ -68,7 +68,7 @@ class Standing:
 
     @property
     def is_won(self) -> bool:
-        """Whether the first's framework is faster beyond doubt than every other one that was measured as often."""
+        """True if the first's framework is faster beyond doubt than every other one with repeats."""
         rivals = [entry for entry in (*self.same, *self.open) if entry.cell.framework != self.first.cell.framework]
         return self.repeated and not rivals and bool(self.slower)
 
@@ -102,7 +102,7 @@ class Standing:
 
 
 def standing(group: Group) -> Standing:
-    """What is known of a group that has a ranked cell."""
+    """The standing of a group that has a ranked cell."""
     behind = group.behind
     once = tuple(entry for entry in behind if entry.once)
     of = {
@@ -112,14 +112,14 @@ def standing(group: Group) -> Standing:
     noisy = tuple(
         cell for cell in group.others if cell.status == "ok" and cell.too_noisy and _overlap(cell, group.first.cell)
     )
-    # One that was measured once decides nothing, whatever CPUs it got.
+    # A cell that was measured once decides nothing, whatever CPUs it got.
     judged = {group.first.cell.anchor, *(entry.cell.anchor for entry in of["open"])}
     starved = tuple(cell for cell in group.unsettled if cell.anchor in judged) if of["open"] else ()
     return Standing(group.first, of["same"], of["open"], of["slower"], once, noisy, starved)
 
 
 def _overlap(cell: MeasuredCell, first: MeasuredCell) -> bool:
-    """Whether the cell's interval does not lie above that of the first. Without an interval it may lie anywhere."""
+    """False if the cell's interval lies above that of the first. Without an interval it may lie anywhere."""
     low, high = cell.step.low if cell.step else None, first.step.high if first.step else None
     return low is None or high is None or low <= high
 
@@ -143,7 +143,7 @@ def some(cells: Iterable[MeasuredCell], last: str = "and") -> str:
 
 
 def headline(of: Standing) -> str:
-    """Who leads, in few words. It claims no order that is open."""
+    """The leaders, in few words. No order that is open is claimed."""
     level = [entry.cell for entry in of.level]
     if of.starved:
         its = "its" if len(of.starved) == 1 else "their"
@@ -157,7 +157,7 @@ def headline(of: Standing) -> str:
         return f"{level[0].label} is fastest{among}"
     if not of.open:
         return f"{some(level)} are equally fast within {_margin()}"
-    # Who else leads is open. Who does not is known all the same.
+    # The slower cells are known, also where the first place is open.
     out = f"; {_out(of)}" if of.slower else ""
     among = " of those with repeats" if of.once else ""
     return f"{some(level, 'or')} leads{out}" if out else f"Open between {some(level)}{among}: {_at_most(of)}"
@@ -189,7 +189,7 @@ def _at_most(of: Standing) -> str:
 
 
 def detail(of: Standing) -> str:
-    """What is known of each cell beside the first, from the surest on."""
+    """A sentence on each cell beside the first, the surest first."""
     noisy = f"Too noisy to be ranked, and perhaps as fast: {some(of.noisy)}." if of.noisy else ""
     parts = [_slower(of.slower), _level(of), _of_one_repeat(of), noisy]
     return " ".join(filter(None, parts))
@@ -226,7 +226,7 @@ def _open(entry: Ranked, first: str) -> str:
 
 
 def _of_one_repeat(of: Standing) -> str:
-    """What one repeat does show."""
+    """A sentence on the cells that were measured once."""
     parts: list[str] = []
     faster = [entry.cell for entry in of.rivals_once if entry.looks_faster]
     near = [entry.cell for entry in of.rivals_once if not entry.looks_faster]

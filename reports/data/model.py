@@ -223,7 +223,7 @@ class Ranked:
 
     @property
     def apart(self) -> bool:
-        """Whether the cell is slower than the first beyond doubt."""
+        """True if the cell is slower than the first beyond doubt."""
         return self.verdict == "slower"
 
     @property
@@ -234,7 +234,7 @@ class Ranked:
 
     @property
     def looks_faster(self) -> bool:
-        """Whether one repeat shows a cell faster than the first of those with more."""
+        """True if one repeat shows a cell faster than the first of those with more."""
         return self.once and not self.open_by and self.ratio.high is not None and self.ratio.high < 1
 
 

@@ -217,7 +217,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
     compared = len(group.ranked) > 1
     # One repeat does not show how much another run would differ: a bar of an interval would claim that it does.
     low, high = (None, None) if best or once else (ratio.low, ratio.high)
-    # What one repeat shows to be slower has no sign; the pointer's text says that it is one.
+    # A cell that one repeat shows to be slower has no sign. The pointer's text says that it is one repeat.
     mark = "" if ranked.at_least else _MARKS.get(ranked.verdict or "", "")
     end = 100 / reach
     return Entry(

@@ -228,7 +228,7 @@ class Fit:
         return float(self._levels[self._place[cell]]) + float(self._terms.mean(axis=0) @ self._effects)
 
     def joins(self, above: Hashable, below: Hashable) -> bool:
-        """Whether blocks join two cells. A loud cell that was taken out may have been the only one that did."""
+        """True if blocks join two cells. A loud cell that was taken out may have been the only link."""
         reached, new = set[Hashable](), {one.block for one in self.logs[above]}
         while new:
             reached |= new

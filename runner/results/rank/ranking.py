@@ -213,7 +213,7 @@ class Field:
         return statistics.with_error(ratio, error, freedom)
 
     def _apart(self, above: Hashable, below: Hashable) -> bool:
-        """Whether other runs measured the two cells, or the same run at another time: no block holds a repeat of both."""
+        """True if no block holds a repeat of both cells: other runs measured them, or the same run at another time."""
         if not self.cells[above].sessions & self.cells[below].sessions:
             return True
         blocks = [{one.block for one in self.blocks.logs.get(name, ())} for name in (above, below)]
@@ -269,7 +269,7 @@ def bad_repeats(cells: Mapping[Name, Sequence[InBlock]]) -> Mapping[Name, int]:
 
 
 def within(ratio: Estimate, margin: float) -> bool:
-    """Whether the ratio's interval lies inside the margin, which is the same factor up and down."""
+    """True if the ratio's interval lies inside the margin, which is the same factor up and down."""
     return ratio.low is not None and ratio.high is not None and 1 / (1 + margin) < ratio.low and ratio.high < 1 + margin
 
 
