@@ -13,7 +13,7 @@ run do not show how far sessions differ, and more of them do not divide it. So t
 repeats, over their number, and that between sessions, over theirs. A measurement is one session; a reference has as many as it was
 saved from runs.
 
-Both parts begin with a prior, which counts as PRIOR_FREEDOM observations. A single run can then be judged beside another one. A
+Both parts begin with a prior, which counts as four observations. A single run can then be judged beside another one. A
 reference of several runs measures how far sessions differ, as well as its repeats let it, and outweighs the prior.
 
 One repeat may be disturbed. So of FEWEST_TO_TRIM repeats or more of a session the fastest and the slowest do not count: a trimmed mean,
@@ -36,6 +36,7 @@ from typing import Literal
 
 import numpy as np
 
+from runner.results.rank.blocks import Scatter, moderated_scatter
 from runner.results.statistics import REPEAT_DEVIATION, SEED, SESSION_DEVIATION, Array, median_draws, of_kind
 from runner.results.student import student_quantile
 from runner.verify.causes import per_cent
@@ -52,9 +53,6 @@ LEVEL = 1 - 2 * ALPHA  # of the interval that both look at
 # A gap below this is no reason to look for a fault. The CPU's margin is wider: its repeats differ more, since neighbours share it.
 MARGINS = {"cuda": 0.05, "cpu": 0.08}
 
-# Of each of the two priors, REPEAT_DEVIATION and SESSION_DEVIATION.
-PRIOR_FREEDOM = 4.0
-
 # Of fewer repeats none can be left out.
 FEWEST_TO_TRIM = 5
 
@@ -64,15 +62,6 @@ MOST_SESSIONS = 20
 
 # What was measured in one session: the step times of each repeat's windows.
 Session = Sequence[Array]
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """A standard deviation of the log step time, and how well it is known."""
-
-    deviation: float
-    freedom: float  # degrees of freedom, with those of the prior
-    observed: float  # of these, those that were measured; 0: the deviation is assumed
 
 
 @dataclass(frozen=True)
@@ -157,7 +146,7 @@ def _share(repeats: float) -> float:
 def _between(sides: Sequence[Sequence[Array]], prior: float) -> Scatter:
     """How far repeats of one session differ, from all sessions of both sides."""
     sessions = [session for side in sides for session in side]
-    return _moderated(prior, sum(map(_squares, sessions)), sum(_observed(len(session)) for session in sessions))
+    return moderated_scatter(prior, sum(map(_squares, sessions)), sum(_observed(len(session)) for session in sessions))
 
 
 def _sessions(sides: Sequence[Sequence[Array]], between: Scatter, prior: float) -> Scatter:
@@ -173,18 +162,7 @@ def _sessions(sides: Sequence[Sequence[Array]], between: Scatter, prior: float) 
         weight = (prior**2 / (prior**2 + of_repeats)) ** 2
         squares += weight * (float(np.sum((means - means.mean()) ** 2)) - (len(side) - 1) * of_repeats)
         observed += weight * (len(side) - 1)
-    return _moderated(prior, max(0.0, squares), observed)
-
-
-def _moderated(prior: float, squares: float, observed: float) -> Scatter:
-    """A deviation from a sum of squares and a prior (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004).
-
-    Where the measured variance is k times the prior's, the prior is wrong, and counts as PRIOR_FREEDOM / k observations. Simulated with
-    repeats that differ by 5 % instead of the prior's 1 %, three beside one, at the margin itself: slow in 8 % instead of 15 %.
-    """
-    weight = PRIOR_FREEDOM * (min(1.0, prior**2 * observed / squares) if squares > 0 else 1.0)
-    freedom = weight + observed
-    return Scatter(math.sqrt((weight * prior**2 + squares) / freedom), freedom, observed)
+    return moderated_scatter(prior, max(0.0, squares), observed)
 
 
 def _share_of_repeats(side: Sequence[Session]) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from runner.machine import lease
 from runner.machine.detect import detect
 from runner.results.cells import MISSING, StoredCell, foreign_processes, middle, not_yet_run
+from runner.results.rank.blocks import Scatter
 from runner.results.statistics import Array, Estimate, of_kind
 from runner.results.steadiness import level_shift, slowdown
 from runner.results.store import RunStore, write_bytes
@@ -38,7 +39,6 @@ from runner.verify.verdict import (
     PASS,
     CellVerdict,
     Ratio,
-    Scatter,
     excused,
     exit_code,
     meaning,

@@ -110,6 +110,8 @@ class Blocks:
         quiet = [
             [one.log for one in logs] for cell, logs in self.logs.items() if cell not in self.loud and len(logs) > 1
         ]
+        if not quiet:
+            return Scatter(assumed, math.inf, 0)
         squares = sum(float(np.var(logs)) * len(logs) for logs in quiet)
         return moderated_scatter(assumed, squares, sum(len(logs) - 1 for logs in quiet))
 
@@ -133,17 +135,15 @@ class Scatter:
 
     deviation: float
     freedom: float  # degrees of freedom, with those of what is assumed; infinite where nothing was observed
-    observed: int  # of these, those that were measured
+    observed: float  # of these, those that were measured
 
 
-def moderated_scatter(assumed: float, squares: float, observed: int) -> Scatter:
+def moderated_scatter(assumed: float, squares: float, observed: float) -> Scatter:
     """A deviation from a sum of squares of so many degrees of freedom, and one that is assumed (Smyth, as in `moderated`).
 
     The assumed one counts as PRIOR_FREEDOM observations. Where the measured variance is k times the assumed one it is wrong, and counts
     as PRIOR_FREEDOM / k.
     """
-    if not observed:
-        return Scatter(assumed, math.inf, 0)
     weight = PRIOR_FREEDOM * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
     return Scatter(math.sqrt((weight * assumed**2 + squares) / (weight + observed)), weight + observed, observed)
 

@@ -269,7 +269,7 @@ def test_cells_whose_times_are_all_equal_are_not_loud() -> None:
 
 def test_how_repeats_scatter_is_moderated_by_what_is_assumed() -> None:
     assumed = 0.02
-    nothing = moderated_scatter(assumed, 0.0, 0)
+    nothing = Blocks({}).scatter(assumed)
     assert (nothing.deviation, nothing.freedom, nothing.observed) == (assumed, math.inf, 0)
     # Where the repeats scatter as assumed, the deviation stays, and is known better.
     usual = moderated_scatter(assumed, 10 * assumed**2, 10)
