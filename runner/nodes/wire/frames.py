@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UserError
-from runner.kit.archive import ArchiveError, document
+from runner.results.untrusted import UntrustedError, document
 from runner.text import in_a_line
 
 # The last character is the version of this layout.
@@ -111,7 +111,7 @@ class Decoder:
 def _header(content: bytes) -> Mapping[str, Any]:
     try:
         value = document(content, "a frame's header")
-    except ArchiveError as error:
+    except UntrustedError as error:
         raise FrameError(str(error)) from None
     if not isinstance(value, dict):
         raise FrameError("a frame's header is no object")

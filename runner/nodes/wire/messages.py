@@ -13,10 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from bench import rules
 from runner.errors import first_problem
-from runner.kit.archive import Hash, Name, Seconds, Text, Users
+from runner.kit.archive import Users
 from runner.machine.devices import Cpu, Gpu, Refused
 from runner.nodes.wire.frames import MOST_BODY_BYTES, Frame, FrameError
 from runner.plan.plan import Cell, Skip
+from runner.results.untrusted import Hash, Name, Seconds, Text
 from runner.text import in_a_line
 
 # The version of these messages. Both sides must have the same.

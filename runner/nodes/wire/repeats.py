@@ -16,12 +16,12 @@ from typing import Any
 
 from runner.catalog.images import Image, load_catalog
 from runner.engines.slots import LOG_TAIL_BYTES, Exit
-from runner.kit.archive import MOST_ROWS_OF_A_STEP, ArchiveError, telemetry_rows
 from runner.machine import telemetry
 from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Frame, FrameError
 from runner.plan.plan import Cell
 from runner.results import store
+from runner.results.untrusted import MOST_ROWS_OF_A_STEP, UntrustedError, telemetry_rows
 from runner.run.attempt import Ended, not_as_planned, store_repeat
 from runner.run.dispatch import Job
 from runner.run.record import MAX_EVENTS, MAX_TOTAL_BYTES, Recorder
@@ -193,7 +193,7 @@ def unpacked(message: messages.Ended, body: bytes) -> tuple[list[tuple[float, by
         raise FrameError("a part of a repeat's output has no time")
     try:
         return tape, log.decode("utf-8", "replace"), telemetry_rows(rows, "the telemetry of a repeat")
-    except ArchiveError as error:
+    except UntrustedError as error:
         raise FrameError(str(error)) from None
 
 
