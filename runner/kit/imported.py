@@ -1,4 +1,4 @@
-"""Makes a run of a kit's archive. An imported cell goes the way of a measured one: its events are checked and judged by the same code."""
+"""Makes a run of a kit's archive. An imported cell goes through the same door as a measured one: runner.admission judges its parcel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its row in the store."""
+"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its parcel."""
 
 from __future__ import annotations
 
