@@ -10,11 +10,10 @@ from typing import Any
 
 from bench import rules
 from bench.protocol import STAGES
-from runner.admission.record import Recorder, checked_of
+from runner.admission.record import Recorder, checked_of, other_code, wrong_device
 from runner.catalog import versions
 from runner.catalog.images import Image
 from runner.machine import gpu_users
-from runner.machine.devices import same_gpus
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import parity
@@ -121,37 +120,6 @@ def _given(evidence: Evidence) -> Failure | None:
     if strangers := {row["device"] for row in parcel.telemetry} - {"cpu", *boards}:
         return "wrong-device", f"its telemetry is of {sorted(strangers)[0]!r}, which it was not given"
     return None
-
-
-def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> Failure | None:
-    """Where a cell computes on another device than it was given: such a result is worse than none."""
-    if recorder.environment is None:
-        return None
-    if recorder.environment["framework"] != cell.framework:
-        return "protocol", f"it ran {recorder.environment['framework']} where {cell.framework} was asked for"
-    device = recorder.environment["device"]
-    if device["kind"] != cell.device_kind:
-        return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
-    if device["kind"] == "cpu" and device["count"] != cell.devices:
-        given = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
-        return "wrong-device", f"it ran on {device['count']} CPU devices where {given} asked for"
-    if uuids and not same_gpus(device["uuids"], uuids):
-        where = ", ".join(device["uuids"]) or "a GPU that it does not name"
-        return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"
-    return None
-
-
-def other_code(recorder: Recorder, planned: str | None) -> Failure | None:
-    """Where a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
-    if planned is None or recorder.environment is None:
-        return None
-    ran = str(recorder.environment["code_sha256"])
-    if ran == planned:
-        return None
-    return "protocol", (
-        f"it ran a bench with the digest {ran[:12]}, and the one that was planned has {planned[:12]}: "
-        "its image is of another bench, or the checkout was edited meanwhile; start a new run"
-    )
 
 
 def _memory(evidence: Evidence) -> Failure | None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench import rules
 from bench.protocol import MAX_LINE_BYTES, ProtocolError, parse
-from runner.plan.plan import Cell
+from runner.machine.devices import same_gpus
 from runner.results import parity
-from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES
+from runner.results.parcel import MAX_EVENTS, MAX_TOTAL_BYTES, MOST_METRICS
 from runner.results.plausible.arrivals import Arrivals
 from runner.results.plausible.phases import Phases
-from runner.results.validate import MOST_METRICS
+
+if TYPE_CHECKING:
+    from runner.plan.combination import Cell
 
 # A profile is a table for a person; the bench prints some forty rows of it.
 _MAX_PROFILE_ROWS = 200
@@ -240,3 +242,34 @@ def _fits_store(event: dict[str, Any], line: bytes) -> None:
     for name, value in event.items():
         if isinstance(value, int) and abs(value) >= 2**63:
             event[name] = float(value)
+
+
+def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
+    """Where a cell computes on another device than it was given: such a result is worse than none."""
+    if recorder.environment is None:
+        return None
+    if recorder.environment["framework"] != cell.framework:
+        return "protocol", f"it ran {recorder.environment['framework']} where {cell.framework} was asked for"
+    device = recorder.environment["device"]
+    if device["kind"] != cell.device_kind:
+        return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
+    if device["kind"] == "cpu" and device["count"] != cell.devices:
+        given = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
+        return "wrong-device", f"it ran on {device['count']} CPU devices where {given} asked for"
+    if uuids and not same_gpus(device["uuids"], uuids):
+        where = ", ".join(device["uuids"]) or "a GPU that it does not name"
+        return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"
+    return None
+
+
+def other_code(recorder: Recorder, planned: str | None) -> tuple[str, str] | None:
+    """Where a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
+    if planned is None or recorder.environment is None:
+        return None
+    ran = str(recorder.environment["code_sha256"])
+    if ran == planned:
+        return None
+    return "protocol", (
+        f"it ran a bench with the digest {ran[:12]}, and the one that was planned has {planned[:12]}: "
+        "its image is of another bench, or the checkout was edited meanwhile; start a new run"
+    )

@@ -25,7 +25,7 @@ def import_(
     if read.facts.bench_sha256 != identity.source_digest():
         note("runner: the kit was made of another bench than this checkout's; its cells cannot stand beside new ones")
     imported = import_archive(read, out)
-    for line in [*lines(imported), *(in_a_line(f"skipped {sentence}") for sentence in read.dropped)]:
+    for line in [*lines(imported), *(in_a_line(f"skipped {sentence}") for sentence in imported.dropped)]:
         note(line)
     note(f"report   {write_report(imported.run.folder)}")
     typer.echo(str(imported.run.folder))

@@ -7,21 +7,27 @@ from itertools import pairwise
 from typing import Any
 
 
-def energies(steps: Iterable[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[float, float]]:
-    """GPU -> (joules by its counter, joules by its power over time), over all steps in which it gave both.
+def energies(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """GPU -> (joules by its counter, joules by its power over time) in the telemetry of one step, where it gave both.
 
-    Each step's telemetry comes as rows. `cpu` has no power.
+    `cpu` has no power.
     """
+    devices = sorted({str(row["device"]) for row in rows})
+    of_each = {device: _of_device([row for row in rows if row["device"] == device]) for device in devices}
+    return {device: both for device, both in of_each.items() if both}
+
+
+def total(steps: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
+    """The same over several steps."""
     sums: dict[str, tuple[float, float]] = {}
-    for rows in steps:
-        for device in {str(row["device"]) for row in rows}:
-            if both := _of_one_step([row for row in rows if row["device"] == device]):
-                before = sums.get(device, (0.0, 0.0))
-                sums[device] = before[0] + both[0], before[1] + both[1]
+    for step in steps:
+        for device, (counter, integral) in step.items():
+            before = sums.get(device, (0.0, 0.0))
+            sums[device] = before[0] + counter, before[1] + integral
     return sums
 
 
-def _of_one_step(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+def _of_device(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
     points = [
         (row["unix"], row["energy_joules"], row["power_watts"])
         for row in rows

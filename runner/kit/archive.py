@@ -8,6 +8,7 @@ import io
 import re
 import tarfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,29 +18,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from runner.engines.slots import LOG_TAIL_BYTES
 from runner.errors import first_problem
-from runner.kit.pack import FILES, MANIFEST, VERSION
-from runner.machine.devices import Cpu, Gpu, Process, Refused
-from runner.results import store
-from runner.results.parcel import MOST_ROWS, MOST_TELEMETRY_BYTES
-from runner.results.untrusted import Hash, Name, Seconds, Text, UntrustedError, document, telemetry_rows
+from runner.kit.pack import MANIFEST, VERSION, path_of
+from runner.kit.steps import MOST_OUTPUT_BYTES, Step
+from runner.machine.devices import Cpu, Gpu, Refused
+from runner.results import parcel, store
+from runner.results.parcel import ENDING
+from runner.results.untrusted import Hash, Name, Seconds, Text, UntrustedError, document
 
-# Of the whole archive when it is unpacked, of one file of it, and of the number of its files.
+# Of the whole archive when it is unpacked, and of the number of its files.
 MOST_BYTES = 512 * 2**20
-MOST_FILE_BYTES = 65 * 2**20
 MOST_FILES = 20_000
 _MOST_FACTS_BYTES = 16 * 2**20
-# Of the telemetry of all steps: two days of a GPU and its CPU.
-_MOST_ROWS = 2_000_000
 # Of a sentence about a step, in characters.
 _MOST_REASON = 400
 
-# A small archive unpacks to little, and holds few rows: what costs much is long. What a cell prints packs to a quarter, and a row of
-# telemetry to some twenty bytes; every archive may have the least of both.
+# A small archive unpacks to little: a parcel is packed already. Every archive may have the least.
 _UNPACKS_TO, _LEAST_UNPACKED_BYTES = 20, 16 * 2**20
-_BYTES_OF_A_ROW, _LEAST_ROWS = 8, 20_000
 
-_FILE = "|".join(map(re.escape, FILES))
-_NAME = re.compile(rf"facts\.json|manifest\.json|steps/[a-z][a-z0-9_.-]{{0,150}}/(?:{_FILE})")
+_NAME = re.compile(rf"facts\.json|manifest\.json|steps/[a-z][a-z0-9_.-]{{0,150}}(?:\.json|{re.escape(ENDING)})")
 
 
 def _is_a_moment(text: str) -> str:
@@ -49,6 +45,10 @@ def _is_a_moment(text: str) -> str:
 
 class ArchiveError(UntrustedError):
     """An archive that cannot be imported; the message names it and says why."""
+
+
+class OtherReleaseError(ArchiveError):
+    """An archive of a kit of another release, whose files have another form."""
 
 
 class _Frozen(BaseModel):
@@ -65,33 +65,18 @@ class PlannedStep(_Frozen):
     repeat: Annotated[int, Field(ge=1, le=100)]
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
-        return self.kind, self.framework, self.workload, self.precision, self.repeat
+    def step(self) -> Step:
+        return Step(self.kind, self.framework, self.workload, self.precision, self.repeat)
 
 
-class Users(_Frozen):
-    """Who computed on the GPU, as NVML showed it."""
-
-    proved: Annotated[tuple[Text, ...], Field(max_length=64)]
-    reasons: Annotated[dict[Text, Text], Field(max_length=64)]
-    foreign: Annotated[tuple[Process, ...], Field(max_length=16)]
-
-
-class StepRecord(PlannedStep):
-    """How a step ended."""
+class StepEnd(_Frozen):
+    """How a step that is no cell ended."""
 
     code: Annotated[int, Field(ge=0, le=255)]
-    out_of_memory: bool
-    ended_by: tuple[Literal["time-limit"], Text] | None
-    started_unix: Seconds
-    wall_seconds: Seconds
-    uuids: Annotated[tuple[Text, ...], Field(max_length=64)]
-    xids: Annotated[tuple[tuple[Text, Annotated[int, Field(ge=0, lt=2**31)]], ...], Field(max_length=1000)]
-    lost: Text | None
-    fault: Text | None
-    row_seconds: Annotated[float, Field(gt=0, le=1e6)]
-    users: Users
-    jit_cache_grew_bytes: Annotated[int, Field(ge=0, lt=2**63)] | None
+    # Why the kit stopped it.
+    stopped: Text | None
+    output: Annotated[str, Field(max_length=MOST_OUTPUT_BYTES)]
+    log: Annotated[str, Field(max_length=LOG_TAIL_BYTES)]
 
 
 class LeftOutStep(_Frozen):
@@ -133,7 +118,7 @@ class _Gpu(Gpu):
 class KitFacts(_Frozen):
     """facts.json: the machine, the interpreter, and what was to be done."""
 
-    kit: Literal[1]
+    kit: Literal[2]
     bench_sha256: Hash
     device_kind: Literal["cpu", "cuda"]
     device_uuid: Text
@@ -174,27 +159,16 @@ class EventWindows(_Frozen):
 
 
 @dataclass(frozen=True)
-class ReadStep:
-    """A step with the bytes that it left."""
-
-    record: StepRecord
-    output: bytes
-    telemetry: tuple[dict[str, Any], ...]
-    log: str
-
-
-@dataclass(frozen=True)
 class Archive:
-    """An archive whose every field was checked."""
+    """An archive whose facts were checked, and whose files are those of its manifest."""
 
     path: Path
     sha256: str
-    # A sentence for each step that was left out, because a field of it is wrong.
-    dropped: tuple[str, ...]
     # Of facts.json, which the first start writes: all archives of one measurement have the same.
     facts_sha256: str
     facts: KitFacts
-    steps: tuple[ReadStep, ...]
+    # What each step that was done left: a parcel of a cell, a document of another step.
+    steps: Mapping[PlannedStep, bytes]
 
 
 class _Bounded(io.RawIOBase):
@@ -215,7 +189,7 @@ class _Bounded(io.RawIOBase):
 
 
 def read(path: Path) -> Archive:
-    """The archive of a kit, without the steps that cannot be read. Raises ArchiveError where nothing of it can be."""
+    """The archive of a kit. Raises ArchiveError."""
     try:
         content = store.read_bytes(path, MOST_BYTES)
     except OSError as error:
@@ -223,53 +197,31 @@ def read(path: Path) -> Archive:
     try:
         files = _files(content)
         facts = _facts(files)
-        steps, dropped = _steps(files, facts, min(_MOST_ROWS, _LEAST_ROWS + len(content) // _BYTES_OF_A_ROW))
-        if len({step.record.key for step in steps}) < len(steps):
-            raise ArchiveError("it holds a step twice")
-        if dropped and not steps:
-            raise ArchiveError(dropped[0])
+        steps = _steps(files, facts)
+    except OtherReleaseError as error:
+        raise ArchiveError(f"{path}: {error}") from None
     except UntrustedError as error:
         raise ArchiveError(f"{path}: {error}; copy it again from the machine that it was made on") from None
     facts_sha256 = hashlib.sha256(files["facts.json"]).hexdigest()
-    return Archive(path, hashlib.sha256(content).hexdigest(), tuple(dropped), facts_sha256, facts, steps)
+    return Archive(path, hashlib.sha256(content).hexdigest(), facts_sha256, facts, steps)
 
 
-def _steps(files: dict[str, bytes], facts: KitFacts, most_rows: int) -> tuple[tuple[ReadStep, ...], list[str]]:
-    """The steps, and a sentence for each that is not as a kit writes it."""
-    steps, dropped, rows = [], [], 0
-    for name in sorted({name.split("/")[1] for name in files if "/" in name}):
-        rows += files.get(f"steps/{name}/telemetry.jsonl", b"").count(b"\n")
-        step = (
-            _step_or_reason(files, name, facts)
-            if rows <= most_rows
-            else f"the telemetry of all steps has more than {most_rows} rows, and an archive of this size holds no more"
-        )
-        if isinstance(step, ReadStep):
-            steps.append(step)
-        else:
-            dropped.append(f"steps/{name}: {step[:_MOST_REASON]}")
-    return tuple(steps), dropped
+def _steps(files: Mapping[str, bytes], facts: KitFacts) -> dict[PlannedStep, bytes]:
+    """The files of the steps, in the order of their names. Raises ArchiveError."""
+    planned = {path_of(Path(), step.step).as_posix(): step for step in facts.planned}
+    if strangers := sorted(set(files) - {"facts.json", *planned}):
+        raise ArchiveError(f"it holds a step that was not planned ({strangers[0][:200]})")
+    return {planned[name]: files[name] for name in sorted(files) if name != "facts.json"}
 
 
-def _step_or_reason(files: dict[str, bytes], name: str, facts: KitFacts) -> ReadStep | str:
+def ended(content: bytes) -> StepEnd:
+    """The file of a step that is no cell. Raises ArchiveError."""
     try:
-        step = _step(files, name)
-        _check_step(step, facts)
+        return StepEnd.model_validate(document(content, "it"))
     except UntrustedError as error:
-        return str(error)
-    return step
-
-
-def _check_step(step: ReadStep, facts: KitFacts) -> None:
-    """Raises ArchiveError where a step does not belong to the facts."""
-    record = step.record
-    if record.key not in {planned.key for planned in facts.planned}:
-        raise ArchiveError(f"it holds a step that was not planned ({record.kind} {record.workload})")
-    if record.uuids != ((facts.device_uuid,) if facts.device_kind == "cuda" else ()):
-        raise ArchiveError("a step was given another device than facts.json names")
-    devices = {"cpu", *(gpu.board for gpu in facts.gpus)}
-    for device in {row["device"] for row in step.telemetry} - devices:
-        raise ArchiveError(f"its telemetry is of {device[:100]!r}, which facts.json does not name")
+        raise ArchiveError(str(error)) from None
+    except ValidationError as error:
+        raise ArchiveError(first_problem(error)[:_MOST_REASON]) from None
 
 
 def _files(content: bytes) -> dict[str, bytes]:
@@ -281,13 +233,19 @@ def _files(content: bytes) -> dict[str, bytes]:
     manifest = document(files.pop(MANIFEST, b"null"), MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise ArchiveError(f"it has no {MANIFEST}, so it is not the archive of a kit")
-    if manifest.get("kit") != VERSION:
-        raise ArchiveError(f"{MANIFEST}: kit is not {VERSION}; import it with the release that the kit was made with")
+    _check_version(manifest)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     for name in sorted({*digests, *map(str, manifest["files"])}):
         if digests.get(name) != manifest["files"].get(name):
             raise ArchiveError(f"{name[:200]!r} is not what {MANIFEST} says")
     return files
+
+
+def _check_version(manifest: Any) -> None:
+    if not isinstance(manifest, dict) or manifest.get("kit") != VERSION:
+        raise OtherReleaseError(
+            f"{MANIFEST}: kit is not {VERSION}; import it with the release that the kit was made with"
+        )
 
 
 def _unpacked(content: bytes) -> dict[str, bytes]:
@@ -297,11 +255,14 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
         for member in archive:
             if not _NAME.fullmatch(member.name):
+                # Another release's archive has other names.
+                if MANIFEST in files:
+                    _check_version(document(files[MANIFEST], MANIFEST))
                 raise ArchiveError(f"{member.name[:200]!r} is not a file of a kit's archive")
             # A sparse file claims bytes that are not in the archive.
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
                 raise ArchiveError(f"{member.name!r} is not a plain file")
-            if member.name in files or len(files) >= MOST_FILES or member.size > MOST_FILE_BYTES:
+            if member.name in files or len(files) >= MOST_FILES or member.size > parcel.MOST_BYTES:
                 raise ArchiveError(f"{member.name!r} is there twice, too large, or one too many")
             file = archive.extractfile(member)
             files[member.name] = file.read() if file else b""
@@ -315,21 +276,3 @@ def _facts(files: dict[str, bytes]) -> KitFacts:
         return KitFacts.model_validate(document(files.get("facts.json", b""), "facts.json"))
     except ValidationError as error:
         raise ArchiveError(f"facts.json: {first_problem(error)[:_MOST_REASON]}") from None
-
-
-def _step(files: dict[str, bytes], name: str) -> ReadStep:
-    missing = [file for file in FILES if f"steps/{name}/{file}" not in files]
-    if missing:
-        raise ArchiveError(f"it has no {missing[0]}")
-    record, output, telemetry, log = (files[f"steps/{name}/{file}"] for file in FILES)
-    try:
-        read_record = StepRecord.model_validate(document(record, "step.json"))
-    except ValidationError as error:
-        raise ArchiveError(f"step.json: {first_problem(error)}") from None
-    if len(telemetry) > MOST_TELEMETRY_BYTES:
-        raise ArchiveError(f"telemetry.jsonl has more than {MOST_TELEMETRY_BYTES} bytes")
-    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl", MOST_ROWS), _text(log))
-
-
-def _text(log: bytes) -> str:
-    return log[-LOG_TAIL_BYTES:].decode("utf-8", "replace")

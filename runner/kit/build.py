@@ -131,16 +131,14 @@ def sources() -> set[Path]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """The modules of runner that a file imports when it is loaded or in a function; those for types only are left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for_types = {
-        id(node)
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and isinstance(branch.test, ast.Name) and branch.test.id == "TYPE_CHECKING"
-        for node in ast.walk(branch)
-    }
-    for node in ast.walk(tree):
-        if id(node) in for_types or not isinstance(node, (ast.Import, ast.ImportFrom)):
+    """The modules of runner that are imported when a file is loaded. The kit does not call what imports more, as it admits nothing."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if not for_types and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            waiting += ast.iter_child_nodes(node)
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         for name in _names(node):
             top = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Does the steps: starts each as a process, watches it, and keeps what it left."""
+"""Does the steps. A cell is an attempt as of any run, which leaves a parcel; checks and windows are processes whose end is noted."""
 
 from __future__ import annotations
 
@@ -7,38 +7,40 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from runner.engines import jit_cache
+from runner.admission.record import Recorder
 from runner.engines.process import installed
 from runner.engines.process.process import LocalRunning, start_process
-from runner.engines.slots import Exit, Slot
+from runner.engines.slots import LOG_TAIL_BYTES, Slot
+from runner.errors import EngineError
 from runner.kit import pack
+from runner.kit.agreement import energies
 from runner.kit.command_line import say
 from runner.kit.refusal import refusal
-from runner.kit.steps import CHECK, EVENTS, EVENTS_MODULES, Step, arguments
+from runner.kit.steps import CELL, CHECK, EVENTS, EVENTS_MODULES, MOST_OUTPUT_BYTES, Step, check_arguments
 from runner.machine import telemetry
 from runner.machine.devices import Gpu
+from runner.results.parcel import MOST_REASON, Parcel, encode
+from runner.run.attempt import Attempt, Limits, Site
+from runner.run.dispatch import Job
 from runner.text import in_a_line
+
+if TYPE_CHECKING:
+    from runner.engines.base import Engine, Prepared
+    from runner.plan.combination import Cell
+    from runner.results.store import RunStore
 
 # A step that runs longer hangs. It is below the time that is given by default, so that one step cannot take all of it.
 STEP_SECONDS = 300.0
 # With less time left, no further step is begun: it would be ended before it has a result.
 LEAST_SECONDS = 10.0
-# What runner.kit.archive takes: of one step, and of all steps together, so that their telemetry still fits into the archive.
-MOST_OUTPUT_BYTES = 64 * 1024 * 1024
-MOST_OUTPUTS_BYTES = 256 * 1024 * 1024
-LEAST_OUTPUT_BYTES = 64 * 1024
-MOST_TELEMETRY_BYTES = 128 * 1024 * 1024
-LEAST_TELEMETRY_BYTES = 4 * 1024
-# So few rows are kept in any case.
-_FEWEST_ROWS = 10
-MOST_XIDS = 1000
-MOST_FAULT = 300
+# The watchdog looks so often. An attempt that it ends prints its stack first.
+_WATCH_SECONDS = 0.5
+_DUMP_SECONDS = 3.0
 
 # Checks are not timed, so several may share a GPU with this much memory.
 _SHARED_GPU_BYTES = 40e9
@@ -48,83 +50,215 @@ _CPUS_OF_A_CHECK = 4
 # The kit's cache is not the installation's.
 _KEPT = [*installed.KEPT, "PYTHONDONTWRITEBYTECODE"]
 
-# A step that the end of the time has stopped has this file in its folder.
-_CUT_OFF = "cut-off"
+_LABEL = "gpu-kit"
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What starts a step: an interpreter and the first of its arguments."""
+    """The user's Python as an image that is ready to run: what starts it, and the digest that stands for it."""
 
     command: tuple[str, ...]
+    digest: str = ""
+    # It is of no catalog.
+    image: None = None
+
+
+class InterpreterEngine:
+    """The engine `host`, as far as an attempt needs one."""
+
+    name = installed.ENGINE
+
+    def unavailable(self) -> None:
+        return None
+
+    def answer(self) -> None:
+        return None
+
+    def start(
+        self, prepared: Interpreter, words: Sequence[str], slot: Slot, label: str, data: Path | None, cache: Path
+    ) -> LocalRunning:
+        return start_process(prepared, words, slot, label, data, cache, keep=_KEPT)
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where the steps run, and where their results go."""
+class _Run:
+    """The name under which an attempt starts its processes."""
 
-    python: str
-    slot: Slot
-    boards: tuple[str, ...]
-    out: Path
-    cache: Path
-    monitor: telemetry.Monitor
-    # The time of time.monotonic() after which nothing runs.
-    deadline: float
-
-    @property
-    def seconds_left(self) -> float:
-        return self.deadline - time.monotonic()
+    run_id: str = _LABEL
 
 
-class Started:
-    """The processes of the steps that run now. Once stopped, no further one is begun."""
+class Doer:
+    """Does steps one after another, and checks side by side. Once stopped, it begins no further one."""
 
-    def __init__(self) -> None:
-        self.stopped = False
-        self._live: set[LocalRunning] = set()
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        out: Path,
+        interpreter: Interpreter,
+        cells: Mapping[Step, Cell],
+        slot: Slot,
+        gpu: Gpu | None,
+        monitor: telemetry.Monitor,
+        deadline: float,
+        code: Mapping[tuple[str, str], str],
+    ) -> None:
+        """`deadline`: the time of time.monotonic() after which nothing runs. `code`: the digests of what the cells run."""
+        self._out, self._interpreter, self._cells = out, interpreter, cells
+        self._slot, self._gpu, self._deadline = slot, gpu, deadline
+        self._boards = (gpu.board,) if gpu else ()
+        self._site = Site(
+            cast("Engine", InterpreterEngine()), cast("RunStore", _Run()), Limits(0, 0), None, monitor, code=code
+        )
+        self._stopped = threading.Event()
+        self._live: set[LocalRunning | Attempt] = set()
+
+    def do(self, steps: Sequence[Step]) -> bool:
+        """Do the steps, as far as the time goes; True when the user interrupted them."""
+        try:
+            for group in _groups(steps):
+                with ThreadPoolExecutor(self._at_once() if group[0].kind == CHECK else 1) as pool:
+                    try:
+                        self._watch([pool.submit(self._one, step) for step in group])
+                    except BaseException:
+                        self._stopped.set()
+                        for running in list(self._live):
+                            running.stop()
+                        raise
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    def _watch(self, futures: Sequence[Any]) -> None:
+        waiting = set(futures)
+        while waiting:
+            ended, waiting = wait(waiting, _WATCH_SECONDS)
+            for future in ended:
+                future.result()
+            for attempt in list(self._live):
+                if isinstance(attempt, Attempt):
+                    attempt.watch(time.monotonic())
+
+    def _at_once(self) -> int:
+        memory = self._gpu.memory_bytes if self._gpu else None
+        if memory is None or memory < _SHARED_GPU_BYTES:
+            return 1
+        return max(1, min(_MOST_CHECKS_AT_ONCE, len(self._slot.cpus) // _CPUS_OF_A_CHECK))
+
+    def _one(self, step: Step) -> None:
+        """Do one step and keep what it left, unless the time ends before it does."""
+        left = self._deadline - time.monotonic()
+        if left < LEAST_SECONDS or self._stopped.is_set():
+            return
+        limit = min(STEP_SECONDS, left)
+        if step.kind == CELL:
+            self._measure(step, limit)
+        else:
+            self._note(step, limit)
 
     @contextlib.contextmanager
-    def watched(self, running: LocalRunning) -> Iterator[None]:
-        with self._lock:
-            self._live.add(running)
-            if self.stopped:
-                running.stop()
+    def _alive(self, running: LocalRunning | Attempt) -> Iterator[None]:
+        """Have it stopped with the others."""
+        self._live.add(running)
+        if self._stopped.is_set():
+            running.stop()
         try:
             yield
         finally:
-            with self._lock:
-                self._live.remove(running)
+            self._live.discard(running)
 
-    def stop(self) -> None:
-        with self._lock:
-            self.stopped = True
-            for running in self._live:
-                running.stop()
+    def _measure(self, step: Step, limit: float) -> None:
+        began = time.monotonic()
+        limit = max(limit - _DUMP_SECONDS, 0.0)
+        site = replace(self._site, limits=Limits(limit, limit), keep=lambda _, parcel: self._keep_parcel(step, parcel))
+        job = Job(self._cells[step], step.repeat)
+        attempt = Attempt(site, job, self._slot, self._boards, lambda _: None)
+        ended_by = "gpu-lost", ""
+        with self._alive(attempt):
+            try:
+                if attempt.run(cast("Prepared", self._interpreter)) or attempt.stopped:
+                    return
+                ended_by = "gpu-lost", f"{attempt.lost} fell off the bus"
+            except EngineError as error:
+                ended_by = "engine", str(error)[:MOST_REASON]
+        lost = Parcel(
+            job.cell.id,
+            step.repeat,
+            site.engine.name,
+            image_digest=self._interpreter.digest,
+            uuids=self._slot.device_uuids,
+            boards=self._boards,
+            ended_by=ended_by,
+            wall_seconds=time.monotonic() - began,
+        )
+        self._keep_parcel(step, lost)
 
+    def _keep_parcel(self, step: Step, parcel: Parcel) -> None:
+        seconds = parcel.wall_seconds or 0.0
+        if parcel.ended_by and parcel.ended_by[0] == "time-limit" and self._goes_on(step, seconds):
+            return
+        content = encode(parcel)
+        if pack.size(self._out) + len(content) > pack.MOST_BYTES:
+            full = "disk", f"the archive would have more than {pack.MOST_BYTES} bytes with what it printed"
+            parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
+            content = encode(parcel)
+        self._keep(step, seconds, outcome_of_cell(parcel), content, energies(parcel.telemetry))
 
-def do_steps(site: Site, steps: Sequence[Step], gpu: Gpu | None) -> bool:
-    """Do the steps, as far as the time goes; True when the user interrupted them."""
-    at_once = _checks_at_once(site, gpu)
-    started = Started()
-    try:
-        for group in _groups(steps):
-            with ThreadPoolExecutor(at_once if group[0].kind == CHECK else 1) as pool:
-                try:
-                    list(pool.map(partial(_one, site, started), group))
-                except BaseException:
-                    started.stop()
-                    raise
-    except KeyboardInterrupt:
+    def _goes_on(self, step: Step, seconds: float) -> bool:
+        """Whether the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
+        mark = self._out / "steps" / f"{step.name}.cut-off"
+        if seconds + _DUMP_SECONDS + _WATCH_SECONDS >= STEP_SECONDS or mark.exists():
+            return False
+        mark.touch()
+        say(f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again")
         return True
-    return False
 
+    def _note(self, step: Step, limit: float) -> None:
+        """Do a check, or hold windows against CUDA's events."""
+        began = time.monotonic()
+        module = EVENTS_MODULES[step.framework] if step.kind == EVENTS else "bench"
+        words = (
+            [step.workload, step.precision] if step.kind == EVENTS else check_arguments(step, self._slot.device_kind)
+        )
+        command = Interpreter((self._interpreter.command[0], "-m", module))
+        cache = self._out / "cache" / "checks"
+        running = start_process(command, words, self._slot, _LABEL, None, cache, keep=_KEPT)
+        timer = threading.Timer(limit, running.stop)
+        timer.daemon = True
+        timer.start()
+        output = bytearray()
+        try:
+            with self._alive(running):
+                for chunk in running.events():
+                    # The rest is read, too, until the step has ended; none of it is kept.
+                    output += chunk[: MOST_OUTPUT_BYTES - len(output)]
+                    if len(output) >= MOST_OUTPUT_BYTES:
+                        running.stop()
+            ended = running.wait()
+        except BaseException:
+            running.stop()
+            running.wait()
+            raise
+        finally:
+            timer.cancel()
+        seconds = time.monotonic() - began
+        stopped = seconds >= limit and ended.code != 0
+        if self._stopped.is_set() or (stopped and self._goes_on(step, seconds)):
+            return
+        record = {
+            "code": ended.code,
+            "stopped": f"it had not ended after {seconds:.0f} s and was stopped" if stopped else None,
+            "output": output.decode("utf-8", "replace"),
+            "log": ended.log_tail[-LOG_TAIL_BYTES:],
+        }
+        self._keep(step, seconds, outcome_of(step, record), pack.document(record), {})
 
-def _checks_at_once(site: Site, gpu: Gpu | None) -> int:
-    if gpu is None or gpu.memory_bytes is None or gpu.memory_bytes < _SHARED_GPU_BYTES:
-        return 1
-    return max(1, min(_MOST_CHECKS_AT_ONCE, len(site.slot.cpus) // _CPUS_OF_A_CHECK))
+    def _keep(
+        self, step: Step, seconds: float, outcome: str, content: bytes, sums: Mapping[str, tuple[float, float]]
+    ) -> None:
+        said = {"outcome": outcome, "energy_joules": sums}
+        pack.write(pack.said_path(self._out, step), pack.document(said))
+        # Written last: a step is done when this file is there.
+        pack.write(pack.path_of(self._out, step), content)
+        say(f"{seconds:5.0f} s  {step}: {outcome}")
 
 
 def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -139,124 +273,32 @@ def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield group
 
 
-def _one(site: Site, started: Started, step: Step) -> None:
-    """Do one step and keep what it left, unless the time ends before it does."""
-    if site.seconds_left < LEAST_SECONDS or started.stopped:
-        return
-    folder = site.out / "steps" / step.name
-    folder.mkdir(parents=True, exist_ok=True)
-    limit = min(STEP_SECONDS, site.seconds_left)
-    cached = jit_cache.size(site.cache) if site.boards else None
-    began, began_unix = time.monotonic(), time.time()
-    words = [step.workload, step.precision] if step.kind == EVENTS else arguments(step, site.slot.device_kind)
-    running = start_process(_command(site, step), words, site.slot, "gpu-kit", None, site.cache, keep=_KEPT)
-    recording = site.monitor.begin(site.boards, running, site.slot.cpus, site.slot.device_uuids)
-    try:
-        with started.watched(running):
-            ended = _follow(running, folder / "output", limit, _most_output(site.out))
-    finally:
-        site.monitor.end(recording)
-    seconds = time.monotonic() - began
-    stopped = seconds >= limit and ended.code != 0
-    if not started.stopped and stopped and _goes_on(folder, seconds):
-        say(f"{seconds:5.0f} s  {step}: cut off, because the time was over; the next start does it again")
-    elif not started.stopped:
-        record = {
-            **asdict(step),
-            "code": ended.code,
-            "out_of_memory": ended.out_of_memory,
-            "ended_by": ["time-limit", f"it had not ended after {seconds:.0f} s and was stopped"] if stopped else None,
-            "started_unix": began_unix,
-            "wall_seconds": seconds,
-            "uuids": list(site.slot.device_uuids),
-            "xids": [(board, number) for board, number in recording.xids[:MOST_XIDS] if 0 <= number < 2**31],
-            "lost": recording.lost,
-            "fault": recording.fault and in_a_line(recording.fault[:MOST_FAULT], MOST_FAULT)[:MOST_FAULT],
-            "users": recording.users.state(),
-            "jit_cache_grew_bytes": jit_cache.grew(site.cache, cached),
-        }
-        _keep(folder, record, recording, ended)
-        say(f"{seconds:5.0f} s  {step}: {outcome(folder)}")
+def outcome_of_cell(parcel: Parcel) -> str:
+    """How a cell ended, in a few words that begin with ok, refused or FAILED. Whether it is a result is judged where it is imported."""
+    if parcel.ended_by:
+        return f"FAILED: {in_a_line(parcel.ended_by[1], 200)}"
+    recorder = Recorder()
+    for at, piece in parcel.tape:
+        recorder.feed(piece, at)
+    recorder.close()
+    if recorder.problem or recorder.torn:
+        return f"FAILED: its output broke the protocol: {in_a_line(str(recorder.problem or recorder.torn), 200)}"
+    if error := recorder.error:
+        word = "refused" if error["kind"] == "unsupported" else "FAILED"
+        return f"{word}: {in_a_line(str(error['message']), 200)}"
+    return f"FAILED (exit code {parcel.code})" if parcel.code else "ok"
 
 
-def _goes_on(folder: Path, seconds: float) -> bool:
-    """Whether the next start does a stopped step again: once, so that a step that hangs does not keep all later ones from their turn."""
-    mark = folder / _CUT_OFF
-    if seconds >= STEP_SECONDS or mark.exists():
-        return False
-    mark.touch()
-    return True
-
-
-def _most_output(out: Path) -> int:
-    """How many bytes the next step may print: no more than an archive with the outputs that there are can take."""
-    outputs = sum(path.stat().st_size for path in (out / "steps").glob("*/output"))
-    return max(LEAST_OUTPUT_BYTES, min(MOST_OUTPUT_BYTES, MOST_OUTPUTS_BYTES - outputs))
-
-
-def _follow(running: LocalRunning, path: Path, limit: float, most: int) -> Exit:
-    """Write what a step prints to a file, and end the step after `limit` seconds or `most` bytes."""
-    timer = threading.Timer(limit, running.stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        with open(path, "wb") as output:
-            for chunk in running.events():
-                # The rest is read, too, until the step has ended; none of it is kept.
-                output.write(chunk[: most - output.tell()])
-                if output.tell() >= most:
-                    running.stop()
-        return running.wait()
-    except BaseException:
-        running.stop()
-        running.wait()
-        raise
-    finally:
-        timer.cancel()
-
-
-def _telemetry_that_fits(steps: Path, recording: telemetry.Recording) -> tuple[bytes, float]:
-    """The rows of a step, as lines, and the seconds between them: so few that an archive with what there is takes them all."""
-    room = max(
-        LEAST_TELEMETRY_BYTES,
-        MOST_TELEMETRY_BYTES - sum(path.stat().st_size for path in steps.glob("*/telemetry.jsonl")),
-    )
-    rows, seconds = recording.rows, recording.step
-    while len(lines := _lines(rows)) > room and len(rows) > _FEWEST_ROWS:
-        seconds *= 2
-        rows = telemetry.thinned(rows, seconds)
-    return lines, seconds
-
-
-def _lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return b"".join(pack.document(row) + b"\n" for row in rows)
-
-
-def _keep(folder: Path, record: dict[str, Any], recording: telemetry.Recording, ended: Exit) -> None:
-    rows, record["row_seconds"] = _telemetry_that_fits(folder.parent, recording)
-    pack.write(folder / "telemetry.jsonl", rows)
-    pack.write(folder / "log.txt", ended.log_tail.encode("utf-8", "replace"))
-    # Written last: a step is done when this file is there.
-    pack.write(folder / "step.json", pack.document(record))
-
-
-def _command(site: Site, step: Step) -> Interpreter:
-    module = EVENTS_MODULES[step.framework] if step.kind == EVENTS else "bench"
-    return Interpreter((site.python, "-m", module))
-
-
-def outcome(folder: Path) -> str:
-    """How the step of this folder ended, in a few words that begin with ok, refused or FAILED."""
-    record = json.loads((folder / "step.json").read_bytes())
-    output, log = (folder / "output").read_bytes(), (folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-    if record["code"] and (reason := refusal(record["kind"], output, log)):
+def outcome_of(step: Step, record: Mapping[str, Any]) -> str:
+    """The same of another step."""
+    if record["code"] and (reason := refusal(record["log"])):
         return f"refused: {in_a_line(reason, 200)}"
     ended = f"FAILED (exit code {record['code']})" if record["code"] else "ok"
-    if record["ended_by"]:
-        ended = f"FAILED: {record['ended_by'][1]}"
-    if record["kind"] == CHECK:
+    if record["stopped"]:
+        ended = f"FAILED: {record['stopped']}"
+    if step.kind == CHECK:
         with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, RecursionError):
-            verdict = json.loads(output)
+            verdict = json.loads(record["output"])
             failed = f"; {in_a_line(str(verdict['failed'][0]), 120)}" if verdict["failed"] else ""
             return f"{ended}, at {float(verdict['worst']):.2f} of its bound{failed}"
     return ended

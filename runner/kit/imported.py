@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,17 +20,15 @@ from runner.admission.judges import HostFacts
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
-from runner.kit.agreement import energies
-from runner.kit.archive import Archive, ArchiveError, CheckVerdict, EventWindows, PlannedStep, ReadStep
+from runner.errors import UserError
+from runner.kit.agreement import energies, total
+from runner.kit.archive import Archive, ArchiveError, CheckVerdict, EventWindows, PlannedStep, StepEnd, ended
 from runner.kit.refusal import refusal
-from runner.kit.steps import CELL, CHECK, EVENTS, PRESET, SEED
-from runner.machine import gpu_users
+from runner.kit.steps import CELL, CHECK, EVENTS, PRESET, SEED, Device, cell_of
 from runner.plan.plan import Cell, Skip
 from runner.results import store
-from runner.results.parcel import Parcel
+from runner.results.parcel import Parcel, decode
 from runner.version import runner_version
-
-ENGINE = "host"
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,8 @@ class Imported:
     not_done: int
     # GPU -> joules by its counter, joules by its power over time.
     energies: Mapping[str, tuple[float, float]]
+    # A sentence for each step whose file cannot be read.
+    dropped: tuple[str, ...]
     # (workload, the largest relative difference between a window's clock and CUDA's events)
     events: tuple[tuple[str, float], ...]
 
@@ -87,7 +87,8 @@ def _check_new(archive: Archive, folder: Path) -> None:
         return
     try:
         document = json.loads(store.read_bytes(folder / "kit.json"))
-        same, steps = document["facts_sha256"] == archive.facts_sha256, len(document["outcomes"])
+        same = document["facts_sha256"] == archive.facts_sha256
+        steps = len(document["outcomes"]) + len(document["dropped"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         same, steps = False, 0
     if not same:
@@ -98,7 +99,7 @@ def _check_new(archive: Archive, folder: Path) -> None:
         )
 
 
-def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
+def _readable(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunStore) -> Imported:
     """Write the run and read all of it, as every command will. Raises ArchiveError for what they would refuse."""
     try:
         imported = _write(archive, cells, run)
@@ -112,13 +113,38 @@ def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run:
     return imported
 
 
-def _write(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
-    code = _code(archive, cells)
-    outcomes = tuple(_store(archive, step, cells, code, run) for step in archive.steps)
-    _write_manifest(archive, cells, run)
-    sums = energies(step.telemetry for step in archive.steps)
-    not_done = len(archive.facts.planned) - len(archive.steps)
-    imported = Imported(run, outcomes, not_done, sums, tuple(_events(archive)))
+def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunStore) -> Imported:
+    code, gpus = _code(archive, cells), archive.facts.gpus
+    uuids = (archive.facts.device_uuid,) if archive.facts.device_kind == "cuda" else ()
+    boards = tuple(gpu.board for gpu in gpus if gpu.uuid in uuids)
+    outcomes: list[Outcome] = []
+    dropped: list[str] = []
+    events: list[tuple[str, float]] = []
+    sums: list[Mapping[str, tuple[float, float]]] = []
+    for step, content in archive.steps.items():
+        try:
+            if step.kind != CELL:
+                end = ended(content)
+                outcomes.append(_outcome(step, end))
+                events += _events(step, end)
+                continue
+            parcel = decode(content, step.step.name)
+            _check_parcel(archive, step, cells[step], parcel)
+        except UserError as error:
+            dropped.append(f"{step.step.name}: {str(error)[:400]}")
+            continue
+        sums.append(energies(parcel.telemetry))
+        digest = code.get((step.framework, step.workload))
+        host = HostFacts(code_sha256=digest, uuids=uuids, boards=boards)
+        admitted = store_parcel(run, parcel, cells[step], host)
+        refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
+        outcomes.append(Outcome(step, "refused" if refused else admitted.status, admitted.reason or ""))
+    if dropped and not outcomes:
+        raise ArchiveError(f"{archive.path}: {dropped[0]}; copy it again from the machine that it was made on")
+    done = [outcome.step for outcome in outcomes]
+    _write_manifest(archive, cells, done, run)
+    not_done = len(archive.facts.planned) - len(done)
+    imported = Imported(run, tuple(outcomes), not_done, total(sums), tuple(dropped), tuple(events))
     try:
         document = json.dumps(_document(archive, imported), indent=1, allow_nan=False)
     except ValueError:
@@ -127,8 +153,17 @@ def _write(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: st
     return imported
 
 
-def _cells(archive: Archive) -> dict[tuple[str, str, str], Cell]:
-    """(framework, workload, precision) -> the cell that the engine `host` would make of it. Raises ArchiveError."""
+def _check_parcel(archive: Archive, step: PlannedStep, cell: Cell, parcel: Parcel) -> None:
+    """Raises ArchiveError where a parcel is of another cell than its name says."""
+    digest = installed.image_digest(cell.lock_sha256, archive.facts.python)
+    if (parcel.cell_id, parcel.repeat) != (cell.id, step.repeat):
+        raise ArchiveError("it is the parcel of another cell")
+    if (parcel.engine, parcel.image_digest, parcel.node, parcel.attempt) != (installed.ENGINE, digest, None, None):
+        raise ArchiveError("it was measured in another interpreter than facts.json names")
+
+
+def _cells(archive: Archive) -> dict[PlannedStep, Cell]:
+    """The cell of each step that is one, as the kit made it. Raises ArchiveError."""
     facts, known = archive.facts, load_frameworks()
     workloads = load_workloads()
     versions = {entry.framework: entry.version for entry in facts.frameworks}
@@ -136,6 +171,7 @@ def _cells(archive: Archive) -> dict[tuple[str, str, str], Cell]:
     gpu = next((gpu for gpu in facts.gpus if gpu.uuid == facts.device_uuid), None)
     if (facts.device_kind == "cuda") != (gpu is not None):
         raise ArchiveError(f"{archive.path}: facts.json: device_uuid is none of its GPUs; copy the archive again")
+    device = Device(facts.device_kind, gpu.model if gpu else facts.cpu.model, None)
     cells = {}
     for step in facts.planned:
         workload = workloads.get(step.workload)
@@ -144,22 +180,8 @@ def _cells(archive: Archive) -> dict[tuple[str, str, str], Cell]:
             raise ArchiveError(
                 f"{archive.path}: this release does not know {what}; import it with the release of the kit"
             )
-        assert workload is not None
-        if step.kind != CELL:
-            continue
-        cells[step.framework, step.workload, step.precision] = Cell(
-            image=installed.image_name(step.framework, versions[step.framework]),
-            framework=step.framework,
-            workload=step.workload,
-            precision=step.precision,
-            mode="default",
-            device_kind=facts.device_kind,
-            device_model=gpu.model if gpu else facts.cpu.model,
-            preset=PRESET,
-            batch=workload.batch_of(PRESET),
-            seed=SEED,
-            lock_sha256=lock,
-        )
+        if step.kind == CELL:
+            cells[step] = cell_of(step.step, versions[step.framework], lock, device)
     return cells
 
 
@@ -167,7 +189,7 @@ def _knows(workload: Workload | None, precision: str) -> bool:
     return workload is not None and precision in workload.precisions
 
 
-def _code(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]) -> Mapping[tuple[str, str], str]:
+def _code(archive: Archive, cells: Mapping[PlannedStep, Cell]) -> Mapping[tuple[str, str], str]:
     """(framework, workload) -> the digest of the code that its cells must run; empty where the kit has another bench than this checkout."""
     if archive.facts.bench_sha256 != identity.source_digest():
         return {}
@@ -175,92 +197,47 @@ def _code(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]) -> Mappi
     return dict(identity.code_digests(pairs))
 
 
-def _store(
-    archive: Archive,
-    step: ReadStep,
-    cells: Mapping[tuple[str, str, str], Cell],
-    code: Mapping[tuple[str, str], str],
-    run: store.RunStore,
-) -> Outcome:
-    record = step.record
-    if record.kind != CELL and record.code and (why := refusal(record.kind, step.output, step.log)):
-        return Outcome(record, "refused", why)
-    if record.kind == CHECK:
-        return _check(step)
-    if record.kind == EVENTS:
-        return Outcome(record, "ok" if record.code == 0 else "failed", _last_line(step))
-    cell = cells[record.framework, record.workload, record.precision]
-    host = HostFacts(code_sha256=code.get((cell.framework, cell.workload)), timed=False)
-    admitted = store_parcel(run, _parcel(archive, step, cell), cell, host)
-    refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
-    return Outcome(record, "refused" if refused else admitted.status, admitted.reason or "")
+def _outcome(step: PlannedStep, end: StepEnd) -> Outcome:
+    if end.code and (why := refusal(end.log)):
+        return Outcome(step, "refused", why)
+    if step.kind == CHECK:
+        return _check(step, end)
+    return Outcome(step, "ok", "") if end.code == 0 else Outcome(step, "failed", _last_line(end))
 
 
-def _parcel(archive: Archive, step: ReadStep, cell: Cell) -> Parcel:
-    """A step of a cell as a parcel. A kit does not note when its output came."""
-    record, gpus = step.record, archive.facts.gpus
-    lost = ("gpu-lost", f"{record.lost} fell off the bus") if record.lost else None
-    return Parcel(
-        cell_id=cell.id,
-        repeat=record.repeat,
-        engine=ENGINE,
-        image_digest=installed.image_digest(cell.lock_sha256, archive.facts.python),
-        uuids=record.uuids,
-        boards=tuple(gpu.board for gpu in gpus if gpu.uuid in record.uuids),
-        cpus=len(archive.facts.cpu.cpus),
-        code=record.code,
-        out_of_memory=record.out_of_memory,
-        ended_by=lost or record.ended_by,
-        started_unix=record.started_unix,
-        wall_seconds=record.wall_seconds,
-        jit_cache_grew_bytes=record.jit_cache_grew_bytes,
-        xids=record.xids,
-        fault=record.fault,
-        row_seconds=record.row_seconds,
-        proved=record.users.proved,
-        unproved=record.users.reasons,
-        foreign=tuple(str(process)[: gpu_users.MOST_TEXT] for process in record.users.foreign),
-        tape=((None, step.output),) if step.output else (),
-        log=step.log,
-        telemetry=step.telemetry,
-    )
-
-
-def _check(step: ReadStep) -> Outcome:
+def _check(step: PlannedStep, end: StepEnd) -> Outcome:
     """A check passed where its process says so and its verdict names no failure."""
     try:
-        verdict = CheckVerdict.model_validate_json(step.output)
+        verdict = CheckVerdict.model_validate_json(end.output)
     except ValidationError:
-        return Outcome(step.record, "failed", _last_line(step))
-    if step.record.code == 0 and not verdict.failed and verdict.compared > 0 and verdict.worst <= 1:
-        return Outcome(step.record, "ok", f"at {verdict.worst:.2f} of its bound")
+        return Outcome(step, "failed", _last_line(end))
+    if end.code == 0 and not verdict.failed and verdict.compared > 0 and verdict.worst <= 1:
+        return Outcome(step, "ok", f"at {verdict.worst:.2f} of its bound")
     more = f" ({len(verdict.failed)} of {verdict.compared} quantities fail)" if len(verdict.failed) > 1 else ""
-    return Outcome(step.record, "failed", f"{verdict.failed[0] if verdict.failed else 'it failed'}{more}")
+    return Outcome(step, "failed", f"{verdict.failed[0] if verdict.failed else 'it failed'}{more}")
 
 
-def _last_line(step: ReadStep) -> str:
-    if step.record.code == 0 and step.record.kind == EVENTS:
-        return ""
-    return (step.record.ended_by or ("", ""))[1] or (step.log.strip().splitlines() or ["it printed nothing"])[-1][:300]
+def _last_line(end: StepEnd) -> str:
+    return end.stopped or (end.log.strip().splitlines() or ["it printed nothing"])[-1][:300]
 
 
-def _events(archive: Archive) -> list[tuple[str, float]]:
-    """Of each such step, how far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
-    found = []
-    for step in archive.steps:
-        if step.record.kind == EVENTS and step.record.code == 0:
-            try:
-                windows = EventWindows.model_validate_json(step.output).windows
-            except ValidationError:
-                continue
-            gaps = [abs(window.clock_seconds / window.event_seconds - 1) for window in windows if window.event_seconds]
-            # Seconds may be so few that a ratio is infinite, which JSON has no word for.
-            known = [gap for gap in gaps if math.isfinite(gap)]
-            found += [(f"{step.record.framework} {step.record.workload}", max(known))] if known else []
-    return found
+def _events(step: PlannedStep, end: StepEnd) -> list[tuple[str, float]]:
+    """How far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
+    if step.kind != EVENTS or end.code:
+        return []
+    try:
+        windows = EventWindows.model_validate_json(end.output).windows
+    except ValidationError:
+        return []
+    gaps = [abs(window.clock_seconds / window.event_seconds - 1) for window in windows if window.event_seconds]
+    # Seconds may be so few that a ratio is infinite, which JSON has no word for.
+    known = [gap for gap in gaps if math.isfinite(gap)]
+    return [(f"{step.framework} {step.workload}", max(known))] if known else []
 
 
-def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> None:
+def _write_manifest(
+    archive: Archive, cells: Mapping[PlannedStep, Cell], done: Sequence[PlannedStep], run: store.RunStore
+) -> None:
     facts = archive.facts
     codes = {
         (row["framework"], row["workload"]): row["code_sha256"]
@@ -275,7 +252,7 @@ def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]
         "seed": SEED,
         "preset": PRESET,
         "repeats": max((step.repeat for step in facts.planned if step.kind == CELL), default=1),
-        "engine": ENGINE,
+        "engine": installed.ENGINE,
         "devices": [asdict(gpu) for gpu in facts.gpus],
         "devices_refused": [asdict(refused) for refused in facts.refused],
         "host": {
@@ -286,8 +263,8 @@ def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]
         },
         "plan": [
             cell.as_dict()
-            | {"code_sha256": codes.get((cell.framework, cell.workload)), "repeats": _repeats(archive, cell)}
-            for cell in cells.values()
+            | {"code_sha256": codes.get((cell.framework, cell.workload)), "repeats": _repeats(cell, cells, done)}
+            for cell in dict.fromkeys(cells.values())
         ],
         "skipped": len(facts.left_out),
         "bench_sha256": facts.bench_sha256,
@@ -303,14 +280,9 @@ def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]
     run.write_skipped([asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(_skips(archive))])
 
 
-def _repeats(archive: Archive, cell: Cell) -> int:
+def _repeats(cell: Cell, cells: Mapping[PlannedStep, Cell], done: Sequence[PlannedStep]) -> int:
     """How many repeats a cell has: those that were measured. Of a cell without any, those that were planned."""
-
-    def of_cell(steps: Iterable[PlannedStep]) -> int:
-        key = CELL, cell.framework, cell.workload, cell.precision
-        return sum((step.kind, step.framework, step.workload, step.precision) == key for step in steps)
-
-    return of_cell(step.record for step in archive.steps) or of_cell(archive.facts.planned)
+    return sum(cells.get(step) == cell for step in done) or sum(each == cell for each in cells.values())
 
 
 def _skips(archive: Archive) -> list[Skip]:
@@ -338,7 +310,7 @@ def _document(archive: Archive, imported: Imported) -> dict[str, Any]:
         "facts_sha256": archive.facts_sha256,
         "facts": archive.facts.model_dump(mode="json"),
         "outcomes": [asdict(each) | {"step": each.step.model_dump()} for each in imported.outcomes],
-        "dropped": list(archive.dropped),
+        "dropped": list(imported.dropped),
         "not_done": imported.not_done,
         "energy_joules": {gpu: list(both) for gpu, both in imported.energies.items()},
         "events": [list(pair) for pair in imported.events],

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import identity
+from runner.engines.process import installed
 from runner.engines.process.process import sweep_scratch
 from runner.engines.slots import Slot
 from runner.errors import UserError
 from runner.kit import pack
-from runner.kit.agreement import energies, share
+from runner.kit.agreement import share, total
 from runner.kit.command_line import parser, say
-from runner.kit.doing import Site, do_steps, outcome
+from runner.kit.doing import Doer, Interpreter
 from runner.kit.facts import facts_of, planned, stored
-from runner.kit.steps import Step
+from runner.kit.steps import CELL, Device, Step, cell_of
 from runner.machine import lease, telemetry
 from runner.machine.detect import HardwareError, detect, detect_gpus
-from runner.machine.devices import Gpu, Machine
-from runner.paths import cache_folder
+from runner.machine.devices import Machine
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> int:
         say(f"{gpu.model}, driver {gpu.driver}" if gpu else machine.cpu.model)
         facts = facts_of(options, machine, gpu)
         stack.enter_context(lease.hold([gpu.board if gpu else lease.CPUS], "gpu-kit", say, until=deadline))
-        site = _site(options.python, machine, gpu, out, stack.enter_context(telemetry.Monitor()), deadline)
         steps = planned(options.out / "facts.json", facts)
-        interrupted = do_steps(site, [step for step in steps if not pack.is_done(out, step.name)], gpu)
+        doer = _doer(options.python, facts, steps, machine, out, stack.enter_context(telemetry.Monitor()), deadline)
+        interrupted = doer.do([step for step in steps if not pack.path_of(out, step).is_file()])
         sweep_scratch()
     return _conclude(out, steps, interrupted)
 
@@ -87,26 +87,39 @@ def _machine(device: str, names: str) -> Machine:
     return machine
 
 
-def _site(
-    python: str, machine: Machine, gpu: Gpu | None, out: Path, monitor: telemetry.Monitor, deadline: float
-) -> Site:
+def _doer(
+    python: str,
+    facts: Mapping[str, Any],
+    steps: Sequence[Step],
+    machine: Machine,
+    out: Path,
+    monitor: telemetry.Monitor,
+    deadline: float,
+) -> Doer:
+    gpu = machine.gpus[0] if machine.gpus else None
     slot = Slot("cuda", (gpu.uuid,), gpu.cpus, None) if gpu else Slot("cpu", (), machine.cpu.cpus, None)
-    boards = (gpu.board,) if gpu else ()
-    return Site(python, slot, boards, out, cache_folder() / "kit", monitor, deadline)
+    device = Device(slot.device_kind, gpu.model if gpu else machine.cpu.model, None)
+    lock = installed.lock_sha256(facts["packages"])
+    versions = {entry["framework"]: entry["version"] for entry in facts["frameworks"]}
+    cells = {step: cell_of(step, versions[step.framework], lock, device) for step in steps if step.kind == CELL}
+    code = identity.code_digests({(step.framework, step.workload) for step in cells})
+    interpreter = Interpreter((python, "-m", "bench"), installed.image_digest(lock, facts["python"]))
+    return Doer(out, interpreter, cells, slot, gpu, monitor, deadline, code)
 
 
 def _conclude(out: Path, steps: Sequence[Step], interrupted: bool) -> int:
     """Pack the results and say what was done and what was not: the exit code."""
-    done = [step for step in steps if pack.is_done(out, step.name)]
-    words = [outcome(out / "steps" / step.name).partition(" ")[0].strip(":,") for step in done]
-    archive, digest = pack.pack(out)
+    done = [step for step in steps if pack.path_of(out, step).is_file()]
+    said = [stored(pack.said_path(out, step)) for step in done]
+    words = [str(each["outcome"]).partition(" ")[0].strip(":,") for each in said]
+    archive, digest = pack.pack(out, done)
     counts = {word: words.count(word) for word in ("ok", "refused", "FAILED")}
     left = [step for step in steps if step not in done]
     say(
         "{ok} steps ended well, {refused} were refused, {FAILED} failed, ".format(**counts)
         + f"{len(left)} were not done"
     )
-    for device, (counter, integral) in energies(_telemetry(out, done)).items():
+    for device, (counter, integral) in total(each["energy_joules"] for each in said).items():
         say(
             f"{device}: its energy counter says {counter:.0f} J, its power over time {integral:.0f} J ({share(counter, integral)})"
         )
@@ -117,9 +130,3 @@ def _conclude(out: Path, steps: Sequence[Step], interrupted: bool) -> int:
     say(f"results  {archive} ({archive.stat().st_size / 1e6:.1f} MB, sha256 {digest})")
     say("on another machine: runner import " + archive.name)
     return 1 if counts["FAILED"] or left else 0
-
-
-def _telemetry(out: Path, steps: Sequence[Step]) -> Iterator[list[dict[str, Any]]]:
-    for step in steps:
-        lines = (out / "steps" / step.name / "telemetry.jsonl").read_bytes().splitlines()
-        yield [json.loads(line) for line in lines]

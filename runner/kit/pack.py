@@ -1,4 +1,7 @@
-"""The results of a kit as one archive: facts.json, a folder a step, and manifest.json with the digest of every file."""
+"""The results of a kit as one archive: facts.json, a file a step, and manifest.json with the digest of every file.
+
+A cell that has ended is a parcel, as in every run. Of a check the file is a small document.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,42 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Of the archive's layout.
-VERSION = 1
+from runner.kit.steps import CELL, Step
+from runner.results.parcel import ENDING
+
+# Of the archive's layout. Version 1 had four files a step.
+VERSION = 2
 
 ARCHIVE = "gpu-kit-results.tar.gz"
 MANIFEST = "manifest.json"
 
-# The files of a step.
-FILES = ("step.json", "output", "telemetry.jsonl", "log.txt")
+# Of the files of all steps.
+MOST_BYTES = 480 * 2**20
 
 
-def is_done(out: Path, name: str) -> bool:
-    """Whether a step has ended: its step.json is written last."""
-    return (out / "steps" / name / "step.json").is_file()
+def path_of(out: Path, step: Step) -> Path:
+    """The file of a step. It is written last: the step is done when it is there."""
+    return out / "steps" / f"{step.name}{ENDING if step.kind == CELL else '.json'}"
+
+
+def said_path(out: Path, step: Step) -> Path:
+    """What the kit says of a step that is done; it stays here."""
+    return out / "steps" / f"{step.name}.said"
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a step has ended in this folder. Before one has, nothing is lost by beginning anew."""
-    return (out / "facts.json").exists() and any((out / "steps").glob("*/step.json"))
+    """Whether a step has ended in this folder, also of an older kit. Before one has, nothing is lost by beginning anew."""
+    ended = (f"*{ENDING}", "*.json", "*/step.json")
+    return (out / "facts.json").exists() and any(any((out / "steps").glob(pattern)) for pattern in ended)
+
+
+def size(out: Path) -> int:
+    """How many bytes the files of the steps have."""
+    return sum(path.stat().st_size for path in (out / "steps").iterdir() if path.suffix in (ENDING, ".json"))
 
 
 def write(path: Path, content: bytes) -> None:
@@ -41,13 +59,11 @@ def write(path: Path, content: bytes) -> None:
     aside.replace(path)
 
 
-def pack(out: Path) -> tuple[Path, str]:
+def pack(out: Path, done: Sequence[Step]) -> tuple[Path, str]:
     """Pack what was done so far: the archive, and its sha256 (hex)."""
-    steps = sorted(path.name for path in (out / "steps").iterdir() if is_done(out, path.name))
-    files = {"facts.json": (out / "facts.json").read_bytes()}
-    files |= {f"steps/{step}/{name}": (out / "steps" / step / name).read_bytes() for step in steps for name in FILES}
+    paths = [out / "facts.json", *(path_of(out, step) for step in done)]
     path = out / ARCHIVE
-    write(path, packed(files))
+    write(path, packed({each.relative_to(out).as_posix(): each.read_bytes() for each in paths}))
     return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 

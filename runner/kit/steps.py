@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from bench import rules
 from runner.catalog.cuda import precision_reason
 from runner.catalog.names import ROSETTA
+from runner.engines.process import installed
+from runner.plan.combination import Cell
 
 CHECK, CELL, EVENTS = "check", "cell", "events"
 
@@ -17,6 +19,9 @@ PRESET, SEED = "quick", 1
 
 # Framework -> the module that holds its windows against CUDA's events.
 EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
+
+# What a step that is no cell prints is kept up to this.
+MOST_OUTPUT_BYTES = 1 << 20
 
 _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 
@@ -70,29 +75,28 @@ class Wanted:
     repeats: int = 3
 
 
-def arguments(step: Step, device: str) -> list[str]:
-    """What follows `python -m bench` for a check or a cell."""
-    if step.kind == CHECK:
-        return [
-            "check",
-            step.workload,
-            "--framework",
-            step.framework,
-            "--precision",
-            step.precision,
-            "--device",
-            device,
-        ]
-    values = {
-        "--framework": step.framework,
-        "--precision": step.precision,
-        "--preset": PRESET,
-        "--mode": "default",
-        "--device": device,
-        "--devices": "1",
-        "--seed": str(SEED),
-    }
-    return ["run", step.workload, *(word for pair in values.items() for word in pair)]
+def check_arguments(step: Step, device: str) -> list[str]:
+    """What follows `python -m bench` for a check."""
+    values = {"--framework": step.framework, "--precision": step.precision, "--device": device}
+    return ["check", step.workload, *(word for pair in values.items() for word in pair)]
+
+
+def cell_of(step: Step, version: str, lock: str, device: Device) -> Cell:
+    """The cell that the engine `host` would make of a step, in an interpreter with this version and this lock."""
+    declared = rules.workload_declaration(step.workload)
+    return Cell(
+        image=installed.image_name(step.framework, version),
+        framework=step.framework,
+        workload=step.workload,
+        precision=step.precision,
+        mode="default",
+        device_kind=device.kind,
+        device_model=device.model,
+        preset=PRESET,
+        batch=declared["presets"][PRESET].get("batch") or declared["batch"],
+        seed=SEED,
+        lock_sha256=lock,
+    )
 
 
 def plan(frameworks: Mapping[str, str | None], device: Device, wanted: Wanted) -> tuple[list[Step], list[LeftOut]]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -20,81 +17,15 @@ from runner.catalog.names import aliases_of
 from runner.catalog.workloads import Workload
 from runner.errors import UserError
 from runner.machine.devices import Gpu, Machine
+from runner.plan.combination import Cell as Cell
+from runner.plan.combination import Combination as Combination
+from runner.plan.combination import Skip as Skip
 from runner.plan.request import Request
 from runner.text import visible
 
 
 class PlanError(UserError):
     """An option names what does not exist. The message lists the names that do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Combination:
-    """What a cell and a combination that is left out have in common."""
-
-    image: str
-    framework: str
-    workload: str
-    precision: str
-    mode: str
-    # cpu | cuda
-    device_kind: str
-    device_model: str
-    devices: int = 1
-    # The one GPU that it is for. Empty: any GPU of its model.
-    device_uuid: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell(Combination):
-    """One thing to measure. Two cells with the same content are the same cell, also in different runs."""
-
-    preset: str
-    batch: int
-    seed: int
-    lock_sha256: str
-    # Of several devices, the batch that stays: weak (of each device) | strong (of all together). Empty: one device.
-    scaling: str = ""
-
-    @cached_property
-    def id(self) -> str:
-        """The first 16 hex digits of the sha256 of its content as canonical JSON.
-
-        An empty `scaling` is left out: cells of one device have the ids that they had before there were others.
-        """
-        content = {name: value for name, value in asdict(self).items() if value or name != "scaling"}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        # A plan of many repeats asks for it millions of times. The same in every process: a cell may be sent to another one.
-        return hash(int(self.id, 16))
-
-    @property
-    def takes(self) -> int:
-        """How many devices of the machine the cell holds. The devices of a CPU cell are processes that share the one CPU."""
-        return 1 if self.device_kind == "cpu" else self.devices
-
-    @property
-    def label(self) -> str:
-        mode = "" if self.mode == "default" else f" {self.mode}"
-        several = f" x{self.devices} {self.scaling}" if self.devices > 1 else ""
-        only = f" {self.device_uuid}" if self.device_uuid else ""
-        return f"{self.image} {self.framework}{mode} {self.workload} {self.precision}{several}{only}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"id": self.id}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Skip(Combination):
-    """A combination that is left out, with the sentence that says why."""
-
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ ENDING = ".parcel"
 # A whole run has 40 000 windows at most, of four events each (bench.timing.MOST_WINDOWS). A cell that prints more than this is broken.
 MAX_EVENTS = 200_000
 MAX_TOTAL_BYTES = 64 * 1024 * 1024
+# A metric has a curve of its own in the report; the bench prints some fifty.
+MOST_METRICS = 1000
 
 # Each piece of the output ends a line, but for the last one. The cell is ended after the read that breaks the protocol.
 MOST_PIECES = MAX_EVENTS + 2

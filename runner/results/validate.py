@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.protocol import STAGES
 from runner.errors import first_problem
+from runner.results.parcel import MOST_METRICS
 from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ _ONCE = {
     "samples": ("window", "index"),
     "operations": ("window", "operation", "direction", "size", "index"),
 }
-
-# Of a cell. A metric has a curve of its own in the report; the bench prints some fifty.
-MOST_METRICS = 1000
 
 # Nothing that is measured is larger, and arithmetic on it would overflow. The loss of a diverging network and the error of a wrong
 # one may be larger.

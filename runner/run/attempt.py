@@ -10,20 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.admission.admit import store_parcel
-from runner.admission.judges import HostFacts, other_code, wrong_device
-from runner.admission.record import Recorder
-from runner.catalog.images import Image
+from runner.admission.record import Recorder, other_code, wrong_device
 from runner.engines import cell_cache, jit_cache
-from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
 from runner.engines.pulse import Pulse
+from runner.errors import EngineError, EngineGoneError
 from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
-from runner.plan.plan import Cell
-from runner.results import store
 from runner.results.parcel import (
     MOST_FAULT,
     MOST_LOG,
@@ -36,6 +31,13 @@ from runner.results.parcel import (
     telemetry_bytes,
 )
 from runner.run.dispatch import Job
+
+if TYPE_CHECKING:
+    from runner.catalog.images import Image
+    from runner.engines.base import Engine, Prepared, Running
+    from runner.engines.slots import Exit, Slot
+    from runner.plan.combination import Cell
+    from runner.results import store
 
 # The kinds of the watchdog's verdicts on a cell that takes too long.
 _HANGS = ("time-limit", "hang")
@@ -104,6 +106,10 @@ class Site:
         if self.keep:
             self.keep(job, parcel)
             return "ok", None
+        # The kit, which keeps parcels, has no admission.
+        from runner.admission.admit import store_parcel
+        from runner.admission.judges import HostFacts
+
         cell = job.cell
         host = HostFacts(
             image=image,

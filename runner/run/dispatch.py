@@ -15,9 +15,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from runner.machine.devices import Machine
-from runner.plan.plan import Cell
+if TYPE_CHECKING:
+    from runner.machine.devices import Machine
+    from runner.plan.combination import Cell
 
 # A job that takes at least this part of the time left for each device starts before its turn. Graham's bound holds when all jobs start
 # in order of length. With one half the bound holds in the simulated fleets, and most of the shuffled order stays.

@@ -61,7 +61,7 @@ def _accelerator(entry: Mapping[str, Any], gpus: bool) -> Literal["cpu", "cuda"]
 class HostEngine(Engine):
     """The engine `host`. By default it measures the interpreter that the runner runs in."""
 
-    name = "host"
+    name = installed.ENGINE
     measures_interpreter = True
 
     def __init__(self, settings: Settings | None = None) -> None:

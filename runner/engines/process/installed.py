@@ -13,6 +13,9 @@ from typing import Any
 from runner.errors import EngineError
 from runner.paths import PROJECT, cache_folder
 
+# The engine that measures it.
+ENGINE = "host"
+
 # The user's own installation may need these variables, and they are part of what is measured.
 KEPT = ("HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from bench import identity
+from runner.catalog.workloads import load_workloads
 from runner.cli.main import app
-from runner.engines.slots import Exit, Slot
+from runner.engines.process.process import start_process
+from runner.engines.slots import Slot
 from runner.kit import build as builds
 from runner.kit import doing, pack
-from runner.kit.agreement import energies
-from runner.kit.archive import StepRecord, read
+from runner.kit.agreement import energies, total
+from runner.kit.archive import read
+from runner.kit.doing import Doer, Interpreter
 from runner.kit.imported import import_archive
-from runner.kit.steps import Device, Step, Wanted, arguments, plan
+from runner.kit.steps import Device, Step, Wanted, cell_of, plan
 from runner.machine import telemetry
 from runner.paths import PROJECT
 from runner.results import store
+from runner.results.parcel import decode
 from runner.results.plausible import work
 from runner.run import attempt
 from tests.fixtures.pages import whole
-from tests.fixtures.plans import make_cell
 from tests.stand_ins.fleet import FLEET_VARIABLE, FakeGpu, Fleet
 
 if TYPE_CHECKING:
@@ -173,35 +174,59 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
     assert "going on with what was begun" in ended.stderr
     whole = read(tmp_path / ARCHIVE)
     assert len(whole.steps) == len(whole.facts.planned)
-    assert {step.record.started_unix for step in first.steps} <= {step.record.started_unix for step in whole.steps}
+    assert first.steps.items() <= whole.steps.items()
 
 
-def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hanging:
-        def __init__(self) -> None:
-            self.ended = threading.Event()
-            self.stop = self.ended.set
+def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, step: Step) -> Doer:
+    """What does steps in this folder for so long; each is a process that runs this script."""
 
-        def events(self) -> Iterator[bytes]:
-            self.ended.wait(30)
-            yield b""
+    def start(prepared: object, words: object, *others: Any, **more: Any) -> LocalRunning:
+        return start_process(Interpreter((sys.executable, "-c", script)), [], *others, **more)
 
-        def wait(self) -> Exit:
-            return Exit(137, False, "")
-
-        def pid(self) -> None:
-            return None
-
+    monkeypatch.setattr(doing, "start_process", start)
     monkeypatch.setattr(doing, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(doing, "start_process", lambda *_, **__: Hanging())
-    step = Step("cell", "torch", "gru-imdb", "fp32")
+    monkeypatch.setattr(doing, "_DUMP_SECONDS", 0.0)
+    monkeypatch.setattr(attempt, "_DUMP_SECONDS", 0.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "steps").mkdir(exist_ok=True)
+    cell = cell_of(step, "2.13.0", "0" * 64, Device("cpu", "AMD EPYC", None))
+    slot, deadline = Slot("cpu", (), (0,), None), time.monotonic() + seconds
+    return Doer(folder, Interpreter(("python",)), {step: cell}, slot, None, telemetry.Monitor(), deadline, {})
+
+
+def said(folder: Path, step: Step) -> str:
+    return str(json.loads(pack.said_path(folder, step).read_bytes())["outcome"])
+
+
+@pytest.mark.parametrize("kind", ["cell", "check"])
+def test_a_step_that_is_cut_off_twice_has_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    step = Step(kind, "torch", "gru-imdb", "fp32")
     for done in (False, True):
-        with telemetry.Monitor() as monitor:
-            deadline = time.monotonic() + 0.2
-            site = doing.Site("python", Slot("cpu", (), (0,), None), (), tmp_path, tmp_path, monitor, deadline)
-            doing._one(site, doing.Started(), step)
-        assert pack.is_done(tmp_path, step.name) is done
-    assert doing.outcome(tmp_path / "steps" / step.name) == "FAILED: it had not ended after 0 s and was stopped"
+        doer_in(tmp_path, monkeypatch, "import time; time.sleep(30)", 0.5, step).do([step])
+        assert pack.path_of(tmp_path, step).exists() is done
+    assert re.fullmatch(r"FAILED: it had not ended after \d s and was stopped", said(tmp_path, step))
+
+
+def test_a_cell_whose_gpu_is_lost_has_a_parcel_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step("cell", "torch", "gru-imdb", "fp32")
+    monkeypatch.setattr(attempt.telemetry_gpu, "lost_board", lambda _: "GPU-1")
+    doer_in(tmp_path, monkeypatch, "raise SystemExit(1)", 30, step).do([step])
+    parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
+    assert (parcel.ended_by, parcel.never_ran) == (("gpu-lost", "GPU-1 fell off the bus"), True)
+    assert said(tmp_path, step) == "FAILED: GPU-1 fell off the bus"
+
+
+def test_an_interrupt_stops_the_step_that_runs_and_keeps_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step("cell", "torch", "gru-imdb", "fp32")
+    doer = doer_in(
+        tmp_path, monkeypatch, "import os, signal, time; os.kill(%d, 2); time.sleep(60)" % os.getpid(), 50, step
+    )
+    began = time.monotonic()
+    assert doer.do([step])
+    assert time.monotonic() - began < 40
+    assert not pack.path_of(tmp_path, step).exists()
 
 
 def test_a_later_start_with_other_options_is_refused(
@@ -227,10 +252,10 @@ def test_a_start_that_measured_nothing_decides_nothing(
     words = ("--python", str(interpreter()), "--device", "cpu", "--precision", "fp32", "--repeats", "1")
     # So little time is left that no step begins.
     assert run_kit(*words, "--workloads", "cnn-cifar10", "--minutes", "0.01").returncode == 1
-    assert read(tmp_path / ARCHIVE).steps == ()
+    assert read(tmp_path / ARCHIVE).steps == {}
     ended = run_kit(*words, "--workloads", "gru-imdb")
     assert ended.returncode == 0, ended.stderr
-    assert {step.record.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
+    assert {step.workload for step in read(tmp_path / ARCHIVE).steps} == {"gru-imdb"}
 
 
 def test_another_device_is_not_mixed_with_what_was_begun(
@@ -259,90 +284,23 @@ def test_a_check_that_fails_and_a_cell_that_breaks_the_protocol_are_named(
     assert "its output broke the protocol" in failed["cell", "cnn-cifar10"]
 
 
-def test_a_step_that_prints_too_much_is_cut_to_what_an_archive_takes(
+def test_a_check_that_prints_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step("check", "torch", "gru-imdb", "fp32")
+    monkeypatch.setattr(doing, "MOST_OUTPUT_BYTES", 100)
+    doer_in(tmp_path, monkeypatch, "while True: print('x' * 40)", 60, step).do([step])
+    assert json.loads(pack.path_of(tmp_path, step).read_bytes())["output"] == ("x" * 40 + "\n") * 2 + "x" * 18
+    assert said(tmp_path, step).startswith("FAILED")
+
+
+def test_a_cell_for_which_the_archive_has_no_room_is_a_parcel_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Loud:
-        def events(self) -> Iterator[bytes]:
-            yield from [b"x" * 40] * 100
-
-        def stop(self) -> None:
-            stopped.append(True)
-
-        def wait(self) -> Exit:
-            return Exit(137, False, "")
-
-    stopped: list[bool] = []
-    (tmp_path / "steps" / "a").mkdir(parents=True)
-    (tmp_path / "steps" / "a" / "output").write_bytes(b"x" * 900)
-    monkeypatch.setattr(doing, "MOST_OUTPUTS_BYTES", 1000)
-    monkeypatch.setattr(doing, "LEAST_OUTPUT_BYTES", 10)
-    most = doing._most_output(tmp_path)
-    assert most == 100
-    doing._follow(cast("LocalRunning", Loud()), tmp_path / "output", 60, most)
-    assert (tmp_path / "output").stat().st_size == 100
-    assert stopped
-
-
-def test_what_the_kit_records_of_a_step_is_what_the_importer_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Ended:
-        def events(self) -> Iterator[bytes]:
-            yield b"{}"
-
-        def stop(self) -> None: ...
-
-        def wait(self) -> Exit:
-            return Exit(0, False, "")
-
-        def pid(self) -> None:
-            return None
-
-    class Faulty:
-        def begin(self, boards: tuple[str, ...], running: Ended, *_: object) -> telemetry.Recording:
-            recording = telemetry.Recording(boards, running, ())
-            recording.xids = [("GPU-1", 2**40), *[("GPU-1", 79)] * 2000]
-            recording.fault = "x\ud800" * 1000
-            return recording
-
-        def end(self, recording: telemetry.Recording) -> None: ...
-
-    monkeypatch.setattr(doing, "start_process", lambda *_, **__: Ended())
-    step, monitor = Step("cell", "torch", "gru-imdb", "fp32"), cast("telemetry.Monitor", Faulty())
-    slot, deadline = Slot("cpu", (), (0,), None), time.monotonic() + 60
-    site = doing.Site("python", slot, (), tmp_path, tmp_path, monitor, deadline)
-    doing._one(site, doing.Started(), step)
-    record = StepRecord.model_validate_json((tmp_path / "steps" / step.name / "step.json").read_bytes())
-    assert len(record.xids) == doing.MOST_XIDS - 1
-    assert record.fault
-    assert len(record.fault) == doing.MOST_FAULT
-
-
-def test_the_telemetry_of_days_is_thinned_before_it_is_too_much_for_an_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doing, "MOST_TELEMETRY_BYTES", 20_000)
-    monkeypatch.setattr(doing, "LEAST_TELEMETRY_BYTES", 2_000)
-
-    class Ended:
-        def pid(self) -> None:
-            return None
-
-    recording = telemetry.Recording((), Ended(), ())
-    for at in range(3000):
-        recording.add({"device": "cpu", "unix": at / telemetry.HERTZ, "busy": 0.5})
-    sizes = []
-    for name in ("first", "second", "third"):
-        (tmp_path / name).mkdir()
-        lines, seconds = doing._telemetry_that_fits(tmp_path, recording)
-        (tmp_path / name / "telemetry.jsonl").write_bytes(lines)
-        sizes.append(len(lines))
-        times = [json.loads(line)["unix"] for line in lines.splitlines()]
-        assert min(after - before for before, after in pairwise(times)) >= 0.5 * seconds > 0.5 / telemetry.HERTZ
-    assert sum(sizes[:2]) <= 20_000
-    assert sizes[0] > 1_000
-    assert 0 < sizes[2] <= 2_000
+    step = Step("cell", "torch", "gru-imdb", "fp32")
+    monkeypatch.setattr(pack, "MOST_BYTES", 100)
+    doer_in(tmp_path, monkeypatch, "print('{}')", 60, step).do([step])
+    parcel = decode(pack.path_of(tmp_path, step).read_bytes(), step.name)
+    assert parcel.tape == ()
+    assert said(tmp_path, step) == "FAILED: the archive would have more than 100 bytes with what it printed"
 
 
 def test_edited_facts_of_an_earlier_start_are_named(
@@ -404,9 +362,10 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are(
     assert "there is no 'jax'; there is torch" in ended.stderr
 
 
-def test_a_cell_of_the_kit_is_started_as_a_cell_of_the_runner() -> None:
-    cell = replace(make_cell(), workload="gru-imdb", precision="amp-bf16", device_kind="cuda")
-    assert arguments(Step("cell", cell.framework, cell.workload, cell.precision), "cuda") == attempt.arguments(cell)
+def test_a_cell_of_the_kit_is_the_cell_of_a_run_with_the_engine_host() -> None:
+    cell = cell_of(Step("cell", "torch", "gru-imdb", "fp32"), "2.13.0+cpu", "0" * 64, Device("cpu", "AMD EPYC", None))
+    workload = load_workloads()["gru-imdb"]
+    assert (cell.image, cell.batch) == ("host-torch-2.13.0", workload.batch_of("quick"))
 
 
 def test_the_newest_facts_come_first_and_everything_is_there() -> None:
@@ -445,7 +404,9 @@ def test_the_energy_counter_is_held_against_the_power_over_time() -> None:
         {"device": "GPU-1", "unix": t, "energy_joules": 1000 + 101.0 * t, "power_watts": 100.0} for t in (0.0, 1.0, 3.0)
     ]
     cpu = [{"device": "cpu", "unix": 0.0, "energy_joules": 1.0}]
-    assert energies([[*rows, *cpu], rows]) == {"GPU-1": (606.0, 600.0)}
+    one = energies([*rows, *cpu])
+    assert one == {"GPU-1": (303.0, 300.0)}
+    assert total([one, {}, one]) == {"GPU-1": (606.0, 600.0)}
 
 
 def test_a_gpu_is_measured_with_its_telemetry_its_events_and_its_energy(
