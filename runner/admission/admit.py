@@ -36,8 +36,7 @@ def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], 
     for at, piece in parcel.tape:
         recorder.feed(piece, at)
     recorder.close()
-    if host.timed or "started_unix" not in recorder.row:
-        recorder.row["started_unix"] = parcel.started_unix
+    recorder.row["started_unix"] = parcel.started_unix
     rows = telemetry_summary.on_the_cells_clock(parcel.telemetry, recorder.row["started_unix"])
     samples = recorder.rows["samples"]
     failure = judge(Evidence(parcel, cell, host, recorder, rows))

@@ -37,8 +37,6 @@ class HostFacts:
     boards: tuple[str, ...] | None = None
     # Whether the user gave the folder of the real data.
     data_given: bool = False
-    # Whether a runner noted when each piece of the output came. A kit does not.
-    timed: bool = True
 
 
 @dataclass(frozen=True)
@@ -267,7 +265,7 @@ def _implausible(find: Callable[[Evidence], str | None]) -> Callable[[Evidence],
 
 def _untimed(evidence: Evidence) -> str | None:
     timed = evidence.parcel.began is not None and all(at is not None for at, _ in evidence.parcel.tape)
-    return None if timed or not evidence.host.timed else "nobody noted when its output came"
+    return None if timed else "nobody noted when its output came"
 
 
 def _wrong_count(evidence: Evidence) -> str | None:

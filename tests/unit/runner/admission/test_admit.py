@@ -138,12 +138,6 @@ def test_a_parcel_has_no_say_in_what_the_host_knows(
     assert reason in row["reason"]
 
 
-def test_a_kit_s_output_has_no_times_and_is_judged_by_all_else() -> None:
-    parcel = replace(untimed(parcel_of(CELL)), began=None)
-    assert admit(parcel, CELL, HostFacts(timed=False)).status == "ok"
-    assert admit(replace(parcel, wall_seconds=1.0), CELL, HostFacts(timed=False)).status == "failed"
-
-
 def test_each_event_is_shown_as_it_is_admitted() -> None:
     seen: list[Any] = []
     admit(parcel_of(CELL), CELL, HOST, seen.append)

@@ -84,10 +84,10 @@ def interpreter(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def run_kit(kit: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run kit.py in an empty environment and a folder of its own; its results lie in `results` there."""
+    """Run kit.py without any installed package, in an empty environment and a folder of its own; its results lie in `results` there."""
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-I", str(kit / "kit.py"), "--out", str(tmp_path / "results"), *words]
+        command = [sys.executable, "-I", "-S", str(kit / "kit.py"), "--out", str(tmp_path / "results"), *words]
         environment = {"PATH": os.defpath, "DLBENCH_LEASES": str(tmp_path / "leases"), **variables}
         return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
 
