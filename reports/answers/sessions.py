@@ -285,8 +285,10 @@ def _levels(runs: Iterable[Sequence[MeasuredCell]]) -> Array:
 
 
 def level_of(cell: MeasuredCell) -> float:
-    """The mean over a cell's repeats of the logarithm of their median step time."""
-    return float(np.mean([repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]))
+    """The logarithm of a cell's step time as the report of its run prints it. The cell must have one."""
+    if cell.step is None:
+        raise ValueError(f"{cell.name} has no step time")
+    return math.log(cell.step.value)
 
 
 def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
@@ -354,11 +356,19 @@ def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
     Where a side has one repeat, nothing says how much another one would differ: the ratio has no error.
     """
     before, after = (_levelled(sides) for sides in zip(*pairs, strict=True)) if pairs else ([], [])
-    ratios = [statistics.ratio_estimate(*sides, alike=True) for sides in zip(after, before, strict=True)]
     ratios = [
-        ratio if ratio is None or ratio.repeats > 1 else replace(ratio, error=None, freedom=None) for ratio in ratios
+        _as_printed(statistics.ratio_estimate(*sides, alike=True), *pair)
+        for *sides, pair in zip(after, before, pairs, strict=True)
     ]
     return moderated_ratios(pairs, ratios)
+
+
+def _as_printed(ratio: Estimate | None, before: Side, after: Side) -> Estimate | None:
+    """The ratio as the quotient of the two step times, with an error only where both sides have repeats."""
+    if ratio is None or before.step is None or after.step is None:
+        return ratio
+    ratio = statistics.moved(ratio, after.step.value / before.step.value)
+    return ratio if ratio.repeats > 1 else replace(ratio, error=None, freedom=None)
 
 
 def _levelled(sides: Sequence[Side]) -> list[list[Array]]:
