@@ -357,8 +357,8 @@ def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
     """
     before, after = (_levelled(sides) for sides in zip(*pairs, strict=True)) if pairs else ([], [])
     ratios = [
-        _as_printed(statistics.ratio_estimate(*sides, alike=True), *pair)
-        for *sides, pair in zip(after, before, pairs, strict=True)
+        _as_printed(statistics.ratio_estimate(new, old, alike=True), *pair)
+        for new, old, pair in zip(after, before, pairs, strict=True)
     ]
     return moderated_ratios(pairs, ratios)
 
