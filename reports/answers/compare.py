@@ -325,8 +325,19 @@ def remarks(comparison: Comparison) -> list[str]:
     missed += [f"not compared: {visible(line, 300)}" for line in awaited]
     undecided = any(row.undecided for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []
+    rest += _of_more_runs(comparison)
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
     return [said, *(visible(line, 300) for line in rest), *drifted, *missed]
+
+
+def _of_more_runs(comparison: Comparison) -> list[str]:
+    """What settles the open rows of two runs: repeats do not show how far runs differ, other runs do."""
+    shift = comparison.shift
+    if shift is None or shift.sessions is None or not any(row.undecided for row in comparison.all_rows):
+        return []
+    if shift.sessions.runs:
+        return ["to settle what is open: `runner history` takes all runs of this folder"]
+    return ["to settle what is open: measure two more runs of each side into this folder, and compare again"]
 
 
 def _to_tell_more(comparison: Comparison) -> Iterator[str]:

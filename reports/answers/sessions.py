@@ -30,7 +30,7 @@ from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
 from runner.results.rank.blocks import moderated
-from runner.results.rank.ranking import MARGIN, Verdict, within
+from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
 from runner.results.student import student_quantile
 
@@ -58,8 +58,8 @@ class Sessions:
     deviation: float  # of what all cells of a run share
     freedom: float = math.inf  # degrees of freedom of it; infinite where it is assumed
     runs: int = 0  # that show it; 0: it is assumed
-    own: float = 0.0  # of one cell beside what all share, its repeats included
-    own_freedom: float = 1.0
+    own: float = 0.0  # of one cell beside what all share; where runs show it, its repeats included
+    own_freedom: float = 1e6
 
     @property
     def between_two(self) -> float:
@@ -212,14 +212,14 @@ def beside_sessions(row: Contrast) -> Contrast:
     sides = [sessions_of(side.cells) for side in (row.before, row.after)]
     if row.ratio is None or not all(sides) or sides[0] & sides[1]:
         return row
-    deviation = _assumed([(row.before, row.after)]) * math.sqrt(sum(1 / len(runs) for runs in sides))
+    deviation = _assumed([(row.before, row.after)], SESSION_DEVIATION) * math.sqrt(sum(1 / len(runs) for runs in sides))
     return replace(row, ratio=statistics.beside(row.ratio, 0.0, deviation))
 
 
-def _assumed(pairs: Sequence[tuple[Side, Side]]) -> float:
-    """What a session of the devices is assumed to differ by."""
+def _assumed(pairs: Sequence[tuple[Side, Side]], figures: Mapping[str, float]) -> float:
+    """What is assumed of the devices: the largest of the figures of their kinds."""
     kinds = {cell.key.device_kind for _, after in pairs for cell in after.cells}
-    return max((of_kind(SESSION_DEVIATION, kind) for kind in kinds), default=0.0)
+    return max((of_kind(figures, kind) for kind in kinds), default=0.0)
 
 
 def same(cell: MeasuredCell) -> tuple[object, ...]:
@@ -233,12 +233,12 @@ def _sessions(pairs: Sequence[tuple[Side, Side]], around: Tables | None) -> Sess
     The runs are alike one side in all that was recorded. Where both sides are, the level may have changed anywhere between
     them: at the place that leaves the least scatter. What is assumed counts less where the runs contradict it, in either direction.
     """
-    prior = _assumed(pairs)
+    prior = _assumed(pairs, SESSION_DEVIATION)
     groups = _alike(pairs, around) if around and len(pairs) > 1 else []
     left = [levels - levels.mean(axis=0) for levels in groups]
     runs = sum(map(len, left))
     if runs < FEWEST_RUNS:
-        return Sessions(prior)
+        return Sessions(prior, own=_assumed(pairs, OWN_DEVIATION))
     apart = np.concatenate(left)
     common = np.median(apart, axis=1)
     freedom, cells = runs - len(left), len(pairs)
@@ -300,7 +300,7 @@ def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
 
 
 def _at_least_own(ratio: Estimate, sessions: Sessions) -> Estimate:
-    """The ratio with at least the error that other runs show of one cell beside the others."""
+    """The ratio with at least the error that other runs show, or that is assumed, of one cell beside the others."""
     own = math.sqrt(2) * sessions.own
     return ratio if own <= (ratio.error or 0.0) else statistics.with_error(ratio, own, sessions.own_freedom)
 
