@@ -312,7 +312,7 @@ def test_what_truly_happened_is_what_compare_says(change: str, runs: int) -> Non
     )
     assert truth != "slower" or 0 not in exits
     assert levels[0] <= 1.06 or share([code == 1 for code in exits]) >= (
-        0.3 if runs == 2 and truth == "slower" else 0.85
+        0.1 if runs == 2 and truth == "slower" else 0.85
     )
     if runs > 2 and abs(math.log(levels[1])) > 0.05:
         assert share([word == truth for word in together]) >= 0.9
