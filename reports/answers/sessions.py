@@ -29,10 +29,10 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.rank.blocks import moderated
+from runner.results.rank.blocks import LOUD, moderated
 from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
-from runner.results.student import student_quantile
+from runner.results.student import student_quantile, variance_tail
 
 # So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.
 NEARLY_ALL = 0.75
@@ -360,7 +360,27 @@ def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
         _as_printed(statistics.ratio_estimate(new, old, alike=True), *pair)
         for new, old, pair in zip(after, before, pairs, strict=True)
     ]
-    return moderated_ratios(pairs, ratios)
+    quiet = _quiet(pairs, ratios)
+    drawn = dict(zip(quiet, moderated_ratios([pairs[at] for at in quiet], [ratios[at] for at in quiet]), strict=True))
+    return [drawn.get(at, ratio) for at, ratio in enumerate(ratios)]
+
+
+def _quiet(pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None]) -> list[int]:
+    """The places of the pairs that are not loud, as runner.results.rank.blocks has it: one bad repeat is not the noise of all rows."""
+    variances = {
+        at: ((ratio.error or 0.0) ** 2 / sum(1 / len(side.repeats) for side in pairs[at]), ratio.freedom)
+        for at, ratio in enumerate(ratios)
+        if ratio is not None and ratio.freedom
+    }
+    left, loud = dict(variances), set[int]()
+    for _ in range(len(variances) // 3):
+        loudest = max(left, key=lambda at: left[at][0])
+        variance, own = left.pop(loudest)
+        freedom = sum(of_one for _, of_one in left.values())
+        common = sum(one * of_one for one, of_one in left.values()) / freedom
+        if common and variance_tail(variance / common, own, freedom) < LOUD / len(variances):
+            loud = variances.keys() - left.keys()
+    return [at for at in range(len(ratios)) if at not in loud]
 
 
 def _as_printed(ratio: Estimate | None, before: Side, after: Side) -> Estimate | None:

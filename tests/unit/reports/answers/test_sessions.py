@@ -244,6 +244,18 @@ def test_the_ratio_of_a_cell_that_has_all_repeats_is_the_quotient_of_its_two_lev
     assert shift.ratio.value == pytest.approx(np.exp(np.median([np.log(row.ratio.value) for row in rows if row.ratio])))
 
 
+def test_one_bad_repeat_is_not_the_noise_of_the_other_rows() -> None:
+    random, quiet, told = np.random.default_rng(34), Regime(process=0.005, windows=0.005, count=12), []
+    for _ in range(20):
+        before, after = (run(random, quiet, [level] + [1.0] * (CELLS - 1), 3) for level in (1.0, 1.1))
+        before[3][1] = before[3][1] * 1.3
+        cells = (measured.run_cells(name, series) for name, series in (("a", before), ("b", after)))
+        rows, _ = two_runs([(Side((old,)), Side((new,))) for old, new in zip(*cells, strict=True)])
+        told.append(rows[0].longer)
+        assert not any(row.real for row in rows[1:])
+    assert share(told) >= 0.9
+
+
 def test_of_one_repeat_the_cells_show_together_what_none_of_them_shows() -> None:
     random = np.random.default_rng(5)
     rows, shift = compared(random, (Regime(), Regime(level=1.1)), [1.0] * CELLS, 1)
