@@ -3,7 +3,7 @@
 A cell's runs, in the order of time, form states: runs between which no recorded fact changed. In each state a step is
 looked for, the run since which the cell takes longer, or less time; and a drift, where a line fits better than a step.
 Each state is compared with the state before it.
-The unit is the run, with the mean over its repeats: the repeats of one run share what differs between runs. Look first
+The unit is the run, with the step time that its report prints: the repeats of one run share what differs between runs. Look first
 at a number that moved while no recorded fact changed.
 """
 
