@@ -213,15 +213,6 @@ def test_a_check_of_adapters_that_were_edited_since_is_marked(image: Image, dige
     assert "gru-imdb fp32: wrong **of older code**: loss" in row(image)
 
 
-def test_a_check_whose_digest_held_the_stored_losses_is_not_of_older_code(image: Image) -> None:
-    files = identity.code_files("torch", "gru-imdb")
-    older = identity.digest([path for path in files if path.startswith(("frameworks/", "workloads/"))])
-    assert older != tried.adapter_sha256("torch", "gru-imdb")
-    check = record(image).checks[0].model_copy(update={"workload": "gru-imdb", "adapter_sha256": older})
-    tried.write_record(image, record(image, checks=(check,)))
-    assert "| gru-imdb fp32 0.25 |" in row(image)
-
-
 def test_what_an_image_does_not_compute_on_a_cpu_is_not_checked_there_and_a_check_of_it_has_the_cause(
     catalog: dict[str, Image], image: Image
 ) -> None:
