@@ -158,10 +158,6 @@ class MeasuredCell(StoredCell):
         return f"too noisy: ± {percent(self.noise)}" if noisy else ""
 
     @property
-    def parity_of(self) -> Mapping[str, ParityRow]:
-        return {row.quantity: row for row in self.parity}
-
-    @property
     def host_bound(self) -> bool:
         """Whether most of a step's time passed without a kernel on its GPU; False where that is not known."""
         return bool(self.costs.get("kernel_share", 1.0) < rules.HOST_BOUND)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.answers.across import Across
@@ -216,16 +216,3 @@ class Page:
     def unbegun(self) -> bool:
         """Whether no cell has had a repeat."""
         return all(not section.cell.repeats for section in self.cells)
-
-    @property
-    def charts(self) -> Iterator[Chart]:
-        """Every picture of the page, in the order of the page."""
-        yield from (*self.ladders, *self.more_ladders, *self.gpus)
-        yield from (repeat.chart for section in self.cells for repeat in section.repeats if repeat.chart)
-        for section in self.sections:
-            for part in section.groups:
-                if isinstance(part, GroupSection):
-                    yield from filter(None, (part.step_times, *part.learning, part.phases))
-                else:
-                    yield from filter(None, (part.roofline, *(table.chart for table in part.tables)))
-        yield from filter(None, (*self.over_time, self.efficiency, self.efficiency_at_most))

@@ -28,7 +28,6 @@ from runner.cli.shared import (
     stored_runs,
 )
 from runner.errors import UserError
-from runner.paths import typed
 from runner.results.store import RunStore, StoreError, run_folder
 from runner.terminal import folded
 from runner.text import visible
@@ -93,7 +92,7 @@ def compare(
         if comparison.rows:
             print_rows(answers.table(comparison), answers.compact(comparison))
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
-            print(folded(typed(line)))
+            print(folded(line))
     raise typer.Exit(comparison.exit_code)
 
 

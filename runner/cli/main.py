@@ -26,12 +26,11 @@ _FIRST_DIGITS = r"\1…"
 
 
 def _say(error: str) -> None:
-    # Help needs no paths.
-    from runner.paths import typed
+    # Help needs no control characters made visible.
     from runner.text import visible
 
     # It may name what a file from elsewhere holds.
-    typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, typed(error)), _LONGEST_ERROR)}", err=True)
+    typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, error), _LONGEST_ERROR)}", err=True)
 
 
 # The base of all errors of Click's about the command line. Typer has its own copy of Click, and exports only this one.

@@ -24,12 +24,11 @@ _PATIENCE_SECONDS = 1800
 
 
 class DockerError(EngineError):
-    """The Docker Engine answers that it cannot. `said`: its own words. `status`: the HTTP status of its answer, if it has one."""
+    """The Docker Engine answers that it cannot. `said`: its own words."""
 
-    def __init__(self, sentence: str, said: str, status: int | None = None) -> None:
+    def __init__(self, sentence: str, said: str) -> None:
         super().__init__(sentence)
         self.said = said
-        self.status = status
 
 
 class NotThereError(DockerError):
@@ -83,7 +82,7 @@ def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
         # The engine is here, and waits for its registry.
         raise _of_a_registry(attempt, "timeout: the engine got no answer for too long") from error
     except DockerError as error:
-        raise _of_a_registry(attempt, error.said, error.status) from error
+        raise _of_a_registry(attempt, error.said) from error
 
 
 def _timed_out(error: BaseException | None) -> bool:
@@ -100,13 +99,13 @@ def _answers(client: DockerClient) -> bool:
         return False
 
 
-def _of_a_registry(attempt: str, words: str, status: int | None = None) -> DockerError:
+def _of_a_registry(attempt: str, words: str) -> DockerError:
     """The error of what an engine says of its registry in these words."""
     lower = words.lower()
     meaning = next((text for known, text in _MEANINGS if any(word in lower for word in known)), "")
     kind = {_REFUSED: DeniedError, _ABSENT: NotThereError}.get(meaning, DockerError)
     said = f"{meaning} ({words})" if meaning else words
-    return kind(f"{attempt}: {said}", said, status)
+    return kind(f"{attempt}: {said}", said)
 
 
 def watch(client: DockerClient, attempt: str, messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -128,7 +127,7 @@ def asking(attempt: str = "") -> Iterator[None]:
     except DockerException as error:
         kind = NotThereError if isinstance(error, NotFound) else DockerError
         said = short(error)
-        raise kind(f"{begin}{said}", said, getattr(error, "status_code", None)) from error
+        raise kind(f"{begin}{said}", said) from error
     except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 

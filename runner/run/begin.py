@@ -24,6 +24,7 @@ from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
+from runner.plan.breadth import tiers
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
@@ -114,8 +115,9 @@ class Prospect:
 
     def agenda(self) -> Agenda:
         """What the steps of the run depend on."""
-        cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
+        cells = self.plan.cells
+        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        return Agenda(self.machine, self.durations, tiers(cells, self.images), costs, self.repeats)
 
     def facts(self) -> dict[str, Any]:
         """What run.json says beside what every run's says."""

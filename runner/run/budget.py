@@ -25,10 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from runner.catalog.images import Image
-from runner.engines.base import Engine
 from runner.machine.devices import Machine
-from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.run.dispatch import Job, Span, block, places, run_alone, simulate, turns
@@ -388,21 +385,6 @@ def _later(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
         if not seconds
         else [Span(span.job, span.places, seconds + span.begin, seconds + span.end) for span in spans]
     )
-
-
-def agenda(
-    cells: Sequence[Cell],
-    images: Mapping[str, Image],
-    engine: Engine,
-    machine: Machine,
-    durations: Durations,
-    repeats: int,
-    unsettled: Unsettled | None = None,
-) -> Agenda:
-    """The agenda of a run of so many repeats of these cells."""
-    names = dict.fromkeys(cell.image for cell in cells)
-    costs = {name: engine.cost(images[name]) for name in names}
-    return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
 
 
 @dataclass(frozen=True)

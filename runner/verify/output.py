@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench import rules
 from reports.answers.export import escaped
 from reports.text import says_nothing, step_interval, too_wide, wide_ratio
-from runner.paths import typed
 from runner.results import parity
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
@@ -266,9 +265,9 @@ def terminal(verification: Verification) -> None:
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
     for line in rack_map.lines(verification.fleets):
-        print(typed(line))
+        print(line)
     for line in (*details(verification), ending(verification)):
-        print(folded(typed(line)))
+        print(folded(line))
 
 
 def markdown(verification: Verification) -> str:

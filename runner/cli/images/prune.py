@@ -23,7 +23,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
 ) -> None:
     """Without names, also removes the images that the catalog does not have and what builds left over. Keeps what a process or a container
-    uses, the images that another checkout on this machine built last, and each image and name that no build, push or pull made here."""
+    uses, the images that another checkout on this machine built last, and each name that is not of the form that builds and pushes give."""
     images = chosen(names)
     removed = {
         "environment": [
