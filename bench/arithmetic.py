@@ -1,4 +1,4 @@
-"""What the results of the reference's operations are rounded to: not at all, or by a model of a precision that bounds are derived from."""
+"""The rounding of the reference's operations: none, or a model of a precision that bounds are derived from."""
 
 import collections
 import math
@@ -71,7 +71,7 @@ class MonteCarlo(object):
         return value
 
     def half(self, value):
-        """What mixed precision computes in the half type beside products."""
+        """A result that mixed precision has in the half type, beside products."""
         return value
 
     def product(self, a, b, added=0.0):
@@ -100,7 +100,7 @@ class MonteCarlo(object):
         return value * (1.0 + 2.0 * self.unit * self._noise(value))
 
     def stored(self, before, after):
-        # What has not moved is not rounded again.
+        # A value that did not move is not rounded again.
         return after + self.unit * after * self._noise(after) * (after != before)
 
     def difference(self, value):

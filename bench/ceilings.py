@@ -76,7 +76,7 @@ def framework_rates(name, device, precision):
 
 
 def is_debug_build():
-    """Whether the interpreter, or PyTorch, was built for debugging."""
+    """True if the interpreter, or PyTorch, was built for debugging."""
     torch = sys.modules.get("torch")
     return hasattr(sys, "gettotalrefcount") or bool(getattr(getattr(torch, "version", None), "debug", False))
 

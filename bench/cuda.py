@@ -1,4 +1,4 @@
-"""What the CUDA driver and NVIDIA's packages say of themselves, for frameworks that do not tell it."""
+"""Versions from the CUDA driver and NVIDIA's packages, for frameworks that do not report them."""
 
 import ctypes
 import io

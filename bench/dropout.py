@@ -38,7 +38,7 @@ SMALLEST_RATIO = 1e-30
 BUCKETS = 8192
 # How far the first step of the last bias may be off: some roundings of float32, or of a sum of bfloat16 values.
 FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 2.0**-6
-# What is at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
+# A number at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
 AT_REST = 2.0**-24
 # In float32 hardly a number in a thousand has no more digits than a half type.
 SHARE_OF_HALF = 0.5
@@ -106,7 +106,7 @@ def first_step(name):
 
 
 def make_reference(name):
-    """What is stored, of RUNS runs of the reference, as a dict of arrays: `with_chance`, the keys joined by "/", and "first step"."""
+    """The arrays to store, of RUNS runs of the reference: `with_chance`, the keys joined by "/", and "first step"."""
     momentum = contract.specification(name).optimizer().momentum
     runs = [parts(movements(name, seed), momentum) for seed in range(RUNS)]
     stored_runs = {"/".join(key): value for key, value in with_chance(runs).items()}
@@ -160,7 +160,7 @@ def statistics(run, stored_runs):
 
 
 def stored(name):
-    """What `with_chance` returned when a workload's reference was made, and ("first step",)."""
+    """The stored result of `with_chance` for a workload's reference, and ("first step",)."""
     with np.load(rules.dropout_path(name)) as file:
         return {tuple(key.split("/")): file[key] for key in file.files}
 
@@ -173,7 +173,7 @@ def check(name, training, precision, devices=1):
     moved, checked, by_tensor = [], [], sketches_of(parameters)
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
-        # What was read may be the memory that the next step writes to.
+        # The next step may write into the memory that was read.
         movement = sketches.movement(parameters, training.read())
         checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
         moved.append(sketched(by_tensor, movement))

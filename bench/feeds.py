@@ -1,4 +1,4 @@
-"""Where a training cell's mini-batches come from: arrays in memory, pictures on a disk, or a pool of random tensors.
+"""The sources of a training cell's mini-batches: arrays in memory, pictures on a disk, or a pool of random tensors.
 
 A feed has `train_items` and `test_items`, `batches(training, size, random)`, which yields mini-batches for ever in the layout that the
 adapter wants, `held_out(training, size)`, which yields (x, y) of the held-out part once, and `validated`: whether `validation(training,

@@ -226,7 +226,7 @@ def error_of(operators, name, operation, direction, precision):
 
 
 def has_larger(points, point):
-    """Whether a point of the same operation and direction follows."""
+    """True if a point of the same operation and direction follows."""
     return any(other[:2] == point[:2] for other in points[points.index(point) + 1 :])
 
 

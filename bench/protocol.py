@@ -23,7 +23,7 @@ MOST = 1e15
 
 ERROR_KINDS = ("out-of-memory", "unsupported", "data", "framework", "bug")
 STAGES = ("first", "warm-up", "steady")
-# What a parity event compares. The phase that it is printed in says of which adapter: bench.rules.due.
+# The quantities of a parity event. The phase that it is printed in says of which adapter: bench.rules.due.
 QUANTITIES = (
     "logits",
     "loss",

@@ -138,7 +138,7 @@ def read_picture(path):
 
 # -- the stand-in ----------------------------------------------------------------------------------------------------
 
-# So many pictures are drawn at most; a longer table names them again and again, as nobody waits for 100 000.
+# The most pictures to draw; a longer table repeats them, as nobody waits for 100 000.
 MOST_PICTURES = 2048
 SHARE = 0.2  # of the pictures that have a given finding
 

@@ -126,7 +126,7 @@ def _classes(at):
 
 
 def _names(at):
-    """What a folder holds, in order."""
+    """The names in a folder, sorted."""
     try:
         return sorted(os.listdir(at))
     except (IOError, OSError) as error:

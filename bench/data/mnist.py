@@ -23,7 +23,7 @@ SHAPE = (1, 28, 28)
 PIXELS = 28 * 28
 # An IDX file begins with two zeros, its type (8: unsigned bytes) and its number of dimensions.
 MAGIC = {1: 0x00000801, 3: 0x00000803}
-# What a file may say to hold: a head that lies must not fill the memory. MNIST has 60 000, EMNIST 814 255.
+# The most items of a file: a header that lies must not fill the memory. MNIST has 60 000, EMNIST 814 255.
 MOST_ITEMS = 1000000
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Literal
 
 PresetName = Literal["quick", "standard", "full"]
-# What stays when several devices share the work: weak keeps the batch of each device, strong the batch of all together.
+# The constant of sharing the work over several devices: weak keeps the batch of each device, strong the batch of all together.
 ScalingName = Literal["weak", "strong"]
 
 # The two workloads that nearly every framework has, and that the Rosetta stone shows side by side.
@@ -20,7 +20,7 @@ ROSETTA = ("cnn-cifar10", "gru-imdb")
 # is our own judgement. Only the order of a run's cells depends on this list.
 FIRST_FRAMEWORKS = ("torch", "tensorflow", "jax")
 
-# What people also call frameworks and workloads: each stands for the name on the right.
+# Other names of frameworks and workloads: each stands for the name on the right.
 ALIASES = {
     "pytorch": "torch",
     "tf": "tensorflow",

@@ -58,12 +58,12 @@ class _Version(BaseModel):
 
     framework: str
     version: str = Field(max_length=100)
-    # What the framework says of itself and of CUDA: package or library -> version; and what its build holds code for.
+    # The versions of the framework and of CUDA, by the framework: package or library -> version; and its build's GPUs.
     versions: dict[str, str | None] = {}
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
     def contradictions(self, image: Image) -> list[str]:
-        """What the framework says that image.toml says otherwise.
+        """The framework's answers that contradict image.toml.
 
         Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with: the lock decides
         on the rest, and `runner images check` holds image.toml against it.
@@ -92,12 +92,12 @@ class _Version(BaseModel):
 
 
 def _differ(said: Sequence[str], declared: Sequence[str]) -> bool:
-    """Whether two versions differ as far as the framework says its own: TensorFlow 1.15 says CUDA 10, and not 10.0."""
+    """True if two versions differ, as far as the framework gives its own: TensorFlow 1.15 reports CUDA 10, and not 10.0."""
     return list(said) != list(declared[: len(said)])
 
 
 class _Verdict(BaseModel):
-    """What `python -m bench check` prints."""
+    """The output of `python -m bench check`."""
 
     model_config = ConfigDict(strict=True)
 
