@@ -97,7 +97,7 @@ class Commands(LazyGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            # Where a file cannot be read or written, the code there says what to do. This names the file at least.
+            # The code beside the file names the fix. This names the file at least.
             sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
             _say(sentence)
             raise typer.Exit(UserError.exit_code) from None

@@ -1,4 +1,4 @@
-"""What several commands share: groups that load a command when it is called, options, and the reading of lists.
+"""The shared parts of commands: groups that load a command when it is called, options, and the reading of lists.
 
 Only Typer is loaded here, so that `runner --help` starts fast.
 """
@@ -116,7 +116,7 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.names.items()))
 
 
-# What an option has beside its field in the model: other names, a variable of the environment, a check of the folder.
+# Additions to an option beside its field in the model: other names, a variable of the environment, a check of the folder.
 _MORE: dict[str, dict[str, Any]] = {
     "precisions": {"flag": "--precision", "also": "--precisions"},
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
@@ -196,7 +196,7 @@ def _number(flag: str, whole: bool, least: float, most: float) -> dict[str, Any]
 
 
 def _value(field: FieldInfo, given: Any) -> Any:
-    """What the command line gave for a field, in the field's own type."""
+    """The command line's value of a field, in the field's own type."""
     if field.annotation == tuple[str, ...]:
         return split_words(given) or field.default
     return split_counts(given) if field.annotation == tuple[int, ...] else given

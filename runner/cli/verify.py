@@ -144,7 +144,7 @@ def _check(measuring: Mapping[str, object], stored: bool, each_gpu: bool) -> Non
 
 
 def _limited(time: str | None) -> verification.Limit | None:
-    """What chooses a level for --time, and says it; without --time nothing is chosen."""
+    """The function that chooses a level for --time, and reports it; None without --time."""
     if time is None:
         return None
     seconds = seconds_of(time)

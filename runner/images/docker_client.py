@@ -87,12 +87,12 @@ def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
 
 
 def _timed_out(error: BaseException | None) -> bool:
-    """Whether an answer took too long. In the middle of one, requests and docker-py hand urllib3's error on."""
+    """True if an answer took too long. In the middle of one, requests and docker-py pass urllib3's error on."""
     return isinstance(error, Timeout | ReadTimeoutError) or "Read timed out" in str(error)
 
 
 def _answers(client: DockerClient) -> bool:
-    """Whether the engine itself answers."""
+    """True if the engine itself answers."""
     try:
         with asking():
             return bool(client.ping())

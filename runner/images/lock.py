@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PLATFORM = "x86_64-manylinux_2_28"
 
-# What old source archives need to tell their requirements: newer ones have no pkg_resources.
+# Old source archives need pkg_resources to tell their requirements; newer setuptools lack it.
 _BUILD_CONSTRAINTS = "setuptools<81\n"
 
 
@@ -60,7 +60,7 @@ def resolve(
     say: Callable[[str], None],
     options: Sequence[str] = ("--generate-hashes",),
 ) -> str:
-    """What uv prints for these requirements, for the image's Python, as of a day. Raises LockError."""
+    """The output of uv for these requirements, for the image's Python, as of a day. Raises LockError."""
     constraints = image.folder / "build-constraints.part"
     command = [
         *(_uv(), "pip", "compile", "--quiet", "--no-config", "--no-python-downloads", "--no-header", "--no-annotate"),
@@ -96,7 +96,7 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
 
 
 def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
-    """What pip fetches for each pin of the image's locks; None where an index does not say a size. Raises LockError."""
+    """Bytes that pip fetches for each pin of the image's locks; None if an index gives no size. Raises LockError."""
     pins = image.folder / "pins.part"
     pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
     try:

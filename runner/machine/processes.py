@@ -37,10 +37,9 @@ _NOT_AVAILABLE = 2**64 - 1
 
 
 def running(nvml: Any, handle: Any) -> tuple[Process, ...] | None:
-    """The processes on a GPU; None if the driver does not say. Desktops that only draw are not among them. Raises NVMLError if the GPU
-    or the driver is gone, and passes on what the driver raises instead of a list.
+    """The processes on a GPU; None if the driver does not say. Desktops that only draw are not among them.
 
-    Raises NVMLError where the GPU or the driver is gone, and what else the driver answers instead of a list.
+    Raises NVMLError if the GPU or the driver is gone, and passes the driver's other errors on.
     """
     listed = entries(nvml, handle)
     return None if listed is None else tuple(Process(pid, *who(pid), memory) for pid, memory in listed)

@@ -18,7 +18,7 @@ class UsageError(UserError):
 
 
 class Options(Request):
-    """What to measure, on which devices, how, and where the results go."""
+    """The options of a run: cells, devices, modes, and the folder of results."""
 
     gpus: str = Field(
         default="all",

@@ -1,4 +1,4 @@
-"""What a person sees while the matrix runs: a bar with the time left and a line per running cell, or plain lines in a log."""
+"""The display while the matrix runs: a bar with the time left and a line per running cell, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped:
 
 
 def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bool = False) -> str:
-    """What so many minutes hold, by the estimates, and what they leave. `ended`: the ids of the cells that have a repeat already.
+    """The cells that fit into these minutes by the estimates, and the others, as a sentence.
 
-    `further`: pairs whose order is open get further repeats. Nobody knows before which pairs these are.
+    `ended`: the ids of the cells that have a repeat already. `further`: pairs whose order is open get further repeats. Nobody knows before which pairs these are.
     """
     cells = dict.fromkeys(span.job.cell for span in held.spans)
     if not cells and not held.left:

@@ -99,7 +99,7 @@ def _over(minutes: float, measured: int) -> str:
 
 
 def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
-    """What is made of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
+    """The product of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
     try:
         return make(folder)
     except (UserError, OSError):

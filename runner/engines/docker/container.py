@@ -120,7 +120,7 @@ def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> l
 
 
 def _mount_points(mountinfo: Path) -> Iterator[Path]:
-    """The mount points of file systems (proc(5)): the fifth field, in which a space is \040."""
+    """The mount points of file systems (proc(5)): the fifth field, in which a space is \\040."""
     for line in mountinfo.read_bytes().splitlines():
         escaped = line.split(b" ")[4]
         yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped)))
