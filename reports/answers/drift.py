@@ -21,7 +21,7 @@ SMALLEST = 0.02
 
 @dataclass(frozen=True)
 class Drift:
-    """What the cells of one run on one device did together, from the first repeat to the last."""
+    """The common drift of the cells of one run on one device, from the first repeat to the last."""
 
     run_id: str
     cells: int

@@ -1,4 +1,4 @@
-"""What more devices give at most: a model of the step time by the number of devices, fitted to measured times. Pure functions.
+"""The limit of more devices: a model of the step time by the number of devices, fitted to measured times. Pure functions.
 
     t(n) = compute(n) + 2 log2(n) latency + 2 (n - 1) / n transfer
 

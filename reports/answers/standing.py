@@ -13,7 +13,7 @@ from reports.text import between_ratios, bound, framework_name, listing, number,
 from runner.results import statistics
 from runner.results.rank.ranking import MARGIN
 
-# So many cells are named in a sentence. Of more, the first ones are, and how many more there are.
+# The most cells that a sentence names. Of more, it names the first, and the number of the others.
 _MOST_NAMED = 4
 
 _INTERVAL = "95\u00a0% interval "

@@ -127,7 +127,7 @@ class MeasuredCell(StoredCell):
 
     @property
     def comparable(self) -> bool:
-        """Whether its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
+        """True if its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
 
         Such a comparison widens the interval itself.
         """
@@ -163,7 +163,7 @@ class MeasuredCell(StoredCell):
 
     @property
     def host_bound(self) -> bool:
-        """Whether most of a step's time passed without a kernel on its GPU; False where that is not known."""
+        """True if most of a step's time passed without a kernel on its GPU; False if that is unknown."""
         return bool(self.costs.get("kernel_share", 1.0) < rules.HOST_BOUND)
 
     @property
@@ -299,7 +299,7 @@ class MeasuredWorkload:
     groups: tuple[Group, ...]
 
     def outside_band(self, cell: MeasuredCell) -> bool:
-        """Whether a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
+        """True if a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
         if self.band is None or self.band_needs or cell.score is None:
             return False
         whole = cell.key.preset == "full" and cell.key.data_source == self.band_data
@@ -345,7 +345,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a framework's profiler recorded in one repeat of a cell."""
+    """The record of a framework's profiler in one repeat of a cell."""
 
     operations: tuple[Operation, ...]
     steps: int

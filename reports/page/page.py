@@ -26,7 +26,7 @@ from runner.results.statistics import Estimate
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in the table of results for one row and one column. Lengths are percentages of the bar's track."""
+    """The entry of one row and one column in the table of results. Lengths are percentages of the bar's track."""
 
     kind: str  # ranked | unranked | failed | waiting | skipped | none
     words: str  # the ratio to the fastest, or why there is none
@@ -86,7 +86,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the reader may choose: its name in the link, its head, and (value, words) of each."""
+    """A choice of the reader: its name in the link, its head, and (value, words) of each."""
 
     name: str
     head: str
@@ -214,7 +214,7 @@ class Page:
 
     @property
     def unbegun(self) -> bool:
-        """Whether no cell has had a repeat."""
+        """True if no cell has had a repeat."""
         return all(not section.cell.repeats for section in self.cells)
 
     @property

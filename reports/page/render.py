@@ -33,7 +33,7 @@ from runner.results import store
 from runner.results.parity import QUANTITIES
 from runner.text import visible
 
-# What the table of results can show, in the order of the control bar.
+# The measures of the table of results, in the order of the control bar.
 MEASURES = (
     ("x", "× fastest"),
     ("rate", "items/s"),
@@ -85,7 +85,7 @@ def _commands(sentence: str) -> Markup:
 
 
 class Parts:
-    """What the reader does not see at first. A template hands each part over and prints its place; at the end all are printed, packed."""
+    """The parts that a page unfolds later. A template hands each part over and prints its place; at the end all are printed, packed."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -112,7 +112,7 @@ def _engine() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_shown,
-        # What is constant in a template is computed when it is compiled, by these.
+        # Constants of a template are computed when it is compiled, by these.
         bytecode_cache=Compiled([__file__, text.__file__, words.__file__]),
     )
     for name in (

@@ -57,7 +57,8 @@ def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped:
 def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bool = False) -> str:
     """The cells that fit into these minutes by the estimates, and the others, as a sentence.
 
-    `ended`: the ids of the cells that have a repeat already. `further`: pairs whose order is open get further repeats. Nobody knows before which pairs these are.
+    `ended`: the ids of the cells that have a repeat already. `further`: pairs whose order is open get further
+    repeats. Nobody knows before which pairs these are.
     """
     cells = dict.fromkeys(span.job.cell for span in held.spans)
     if not cells and not held.left:
