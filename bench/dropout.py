@@ -10,7 +10,7 @@ landing     <a - M, M> / ||M||^2: how far it moves along the mean, beyond it. It
 dropout     log(||a - M|| / sqrt(S)): its distance from the mean against the reference's own. It sees the rates of dropout, masks
             that are shared, a network that moves elsewhere; and in the movement of all steps together ("together"), masks that repeat.
 
-Each is the mean over the steps, for each parameter. What is due to chance follows from the reference's own runs: each is held against the
+Each is the mean over the steps, for each parameter. The part of chance follows from the reference's own runs: each is held against the
 others in the same way, and the bound is MARGIN times the deviation of what comes out.
 
 The case is that of the parity check with the workload's adjust_dropout: the last layer is zero. So in the first step no mask has a part

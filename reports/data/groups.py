@@ -157,7 +157,7 @@ def levels(cells: Iterable[MeasuredCell]) -> list[float]:
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:
-    """The workload with what its specification says, where this checkout has one."""
+    """The workload with its specification's facts, if this checkout has one."""
     spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")

@@ -106,8 +106,8 @@ class MeasuredCell(StoredCell):
     phases: Mapping[str, float]
     # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
-    caveats: tuple[str, ...]  # what its framework.json says beside its figure
-    compiled_repeats: int  # in so many of them the driver compiled kernels from PTX
+    caveats: tuple[str, ...]  # its framework.json's notes on its figure
+    compiled_repeats: int  # those in which the driver compiled kernels from PTX
     device_proof: str  # what the host saw of it on its GPUs; empty for a CPU
     foreign_processes: tuple[str, ...]  # who else computed on its GPUs meanwhile
     throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
@@ -375,7 +375,7 @@ class Run:
 
     @property
     def gpus(self) -> tuple[tuple[str, str], ...]:
-        """(name, what its clocks and limits are set to) of the first GPUs of the run's machine."""
+        """(name, its set clocks and limits) of the first GPUs of the run's machine."""
         devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
         names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
         return tuple(zip(names, map(clocks.settings, devices), strict=True))

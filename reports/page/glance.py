@@ -20,7 +20,7 @@ def pills(data: Tables) -> tuple[Pill, ...]:
 
 
 def go_on(run: Run) -> str:
-    """How a run gets what it lacks."""
+    """The way to the missing part of a run."""
     if run.manifest.get("imported"):
         return "run kit.py again on the machine that measured it"
     return resume_command(run.run_id, out_of(run.manifest))

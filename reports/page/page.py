@@ -31,7 +31,7 @@ class Entry:
     kind: str  # ranked | unranked | failed | waiting | skipped | none
     words: str  # the ratio to the fastest, or why there is none
     anchor: str = ""  # of the measurement; empty where there is none
-    title: str = ""  # what it says to a pointer
+    title: str = ""  # its text for a pointer
     measures: str = ""  # for the page's script: reports.page.results
     interval: str = ""  # the ends of the step time's interval in milliseconds, for the page's script
     best: bool = False

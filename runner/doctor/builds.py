@@ -80,7 +80,7 @@ def _is_here(client: Any, name: str) -> bool:
 
 
 def _registry_answers(client: Any, name: str) -> str | None:
-    """None where the registry answers for an image; otherwise what it said."""
+    """None if the registry answers for an image; otherwise its message."""
     from runner.images.docker_client import DockerError, registry_digest
 
     try:

@@ -1,6 +1,6 @@
 """The check that the package index of pip's configuration answers, without pip: starting pip takes longer than all other checks.
 
-It knows less than pip. Where more than an address and a certificate is configured, it says that it does not know.
+It knows less than pip. If more than an address and a certificate is configured, its answer is that it does not know.
 """
 
 from __future__ import annotations

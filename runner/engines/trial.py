@@ -219,7 +219,7 @@ def imports(
         if code:
             failed[framework] = f"it was imported, and its process ended with exit code {code}"
         elif said.framework != framework:
-            failed[framework] = _plain(f"it says that it is {said.framework}")
+            failed[framework] = _plain(f"it calls itself {said.framework}")
         elif wrong := said.contradictions(prepared.image) if whole else []:
             failed[framework] = _plain("; ".join(wrong))
         else:

@@ -36,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Facts:
-    """An image with what its lock holds, for the rules."""
+    """An image and its lock's content, for the rules."""
 
     image: Image
     pins: Mapping[str, str]  # normalised name -> version
@@ -187,7 +187,7 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
-    """A base image's name says what it holds: Python, or CUDA and cuDNN."""
+    """A base image's name lists its content: Python, or CUDA and cuDNN."""
     image = facts.image
     tag = image.base.rpartition(":")[2]
     if image.cuda and image.cuda_from == "base":

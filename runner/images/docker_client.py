@@ -1,4 +1,4 @@
-"""The one way to the Docker Engine. What docker-py, requests and urllib3 raise becomes an error of ours here, and goes no further."""
+"""The one way to the Docker Engine. Errors of docker-py, requests and urllib3 become this project's here."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _REFUSED, _ABSENT = _MEANINGS[2][1], _MEANINGS[3][1]
 
 @contextlib.contextmanager
 def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
-    """As `asking`, for what an engine asks a registry. `said` begins with what it means."""
+    """As `asking`, for an engine's question to a registry. `said` begins with the meaning."""
     try:
         with asking():
             yield

@@ -23,7 +23,7 @@ _FULL_SECONDS = 1800.0
 _PREPARE_SECONDS = 30.0
 _SECONDS_A_BYTE = 60e-9
 
-# Older runs are of older images. A run.json says what its cells took. Of a run whose own does not, the cells' files are read: a millisecond
+# Older runs are of older images. A run.json has its cells' seconds. Of a run whose own does not, the cells' files are read: a millisecond
 # or two for each.
 _NEWEST_RUNS = 50
 _NEWEST_FILES = 100
@@ -92,7 +92,7 @@ class Durations:
         return self.stored[cell.id][1] if cell.id in self.stored else not any(key in self.earlier for key in known)
 
     def learn(self, cell: Cell, seconds: float) -> None:
-        """A cell of this run ended well after so many seconds."""
+        """A cell of this run ended well after `seconds`."""
         kind = (*_alike(cell), cell.device_model)
         self._paces.setdefault(kind, []).append(seconds / self._guess(cell))
         self._learned.setdefault(kind, []).append(seconds)

@@ -139,7 +139,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
     machine = detect.detect(options.gpus, options.share)
-    # One machine builds what it lacks, once. Each of a thousand nodes would do it for itself.
+    # One machine builds its missing images once. Each of a thousand nodes would do it for itself.
     one_machine = options.nodes is None or options.nodes.startswith("local:")
     settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
     # It reads hundreds of files: once for both plans.
@@ -225,7 +225,7 @@ Look = Callable[[Options, float | None], Prospect]
 def start(
     options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
 ) -> tuple[Prospect, store.RunStore]:
-    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: what it may take."""
+    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
     prospect = look(options, minutes)
     refuse_nothing(prospect)
     code = _code_digests(prospect.plan.cells)

@@ -64,7 +64,7 @@ class Unsettled(Protocol):
 
 
 def measuring_seconds(minutes: float) -> float:
-    """How long preparing and measuring may go on in a run of so many minutes."""
+    """The time for preparing and measuring in a run of this many minutes."""
     return 60 * minutes - min(_REPORT_SECONDS, _REPORT_SHARE * 60 * minutes)
 
 

@@ -64,7 +64,7 @@ def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bo
     if not cells and not held.left:
         return "nothing is left to measure"
     if not cells:
-        return f"{plain(given)} min hold no cell by the estimates; give more"
+        return f"{plain(given)} min is too short for any cell; use a larger --minutes"
     images = sum(step.image is not None for step, _ in held.steps)
     more = len(held.spans) - len(cells)
     begun = {*ended, *(cell.id for cell in cells)}

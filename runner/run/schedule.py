@@ -328,7 +328,7 @@ class CellRunner:
         return False
 
     def _wait_for_engine(self, reason: str) -> None:
-        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it does not come back."""
+        """Wait until the engine answers again, and clear up its leftovers. Raises EngineError when it does not come back."""
         # One thread waits for all.
         with self._engine_lock:
             end = time.monotonic() + _ENGINE_SECONDS

@@ -94,7 +94,7 @@ def go_on_with(run: store.RunStore) -> str:
 
 def _over(minutes: float, measured: int) -> str:
     if not measured:
-        return f"nothing of what is left fits into {plain(minutes)} min"
+        return f"none of the remaining cells fits into {plain(minutes)} min"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 

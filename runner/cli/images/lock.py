@@ -42,7 +42,7 @@ def update(
         bool,
         typer.Option(
             "--locks",
-            help="Where the framework has no newer release, bring the image's other pins and its lock up to date.",
+            help="If the framework has no newer release, bring the image's other pins and its lock up to date.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the newer releases, and write nothing.")] = False,

@@ -67,7 +67,7 @@ def why_not(file: BinaryIO, tag: str) -> str | None:
             return "it is no file of `docker save`"
         names = [name for image in _MANIFEST.validate_json(lists["manifest.json"]) for name in image.names or [""]]
         if len(names) != 1:
-            return f"it holds {len(names)} images or names of images, and one is due"
+            return f"it holds {len(names)} images or names of images instead of one"
         others = {*names, *_further_names(lists, tag)} - {tag, f"docker.io/{tag}"}
     except (tarfile.TarError, ValidationError, ValueError, OverflowError) as error:
         # A message of pydantic has many lines.
