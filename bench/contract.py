@@ -208,7 +208,7 @@ class Specification(_Module):
     # predict(p, x, rounding): logits in evaluation, where they differ from those of a training step without dropout.
     predict = None
 
-    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at a batch of so many on all devices together and of
+    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at `batch` items on all devices together and
     # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check. None: the optimiser's own.
     rate = None
     PARITY_RATES = (None, None, None)
@@ -220,7 +220,7 @@ class Specification(_Module):
     # The classes of a multi-label network, whose metric is the AUC of each. (): accuracy is the metric.
     FINDINGS = ()
 
-    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has so many parts, and
+    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has PARTS parts, and
     # loss_and_gradients takes `parts`.
     PARTS = 1
 

@@ -20,7 +20,7 @@ from bench import arithmetic, canonical, contract, rules
 STEPS = 300
 SINGLE_STEPS = 20  # held one by one
 SINGLE_BOUND = 1e-3
-MEAN_OF = 50  # and then as means of so many
+MEAN_OF = 50  # and then as means of this number
 MEAN_BOUND = 0.02
 
 

@@ -28,7 +28,7 @@ from bench import arithmetic, canonical, contract, mixed, parity, rules, sketche
 
 # Of the reference, each with masks of its own. The deviation of a statistic is then known to 9 %.
 RUNS = 64
-# The bound is so many deviations of one run.
+# The bound in deviations of one run.
 MARGIN = 6.0
 # All steps together, beside the single ones.
 TOGETHER = "together"
@@ -166,7 +166,7 @@ def stored(name):
 
 
 def check(name, training, precision, devices=1):
-    """Hold three steps of an adapter built with training=True, on so many devices, against the stored runs: a list of parity.Result."""
+    """Hold three steps of an adapter built with training=True on `devices` devices against the stored runs: a list of parity.Result."""
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)

@@ -105,7 +105,7 @@ def parts_of(workload, devices):
 
 
 def dealt(workload, devices, array):
-    """The canonical batch (or its labels) as so many devices take it, one equal share after another.
+    """The canonical batch (or its labels) as `devices` devices take it, one equal share after another.
 
     Where each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
     is then that of the parts, however many they are.
@@ -194,7 +194,7 @@ def variant_of(training, name):
 
 
 def check(name, adapter, precision, devices=1):
-    """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
+    """Hold an adapter (built with training=False) on `devices` devices against the stored reference; a list of Result."""
     if isinstance(adapter, contract.Inference):
         return _check_features(name, adapter, precision)
     results, gradients = check_network(name, adapter, precision, devices)

@@ -98,7 +98,7 @@ def _pair(images_path, labels_path):
 
 
 def read_idx(path, dimensions):
-    """The unsigned bytes of an IDX file, an array of so many dimensions. Raises DataError, naming the file and the fix."""
+    """The unsigned bytes of an IDX file, an array of `dimensions` dimensions. Raises DataError, naming the file and the fix."""
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
             head = file.read(4 + 4 * dimensions)

@@ -41,7 +41,7 @@ _OF_A_GPU = {
 
 
 def values_each(repeats: int) -> int:
-    """How many values a line may have on a page with so many repeats."""
+    """The most values of a line on a page with these repeats."""
     return max(FEWEST, min(MOST, VALUES_IN_ALL // max(1, 4 * repeats)))
 
 

@@ -20,7 +20,7 @@ from runner.errors import NothingBegunError, UserError
 _LONGEST_ERROR = 20_000
 # An error about the command line repeats what was typed.
 _LONGEST_USAGE = 1_500
-# Nothing that a user types has so many digits for a reason.
+# No option needs that many digits.
 _DIGITS = re.compile(r"(\d{20})\d{20,}(?:\.\d+)?")
 _FIRST_DIGITS = r"\1…"
 

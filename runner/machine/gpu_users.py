@@ -22,7 +22,7 @@ _SEEN = 2
 _MOST_KEPT = 16
 _MOST_TEXT = 200
 
-# An idle GPU's mean power is at most so much above its lowest: power scatters, and falls slowly after the cell before.
+# The most of an idle GPU's mean power, relative to its lowest: power scatters, and falls slowly after the cell before.
 # The number is chosen, not measured.
 _IDLE_POWER = 1.2
 # The rows that show an idle GPU: the driver's utilisation is itself a mean over up to a second.

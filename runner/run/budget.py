@@ -399,7 +399,7 @@ def agenda(
     repeats: int,
     unsettled: Unsettled | None = None,
 ) -> Agenda:
-    """The agenda of a run of so many repeats of these cells."""
+    """The agenda of a run of `repeats` repeats of these cells."""
     names = dict.fromkeys(cell.image for cell in cells)
     costs = {name: engine.cost(images[name]) for name in names}
     return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
@@ -416,7 +416,7 @@ class Forecast:
 
 
 def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
-    """Go through the steps of a run of so many minutes with a clock that only counts the estimates."""
+    """Go through the steps of a run of `minutes` with a clock that only counts the estimates."""
     now, waiting, ready = 0.0, list(jobs), frozenset[str]()
     steps: list[tuple[Step, float]] = []
     spans: list[Span] = []

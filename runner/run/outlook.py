@@ -26,7 +26,7 @@ _TWIN = "; its CPU twin "
 # How large an image is, in a reason.
 _SIZE = re.compile(r"(\d+\.\d) GB")
 
-# Of the things that one reason holds for, so many are named.
+# The most things to name that one reason holds for.
 _NAMED = 3
 
 

@@ -46,7 +46,7 @@ _NAME, _REFERENCE = "io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class _Bounded:
-    """A file of which only so much is read: a header can say that gigabytes of names follow."""
+    """A file with a limit on its reads: a header can say that gigabytes of names follow."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MOST_HEADER_BYTES
