@@ -41,7 +41,7 @@ class _Adapter(abc.ABC):
 
 
 class Training(_Adapter):
-    """Task "train". Where setup.training is False dropout is off, and batch normalisation is as in training."""
+    """Task "train". If setup.training is False dropout is off, and batch normalisation is as in training."""
 
     @abc.abstractmethod
     def load(self, parameters):

@@ -62,7 +62,7 @@ def write_reference(name):
 
 
 def follow(name, training):
-    """The losses of an adapter over the same steps. Where the workload has dropout, it was built with training=False."""
+    """The losses of an adapter over the same steps. If the workload has dropout, it was built with training=False."""
     workload = contract.specification(name)
     parameters, batches = _case(workload)
     training.load(parameters)

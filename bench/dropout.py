@@ -3,7 +3,7 @@
 Under dropout what a step adds to a parameter, the gradient times the rate, is random. The reference computes three steps RUNS times in
 float64, each time with masks of its own (bench.reference; the workload's draw_masks). Of each step and parameter it stores the mean M of
 what the step adds, as a sketch (bench.parity.sketch), and the spread S = E||a - M||^2; and of all three steps together those of the
-movement. What a step adds is its movement less the momentum times the movement of the step before. Of an adapter's one a:
+movement. A step's own part is its movement less the momentum times the movement of the step before. Of an adapter's one a:
 
 landing     <a - M, M> / ||M||^2: how far it moves along the mean, beyond it. It sees the rate, the momentum, the loss, the batches, steps
             that are skipped, a missing factor 1 / (1 - p).

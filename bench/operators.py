@@ -40,7 +40,7 @@ ROUNDOFF = {
 
 
 class OperatorsCell(RunningCell):
-    """Every point of the preset. What a framework or the device cannot do is emitted as left out, with the reason."""
+    """Every point of the preset. An operation that a framework or the device cannot do is emitted as left out, with the reason."""
 
     # On the clock of time.perf_counter.
     worked_until = float("-inf")

@@ -187,7 +187,7 @@ EVENTS = {
         "steps": _count,  # those that were profiled
         "step_seconds": _seconds,  # of one of them, by the clock: a profiler slows what it watches
     },
-    # Of a GPU: in which share of a step's time kernels ran. So many steps were profiled, after all that is measured.
+    # Of a GPU: in which share of a step's time kernels ran. The profiled steps, after all that is measured.
     "kernels": {"share": _share, "steps": _count},
     "left-out": {"what": _text, "reason": _text},
     "metric": {

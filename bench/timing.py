@@ -118,7 +118,7 @@ class Loop(object):
     def warm_up(self, limit_seconds, least_seconds=0.0, most_steps=float("inf")):
         """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step.
 
-        Where least_seconds are due, windows of several steps follow until they are over and the windows stop getting faster: a step
+        If least_seconds are given, windows of several steps follow until they are over and the windows stop getting faster: a step
         alone between two synchronisations takes longer than one of many, in a framework that runs ahead of its device. They end
         before more than most_steps are taken.
         """

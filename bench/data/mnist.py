@@ -70,7 +70,7 @@ def find(folder):
 def read(located):
     """(train_x, train_y, test_x, test_y) of what find() found: uint8 (N, 1, 28, 28) and int32, in file order.
 
-    Where there are no test files the last two are empty.
+    Without test files the last two are empty.
     """
     folder, ending, tested = located
     train = _pair(*(os.path.join(folder, name + ending) for name in TRAIN))

@@ -330,7 +330,7 @@ def shown(margin: float) -> str:
 
 
 def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
-    """The row with its verdict. Where its interval alone says more than the table can hold, the reason says so."""
+    """The row with its verdict. If its interval alone says more than the table can hold, the reason says so."""
     verdict, reason = _verdict(row, p)
     ratio = row.judged
     alone = ratio is not None and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high

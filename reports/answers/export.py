@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, CSV, and for a terminal. What a cell printed stays text in each of them."""
+"""Tables as text: Markdown, CSV, and for a terminal. A cell's output stays text in each of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its head, and what a row says in it. One that `narrows` goes into the caption where all rows say the same."""
+    """A column of a table: its head, and what a row says in it. A column that `narrows` goes into the caption if all rows say the same."""
 
     head: str
     of: Callable[[Any], str]

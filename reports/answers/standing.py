@@ -23,7 +23,7 @@ _INTERVAL = "95\u00a0% interval "
 class Standing:
     """The ranked cells of one group by what is known of them beside the first, the fastest of those with two repeats or more.
 
-    Where no cell has two repeats the first is the fastest of those with one, and all others are in `once`.
+    If no cell has two repeats the first is the fastest of those with one, and all others are in `once`.
     """
 
     first: Ranked

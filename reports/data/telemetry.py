@@ -66,7 +66,7 @@ def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
-    """A counter's rise a second, between its samples. Where it falls, a process of the cell has ended, and the rate is not known."""
+    """A counter's rise a second, between its samples. If it falls, a process of the cell has ended, and the rate is not known."""
     recorded = np.isfinite(counter)
     seconds, counter = seconds[recorded], counter[recorded]
     step = np.diff(seconds)

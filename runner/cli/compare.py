@@ -100,7 +100,7 @@ def compare(
 
 
 def _with_others(pair: Sequence[Path]) -> Tables:
-    """The two runs, and the nearest of those beside them that measured the same cells. One that cannot be read is skipped."""
+    """The two runs, and the nearest of those beside them that measured the same cells. An unreadable run is skipped."""
     sides = {folder.resolve(): _planned(RunStore(folder)) for folder in pair}
     shared = set.intersection(*sides.values())
     others = []

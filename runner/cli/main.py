@@ -16,7 +16,7 @@ import typer
 from runner.cli.shared import PLAIN, LazyGroup
 from runner.errors import NothingBegunError, UserError
 
-# In characters. Where nothing can run, each combination has its reason.
+# In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
 # An error about the command line repeats what was typed.
 _LONGEST_USAGE = 1_500

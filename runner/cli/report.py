@@ -31,7 +31,7 @@ def report_path(folder: Path) -> Path:
 
 
 class Reporter:
-    """Writes the report on a run and prints its answer. What was read for the report serves the answer, and the next report: a large run
+    """Writes the report on a run and prints its answer. The rows of the report serve the answer, and the next report: a large run
     takes seconds."""
 
     def __init__(self) -> None:

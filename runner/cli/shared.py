@@ -50,7 +50,7 @@ BaseImage = Annotated[
 class LazyCommands(Mapping[str, Any]):
     """Click's commands by name. A command's module is imported when the command is looked up.
 
-    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. Where the name is a word of
+    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. If the name is a word of
     Python's, both end with "_". `modules`: the commands whose function is in another command's module.
     """
 

@@ -1,6 +1,6 @@
 """Try an image on this machine's CPU: make it ready, import its frameworks, hold its adapters against the reference.
 
-What the image's processes print is not trusted: it is bounded, and read as one JSON line of a known form.
+The output of the image's processes is untrusted: it is bounded, and read as one JSON line of a known form.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def imports(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(framework -> its version, framework -> why it is not imported, or what it says otherwise than image.toml).
 
-    Where NVIDIA's wheels are not installed the lock is not `whole`, and what they say is not compared.
+    Without NVIDIA's wheels the lock is not `whole`, and their versions are not compared.
     """
     versions, failed = {}, {}
     for framework in frameworks:

@@ -1,7 +1,7 @@
 """The check of the catalog: `runner images check`, offline and fast.
 
 A lock is the only thing that decides what is installed, so what image.toml says of CUDA, cuDNN, NCCL and the framework is
-proved from the lock. What cannot be proved from a lock (a base image's CUDA) is proved from the base image's name.
+proved from the lock. A fact that no lock proves (a base image's CUDA) is proved from the base image's name.
 """
 
 from __future__ import annotations

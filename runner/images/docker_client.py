@@ -187,7 +187,7 @@ def list_images(client: DockerClient) -> Listing:
 
 
 def find_images(client: DockerClient, *references: str) -> Listing:
-    """A listing of these images only. Where an engine has hundreds, that is quicker than a list of all."""
+    """A listing of these images only. If an engine has hundreds, that is quicker than a list of all."""
     images = [image for reference in references if (image := find_image(client, reference))]
     return Listing({"Id": image.id, "RepoTags": image.tags, "Labels": image.labels} for image in images)
 
@@ -223,7 +223,7 @@ def why_no_engine(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """An error's sentence without the HTTP around it. What the runtime and its hooks said stands at its end."""
+    """An error's sentence without the HTTP around it. The runtime's and its hooks' message stands at its end."""
     said: Any = getattr(error, "explanation", None) or error
     if isinstance(error, ContainerError) and error.stderr:
         said = error.stderr

@@ -23,7 +23,7 @@ _SOME_FAILED = 3
 
 
 def lock(names: Names, date: LastDay = None) -> None:
-    """Prints the path of each lock. What it holds of CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
+    """Prints the path of each lock. Its CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
     day = last_day(date)
     for image in chosen(names, locks=False):
         typer.echo(str(make_lock(image, day, note)))

@@ -1,7 +1,7 @@
 """Built images in a registry: put there by CI, found again by the tag of their inputs, and removed here when they are stale.
 
-A published image serves only where its tag and its labels say that it was made from what a build here would be made from. What
-the registry gives under a digest is checked by the engine, layer by layer.
+A published image serves only where its tag and its labels say that it was made from what a build here would be made from. The
+engine checks the registry's answer by its digest, layer by layer.
 """
 
 from __future__ import annotations
