@@ -31,7 +31,7 @@ def own_command() -> str:
 
 
 def typed(sentence: str) -> str:
-    """The sentence with each `runner` command as one can type it here, in backticks or not. A typed one stays."""
+    """The sentence with each command of ours as one can type it here, in backticks or not. One that is typed already stays."""
     own = own_command()
     return sentence if own == "runner" else _COMMAND.sub(lambda _: own, sentence)
 

@@ -44,7 +44,7 @@ def history(
     else:
         if moves.together:
             print(folded(typed(moves.together)))
-        # If nothing moved, show that of each cell.
+        # Where nothing moved, that is shown of each cell.
         if shown := rows or moves.rows:
             print_rows(answers.table(shown), answers.compact(shown))
         for line in (moves.summary, *((METHOD,) if shown else ())):

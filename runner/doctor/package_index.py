@@ -1,6 +1,6 @@
-"""The check that the package index of pip's configuration answers, without pip: starting pip takes longer than all other checks.
+"""Whether the package index of pip's configuration answers, asked without pip: to start pip takes longer than all other checks.
 
-It knows less than pip. If more than an address and a certificate is configured, its answer is that it does not know.
+It knows less than pip. Where more than an address and a certificate is configured, it says that it does not know.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 _NAME = "pip.conf"
 _OF_THE_MACHINE = Path("/etc") / _NAME
 
-# Settings that only pip understands.
+# What only pip understands.
 _BEYOND = ("no-index", "proxy", "client-cert", "trusted-host")
 
 
 def configured(option: str) -> str | None:
-    """The setting of an option of `pip install`, by pip's environment variables, or else its files. None if they have none."""
+    """What pip's environment variables, or else its files, say of an option of `pip install`. None where they say nothing."""
     if value := os.environ.get(f"PIP_{option.upper().replace('-', '_')}"):
         return value
     found = None
@@ -64,7 +64,7 @@ def _own_index() -> str:
 
 
 def answers(seconds: float) -> bool:
-    """True if the index has a page on pip. False also where it gives none to somebody who knows only its address."""
+    """Whether the index has a page on pip. False also where it gives none to somebody who knows only its address."""
     import ssl
     from urllib.request import Request, urlopen
 

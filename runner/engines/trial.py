@@ -63,7 +63,7 @@ class _Version(BaseModel):
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
     def contradictions(self, image: Image) -> list[str]:
-        """The framework's answers that contradict image.toml.
+        """What the framework says that image.toml says otherwise.
 
         Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with: the lock decides
         on the rest, and `runner images check` holds image.toml against it.
@@ -92,7 +92,7 @@ class _Version(BaseModel):
 
 
 def _differ(said: Sequence[str], declared: Sequence[str]) -> bool:
-    """True if two versions differ, as far as the framework gives its own: TensorFlow 1.15 reports CUDA 10, and not 10.0."""
+    """Whether two versions differ as far as the framework says its own: TensorFlow 1.15 says CUDA 10, and not 10.0."""
     return list(said) != list(declared[: len(said)])
 
 

@@ -87,7 +87,7 @@ class GpuUsers:
             self._foreign[pid] = Process(pid, *who(pid), memory)
 
     def state(self) -> dict[str, Any]:
-        """The users seen so far, as JSON, for `restore`."""
+        """What was seen, as JSON has it, for `restore`."""
         foreign = [asdict(process) for process in self._foreign.values()]
         return {"proved": sorted(self._proved), "reasons": self._reasons, "foreign": foreign}
 

@@ -113,7 +113,7 @@ class Prospect:
         }
 
     def agenda(self) -> Agenda:
-        """The facts that the steps of the run depend on."""
+        """What the steps of the run depend on."""
         cells, images = self.plan.cells, self.images
         return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
 

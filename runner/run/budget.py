@@ -399,7 +399,7 @@ def agenda(
     repeats: int,
     unsettled: Unsettled | None = None,
 ) -> Agenda:
-    """The agenda of a run of `repeats` repeats of these cells."""
+    """The agenda of a run of so many repeats of these cells."""
     names = dict.fromkeys(cell.image for cell in cells)
     costs = {name: engine.cost(images[name]) for name in names}
     return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
