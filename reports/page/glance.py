@@ -1,4 +1,4 @@
-"""The pills under the title, which describe a run: how it ended, how sure it is, and what it does not show."""
+"""What the pills under the title say of a run: how it ended, how sure it is, and what it does not show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pills(data: Tables) -> tuple[Pill, ...]:
 
 
 def go_on(run: Run) -> str:
-    """The way to the missing part of a run."""
+    """How a run gets what it lacks."""
     if run.manifest.get("imported"):
         return "run kit.py again on the machine that measured it"
     return resume_command(run.run_id, out_of(run.manifest))

@@ -1,4 +1,4 @@
-"""The helpers that an adapter uses of its framework: the functions, classes and constants that its code names, directly or through these.
+"""What an adapter uses of its framework's helpers: the functions, classes and constants that its code names, directly or through these.
 
 Nobody keeps a list. A Python file is read by its imports. A file of R or Julia names no file at each use: what it uses is looked up in the
 files that the framework's entrypoint sources or includes. Only files below bench/frameworks are looked into, and of these only the
@@ -17,7 +17,7 @@ from bench import identity, rules
 
 FRAMEWORKS = Path(rules.FRAMEWORKS)
 
-# The place of a definition: the file, and its name there.
+# Where a definition stands: the file, and its name there.
 Place = tuple[Path, str]
 
 _PACKAGE = "bench.frameworks."
@@ -48,7 +48,7 @@ def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
 
 
 def _uses(framework: str, path: Path, name: str | None, folders: frozenset[str]) -> Iterator[Place]:
-    """The definitions that the definition `name` of a file uses; None: the whole file."""
+    """What the definition `name` of a file uses; None: the whole file."""
     try:
         if path.suffix == ".py":
             yield from _python_file(path, path.read_text(encoding="utf-8"), folders).uses(name)
@@ -152,7 +152,7 @@ class _PythonFile:
                 self.imported[name] = (path, alias.name)
 
     def uses(self, name: str | None) -> Iterator[Place]:
-        """The definitions that one definition uses; None: the whole file."""
+        """What one definition uses; None: the whole file."""
         if name is None:
             for path in self.for_their_effect:
                 yield from ((path, effect) for effect in _definitions(_parsed(path.read_text(encoding="utf-8"))))

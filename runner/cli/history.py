@@ -53,7 +53,7 @@ def history(
 
 
 def _readable(folders: Sequence[Path]) -> Tables:
-    """The rows of those runs that can be read. An unreadable run is named and skipped: nobody asked for it by name."""
+    """The rows of those runs that can be read. One that cannot is named and skipped: nobody asked for it by name."""
     tables, skipped = load_readable(folders, ANSWER)
     for error in skipped:
         note(f"skipped: {visible(error)}")

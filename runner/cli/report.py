@@ -26,12 +26,12 @@ MOST_NAMED = 6  # runs, above an answer in text
 
 
 def report_path(folder: Path) -> Path:
-    """The path of the report that a run writes of itself."""
+    """Where the report on a run lies that the run itself writes."""
     return folder / "report.html"
 
 
 class Reporter:
-    """Writes the report on a run and prints its answer. The rows of the report serve the answer, and the next report: a large run
+    """Writes the report on a run and prints its answer. What was read for the report serves the answer, and the next report: a large run
     takes seconds."""
 
     def __init__(self) -> None:

@@ -13,17 +13,17 @@ from runner.catalog.workloads import Workload
 from runner.plan.plan import Cell
 from runner.results import store
 
-# Seconds of a cell beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and of the whole run of
-# preset full.
+# What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
+# whole run of preset full is.
 _OVERHEAD_SECONDS = 20.0
 _FULL_SECONDS = 1800.0
 
-# Seconds to fetch and install an image, before any has been: a fixed part, and a part for each byte of wheels. Fifteen CPU images
+# What an image takes to fetch and to install, before any has been: so much, and so much more for each byte of wheels. Fifteen CPU images
 # took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s.
 _PREPARE_SECONDS = 30.0
 _SECONDS_A_BYTE = 60e-9
 
-# Older runs are of older images. A run.json has its cells' seconds. Of a run whose own does not, the cells' files are read: a millisecond
+# Older runs are of older images. A run.json says what its cells took. Of a run whose own does not, the cells' files are read: a millisecond
 # or two for each.
 _NEWEST_RUNS = 50
 _NEWEST_FILES = 100
@@ -71,9 +71,8 @@ class Durations:
     _paces: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
 
     def seconds(self, cell: Cell) -> float:
-        """The estimate of a cell's seconds, by the nearest figure: its like in this run, then what the resumed run stored, then its
-        like in earlier runs, then the guess at this run's pace.
-        """
+        """What a cell takes, by what is nearest to it: its like in this run, then what the run that goes on stored, then its like in
+        earlier runs, then the guess at this run's pace."""
         alike = _alike(cell)
         if learned := self._learned.get((*alike, cell.device_model)):
             return statistics.median(learned)
@@ -84,7 +83,7 @@ class Durations:
         return self.earlier.get((*alike, cell.device_model)) or self.earlier.get((*alike, None)) or guess
 
     def guessed(self, cell: Cell) -> bool:
-        """True if nothing like the cell has been measured, in this run or in earlier ones."""
+        """Whether nothing like the cell has been measured, in this run or in earlier ones."""
         alike = _alike(cell)
         known = (*alike, cell.device_model), (*alike, None)
         if known[0] in self._learned:
@@ -92,13 +91,13 @@ class Durations:
         return self.stored[cell.id][1] if cell.id in self.stored else not any(key in self.earlier for key in known)
 
     def learn(self, cell: Cell, seconds: float) -> None:
-        """A cell of this run ended well after `seconds`."""
+        """A cell of this run ended well after so many seconds."""
         kind = (*_alike(cell), cell.device_model)
         self._paces.setdefault(kind, []).append(seconds / self._guess(cell))
         self._learned.setdefault(kind, []).append(seconds)
 
     def took(self) -> list[dict[str, Any]]:
-        """Seconds of the cells of this run that ended well, for its run.json: the median of each kind of cell."""
+        """What the cells of this run took that ended well, for its run.json: the median of each kind of cell."""
         known = {_kind_of(entry): entry for entry in self.ended}
         for kind, seconds in self._learned.items():
             words = tuple(map(str, kind))
@@ -106,7 +105,7 @@ class Durations:
         return list(known.values())
 
     def preparing(self, image: str, cost: int) -> float:
-        """Seconds until an image is ready, with `cost` bytes to fetch or build; 0 if there are none."""
+        """What an image takes until it is ready, with `cost` bytes to fetch or build; 0 where nothing is."""
         if not cost:
             return 0.0
         same = [each.seconds for each in self.prepared if each.image == image]
@@ -120,7 +119,7 @@ class Durations:
         return statistics.median([*_AS_GUESSED, *map(statistics.median, self._paces.values())])
 
     def _guess(self, cell: Cell) -> float:
-        # Stored figures already hold the pace of the run until then.
+        # What was stored holds the pace of the run until then.
         if cell.id in self.stored:
             return self.stored[cell.id][0]
         seconds = self.workloads[cell.workload].preset(cell.preset).seconds
@@ -155,7 +154,7 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
             entries = [entry for file in files for entry in _ended_well(file)]
         for entry in entries:
             seconds = entry.get("seconds") if isinstance(entry, dict) else None
-            # NaN fails these bounds, too.
+            # What is not a number is not in these bounds either.
             if isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
                 *alike, model = _kind_of(entry)
                 for key in ((*alike, model), (*alike, None)):
@@ -187,7 +186,7 @@ def earlier_preparations(results: Path, engine: str) -> list[Preparation]:
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
-    """The content of a run.json. None if it cannot be read: an estimate can do without."""
+    """What a run.json holds. None where it cannot be read: an estimate can do without."""
     try:
         manifest = json.loads(store.read_bytes(path))
     except (OSError, ValueError, RecursionError):
