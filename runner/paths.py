@@ -1,4 +1,4 @@
-"""Where things lie: the project's own folders, and the user's."""
+"""Paths of the project's own folders, and of the user's."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def own_command() -> str:
 
 
 def cache_folder() -> Path:
-    """Where this project keeps what can be made again."""
+    """The folder of things that can be made again."""
     from platformdirs import user_cache_path
 
     return Path(user_cache_path(_NAME, appauthor=False))
 
 
 def data_folder() -> Path:
-    """Where this project keeps what the user has made, such as references."""
+    """The folder of things that the user has made, such as references."""
     from platformdirs import user_data_path
 
     return Path(user_data_path(_NAME, appauthor=False))

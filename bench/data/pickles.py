@@ -60,7 +60,7 @@ def _new_array(_kind, _shape, _type):
 
 
 def _latin1(text, encoding):
-    """What Python 3 writes for bytes in protocol 2: codecs.encode(text, "latin1")."""
+    """The form of bytes in protocol 2 of Python 3: codecs.encode(text, "latin1")."""
     if _text(encoding) != "latin1":
         raise Refused("text in the encoding %r" % (encoding,))
     return text.encode("latin-1")

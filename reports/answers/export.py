@@ -1,4 +1,4 @@
-"""Tables as text: Markdown, CSV, and for a terminal. What a cell printed stays text in each of them."""
+"""Tables as text: Markdown, CSV, and for a terminal. A cell's output stays text in each of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reports.text import between_ratios, duration, number, step_interval, too_wi
 from runner.results.statistics import Estimate
 from runner.text import visible
 
-# What has a meaning in a line of Markdown. What may begin a tag or an entity becomes an entity.
+# Characters with a meaning in a line of Markdown. A sign that may begin a tag or an entity becomes an entity.
 _MARKDOWN = re.compile(r"([\\`*_\[\]>|#~!])")
-# What GitHub makes a link, or a message to a person, of a text without markup: a backslash before it does not help, a comment inside does.
+# Words that GitHub makes a link, or a message to a person, without markup: a backslash before it does not help, a comment inside does.
 _LIVE = re.compile(r"@(?=\S)|:(?=//)|www(?=\.)|(?<=\\)#(?=\d)|\bGH(?=-\d)", re.IGNORECASE)
 # A spreadsheet reads a text that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -34,7 +34,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its head, and what a row says in it. One that `narrows` goes into the caption where all rows say the same."""
+    """A column of a table: its head, and what a row says in it. A column that `narrows` goes into the caption if all rows say the same."""
 
     head: str
     of: Callable[[Any], str]

@@ -37,7 +37,7 @@ def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
 
 
 def _anchor(name: str) -> str:
-    """Where the page shows a workload. It follows from the name, so a link stays right when other workloads are added."""
+    """The page's anchor of a workload. It follows from the name, so a link stays right when other workloads are added."""
     return f"workload-{name if re.fullmatch('[a-z][a-z0-9_-]{0,60}', name) else _digest(name)}"
 
 
@@ -157,7 +157,7 @@ def levels(cells: Iterable[MeasuredCell]) -> list[float]:
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:
-    """The workload with what its specification says, where this checkout has one."""
+    """The workload with its specification's facts, if this checkout has one."""
     spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")

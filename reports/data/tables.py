@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
-# What an answer in words needs. Telemetry says whether the machine was busy.
+# The tables for an answer in words. Telemetry shows if the machine was busy.
 ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
@@ -51,7 +51,7 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, kept: Kept |
     `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it. `kept` is what was read
     of the runs before.
     """
-    # One that is named twice counts once.
+    # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
     cells = read(folders, "cells", kept) if "cells" in needed else None
     frames = {name: read(folders if name in needed else [], name, kept, cells) for name in FRAMES if name != "cells"}
@@ -295,7 +295,7 @@ def _labelled(cells: Sequence[MeasuredCell], devices: Mapping[str, Sequence[Mapp
 
 
 def _anchor(cell: MeasuredCell, *, several: bool) -> str:
-    """Where the page shows a cell. It follows from the cell, and from the run where several runs have it: a link stays right."""
+    """The page's anchor of a cell. It follows from the cell, and from the run where several runs have it: a link stays right."""
     place = f"cell-{cell.cell_id}-{cell.run_id}" if several else f"cell-{cell.cell_id}"
     return re.sub(r"[^A-Za-z0-9_-]", "-", place)[:200]
 

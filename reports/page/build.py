@@ -132,7 +132,7 @@ def _in_rows(shown: Iterable[Slice]) -> set[str]:
 
 @dataclass(frozen=True)
 class _Effects:
-    """What another precision and another device changed in a workload. The page shows them, and an answer rests on them."""
+    """The effects of another precision and another device in a workload. The page shows them, and an answer rests on them."""
 
     precisions: tuple[Across, ...]
     devices: tuple[Across, ...]
@@ -240,7 +240,7 @@ def _rate_rows(curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Iterator[RateR
 
 
 def _rate(curve: RateCurve, rate: Rate, best: bool, ceiling: Ceiling | None) -> tuple[str, str]:
-    """What stands in the table, and what stands below it."""
+    """The table's text, and the one below it."""
     if curve.refused(rate):
         return "refused", Markup("above the device's peak")
     share, bus = curve.share(rate), curve.bus_bandwidth(rate)

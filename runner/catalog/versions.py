@@ -20,7 +20,7 @@ _EVERYWHERE = "numpy"
 
 
 def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
-    """What the event `environment` of a cell says otherwise than its image's lock or image.toml, as a sentence."""
+    """The contradiction of a cell's event `environment` to its image's lock or image.toml, as a sentence."""
     versions: Mapping[str, str] = said["versions"]
     pins = _pins(image)
     for name, parts in _PARTS.items():
@@ -47,7 +47,7 @@ def is_within(version: str, declared: str, parts: int) -> bool:
 
 
 def proof(image: Image | None, said: Mapping[str, Any] | None) -> str:
-    """Whether the version that a cell says is one that its image's lock pins: PROVED, or "not proved" and why."""
+    """The proof that a cell's version is one that its image's lock pins: PROVED, or "not proved" and why."""
     if image is None or said is None:
         return "not proved: no image is known"
     if not (pins := _pins(image)):
@@ -63,7 +63,7 @@ def _pins(image: Image) -> dict[str, str]:
 
 
 def _same(said: str, pinned: str) -> bool:
-    """Whether two versions are of one release. A build adds to it: "+cpu", ".post1"."""
+    """True if two versions are of one release. A build adds to it: "+cpu", ".post1"."""
     try:
         return Version(Version(said).base_version) == Version(Version(pinned).base_version)
     except InvalidVersion:

@@ -47,11 +47,13 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind, compared with A.")],
     runs: Annotated[
         list[str] | None,
-        typer.Option("--runs", "--run", help="Where the others are looked up; default: the newest run that has both."),
+        typer.Option(
+            "--runs", "--run", help="The run to look the others up in; default: the newest run that has both."
+        ),
     ] = None,
     by: Annotated[
         Literal["run", "image", "framework", "gpu", "cuda"] | None,
-        typer.Option(help="What A and B are; default: found by name."),
+        typer.Option(help="The kind of A and B; default: found by name."),
     ] = None,
     margin: Margin = 5.0,
     out: Out = Path("results"),
@@ -97,7 +99,7 @@ def compare(
 
 
 def _with_others(pair: Sequence[Path]) -> Tables:
-    """The two runs, and the nearest of those beside them that measured the same cells. One that cannot be read is skipped."""
+    """The two runs, and the nearest of those beside them that measured the same cells. An unreadable run is skipped."""
     sides = {folder.resolve(): _planned(RunStore(folder)) for folder in pair}
     shared = set.intersection(*sides.values())
     others = []

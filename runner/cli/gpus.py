@@ -55,7 +55,7 @@ def _print_table(gpus: tuple[Gpu, ...]) -> None:
 
 
 def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...], notes: tuple[str, ...]) -> None:
-    """What has no column: `notes`, the driver, the links between GPUs, and what is broken."""
+    """The facts without a column: `notes`, the driver, the links between GPUs, and broken GPUs."""
     for gpu_refused in refused:
         print(f"not usable: {gpu_refused.reason}")
     for note in notes:

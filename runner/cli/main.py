@@ -16,11 +16,11 @@ import typer
 from runner.cli.shared import PLAIN, LazyGroup
 from runner.errors import NothingBegunError, UserError
 
-# In characters. Where nothing can run, each combination has its reason.
+# In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
 # An error about the command line repeats what was typed.
 _LONGEST_USAGE = 1_500
-# Nothing that a user types has so many digits for a reason.
+# No option needs that many digits.
 _DIGITS = re.compile(r"(\d{20})\d{20,}(?:\.\d+)?")
 _FIRST_DIGITS = r"\1…"
 
@@ -96,7 +96,7 @@ class Commands(LazyGroup):
         except BrokenPipeError:
             raise
         except OSError as error:
-            # Where a file cannot be read or written, the code there says what to do. This names the file at least.
+            # The code beside the file names the fix. This names the file at least.
             sentence = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
             _say(sentence)
             raise typer.Exit(UserError.exit_code) from None

@@ -1,4 +1,4 @@
-"""What several commands share: groups that load a command when it is called, options, and the reading of lists.
+"""The shared parts of commands: groups that load a command when it is called, options, and the reading of lists.
 
 Only Typer is loaded here, so that `runner --help` starts fast.
 """
@@ -50,7 +50,7 @@ BaseImage = Annotated[
 class LazyCommands(Mapping[str, Any]):
     """Click's commands by name. A command's module is imported when the command is looked up.
 
-    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. Where the name is a word of
+    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. If the name is a word of
     Python's, both end with "_". `modules`: the commands whose function is in another command's module.
     """
 
@@ -116,7 +116,7 @@ class LazyGroup(TyperGroup):
             formatter.write_dl(list(self.names.items()))
 
 
-# What an option has beside its field in the model: other names, a variable of the environment, a check of the folder.
+# Additions to an option beside its field in the model: other names, a variable of the environment, a check of the folder.
 _MORE: dict[str, dict[str, Any]] = {
     "precisions": {"flag": "--precision", "also": "--precisions"},
     "base_image": {"envvar": "DLBENCH_BASE_IMAGE"},
@@ -196,7 +196,7 @@ def _number(flag: str, whole: bool, least: float, most: float) -> dict[str, Any]
 
 
 def _value(field: FieldInfo, given: Any) -> Any:
-    """What the command line gave for a field, in the field's own type."""
+    """The command line's value of a field, in the field's own type."""
     if field.annotation == tuple[str, ...]:
         return split_words(given) or field.default
     return split_counts(given) if field.annotation == tuple[int, ...] else given

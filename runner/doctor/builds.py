@@ -59,7 +59,7 @@ def base_image(scene: Scene) -> Iterator[Check]:
     if reachable is None:
         yield Check("base images", OK, f"{saw}; their registry answers")
     else:
-        # What the engine says of its registry mostly begins with what it means.
+        # The engine's answer about its registry mostly names the registry itself.
         why = reachable if reachable.startswith("the registry ") else f"their registry gives no answer: {reachable}"
         fix = "a mirror in daemon.json, or --base-image with an image of your site"
         yield Check(
@@ -80,7 +80,7 @@ def _is_here(client: Any, name: str) -> bool:
 
 
 def _registry_answers(client: Any, name: str) -> str | None:
-    """None where the registry answers for an image; otherwise what it said."""
+    """None if the registry answers for an image; otherwise its message."""
     from runner.images.docker_client import DockerError, registry_digest
 
     try:
@@ -120,13 +120,13 @@ def _shown(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # What is wrong with it may repeat it.
+        # The error of a wrong address may repeat it.
         return "an address that is none", secret
     return f"{parts.scheme}://{parts.hostname}" if url else "pip's own index", secret
 
 
 def _is_anything_installed() -> bool:
-    """Whether an environment is made, or this interpreter has a framework."""
+    """True if an environment is made, or this interpreter has a framework."""
     from runner.engines.process import venv
     from runner.engines.process.host import HostEngine
 

@@ -1,6 +1,6 @@
 """Try an image on this machine's CPU: make it ready, import its frameworks, hold its adapters against the reference.
 
-What the image's processes print is not trusted: it is bounded, and read as one JSON line of a known form.
+The output of the image's processes is untrusted: it is bounded, and read as one JSON line of a known form.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Version(BaseModel):
 
     framework: str
     version: str = Field(max_length=100)
-    # What the framework says of itself and of CUDA: package or library -> version; and what its build holds code for.
+    # The versions of the framework and of CUDA, by the framework: package or library -> version; and its build's GPUs.
     versions: dict[str, str | None] = {}
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
@@ -82,7 +82,7 @@ class _Version(BaseModel):
 
 
 class _Verdict(BaseModel):
-    """What `python -m bench check` prints."""
+    """The output of `python -m bench check`."""
 
     model_config = ConfigDict(strict=True)
 
@@ -186,7 +186,7 @@ def imports(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(framework -> its version, framework -> why it is not imported, or what it says otherwise than image.toml).
 
-    Where NVIDIA's wheels are not installed the lock is not `whole`, and what they say is not compared.
+    Without NVIDIA's wheels the lock is not `whole`, and their versions are not compared.
     """
     versions, failed = {}, {}
     for framework in frameworks:
@@ -204,7 +204,7 @@ def imports(
         if code:
             failed[framework] = f"it was imported, and its process ended with exit code {code}"
         elif said.framework != framework:
-            failed[framework] = _plain(f"it says that it is {said.framework}")
+            failed[framework] = _plain(f"it calls itself {said.framework}")
         elif wrong := said.contradictions(prepared.image) if whole else []:
             failed[framework] = _plain("; ".join(wrong))
         else:

@@ -60,7 +60,7 @@ BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 # The address of an archive of Debian's old packages, with {date} for the day.
 SNAPSHOT_VARIABLE = "DLBENCH_DEBIAN_SNAPSHOT"
 
-# Where pip looks for packages: its variables, and what pip.conf calls the same.
+# pip's settings for its indexes: their variables, and their names in pip.conf.
 _PIP_SETTINGS = {
     "PIP_INDEX_URL": "index-url",
     "PIP_EXTRA_INDEX_URL": "extra-index-url",
@@ -235,7 +235,7 @@ def _build_common(
 
 
 def _is_here(client: DockerClient, recipe: Recipe, tag: str, base_id: str, cache_from: str | None) -> bool:
-    """Whether the engine has these layers, on the base image that has its name now, or gets them from the registry."""
+    """True if the engine has these layers, on the base image that has its name now, or gets them from the registry."""
     here = find_image(client, tag)
     if here and here.labels.get("dlbench.base_id") == base_id:
         return True
@@ -418,7 +418,7 @@ def _proxies() -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """Where the site's pip looks for packages, of the environment, else of pip.conf. Raises BuildError where that holds a password.
+    """The indexes of the site's pip, from the environment, else from pip.conf. Raises BuildError if that holds a password.
 
     An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
     """

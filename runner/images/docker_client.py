@@ -1,4 +1,4 @@
-"""The one way to the Docker Engine. What docker-py, requests and urllib3 raise becomes an error of ours here, and goes no further."""
+"""The one way to the Docker Engine. Errors of docker-py, requests and urllib3 become this project's here."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _REFUSED, _ABSENT = _MEANINGS[2][1], _MEANINGS[3][1]
 
 @contextlib.contextmanager
 def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
-    """As `asking`, for what an engine asks a registry. `said` begins with what it means."""
+    """As `asking`, for an engine's question to a registry. `said` begins with the meaning."""
     try:
         with asking():
             yield
@@ -86,12 +86,12 @@ def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
 
 
 def _timed_out(error: BaseException | None) -> bool:
-    """Whether an answer took too long. In the middle of one, requests and docker-py hand urllib3's error on."""
+    """True if an answer took too long. In the middle of one, requests and docker-py pass urllib3's error on."""
     return isinstance(error, Timeout | ReadTimeoutError) or "Read timed out" in str(error)
 
 
 def _answers(client: DockerClient) -> bool:
-    """Whether the engine itself answers."""
+    """True if the engine itself answers."""
     try:
         with asking():
             return bool(client.ping())
@@ -186,7 +186,7 @@ def list_images(client: DockerClient) -> Listing:
 
 
 def find_images(client: DockerClient, *references: str) -> Listing:
-    """A listing of these images only. Where an engine has hundreds, that is quicker than a list of all."""
+    """A listing of these images only. If an engine has hundreds, that is quicker than a list of all."""
     images = [image for reference in references if (image := find_image(client, reference))]
     return Listing({"Id": image.id, "RepoTags": image.tags, "Labels": image.labels} for image in images)
 
@@ -222,7 +222,7 @@ def why_no_engine(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """An error's sentence without the HTTP around it. What the runtime and its hooks said stands at its end."""
+    """An error's sentence without the HTTP around it. The runtime's and its hooks' message stands at its end."""
     said: Any = getattr(error, "explanation", None) or error
     if isinstance(error, ContainerError) and error.stderr:
         said = error.stderr

@@ -24,7 +24,7 @@ _LONGEST = 300
 
 # A CPU has no unit for it.
 _NOT_ON_A_CPU = "tf32"
-# What a training cell's losses and its first steps are held against, and no check.
+# The reference of a training cell's losses and of its first steps; no check reads it.
 _OF_CELLS = (".learning.txt", ".first-steps.npz")
 
 # How the names of the driver's libraries begin.
@@ -83,7 +83,7 @@ class AdapterCheck(BaseModel):
 
 
 class Tried(BaseModel):
-    """What was tried of one image."""
+    """The trial of one image."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -271,7 +271,7 @@ def _row(
 
 
 def _not_ok(check: AdapterCheck, old: str, *, offered: bool) -> str:
-    """What a check that is not ok says. `old` marks one of older code."""
+    """The sentence on a check that is not ok. `old` marks one of older code."""
     what, why = f"{check.workload} {check.precision}", cell_text(check.reason)
     # Nobody runs it again, so it is no check to do.
     if old and not offered:
@@ -290,7 +290,7 @@ def _installed(image: Image, tried: Tried) -> str:
 
 
 def shortcomings(image: Image, tried: Tried) -> list[str]:
-    """What a try found broken, and that it proved nothing: a sentence each. None of them: the image is good on a CPU."""
+    """The faults that a try found, or that it proved nothing: a sentence each. Without any the image is good on a CPU."""
     excused = {
         name for name, why in tried.failed.items() if image.accelerator == "cuda" and why.startswith(WITHOUT_DRIVER)
     }

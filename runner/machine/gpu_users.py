@@ -1,4 +1,4 @@
-"""Who computes on the GPUs of a running cell, by NVML: the cell's own process proves where it computes, and others disturb it."""
+"""The users of the GPUs of a running cell, by NVML: the cell's own process proves where it computes, and others disturb it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SEEN = 2
 _MOST_KEPT = 16
 _MOST_TEXT = 200
 
-# An idle GPU's mean power is at most so much above its lowest: power scatters, and falls slowly after the cell before.
+# The most of an idle GPU's mean power, relative to its lowest: power scatters, and falls slowly after the cell before.
 # The number is chosen, not measured.
 _IDLE_POWER = 1.2
-# So many rows of an idle GPU show that it was idle: the driver's utilisation is itself a mean over up to a second.
+# The rows that show an idle GPU: the driver's utilisation is itself a mean over up to a second.
 _IDLE_ROWS = 15
 
 

@@ -67,7 +67,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
-    # What it ran has been ended on the way out of the block.
+    # The exit of the block ended its cells.
     with interruptible(), contextlib.suppress(KeyboardInterrupt):
         try:
             # A beat needs no lock of the cells: it shows that the process runs, not that it has nothing to wait for.
@@ -113,7 +113,7 @@ class Agent:
         self._ready: dict[str, Prepared] = {}
         # Job -> its attempt, and the boards that it holds.
         self._held: dict[Job, tuple[str, tuple[Place, ...]]] = {}
-        # What ended last; a CellRunner says at once whether it is put back.
+        # The job that ended last; a CellRunner says at once whether it is put back.
         self._last: tuple[Job, str, tuple[Place, ...]] | None = None
         self._node = ""
         self._lost: set[str] = set()

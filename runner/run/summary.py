@@ -93,12 +93,12 @@ def go_on_with(run: store.RunStore) -> str:
 
 def _over(minutes: float, measured: int) -> str:
     if not measured:
-        return f"nothing of what is left fits into {plain(minutes)} min"
+        return f"none of the remaining cells fits into {plain(minutes)} min"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 
 def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
-    """What is made of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
+    """The product of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
     try:
         return make(folder)
     except (UserError, OSError):

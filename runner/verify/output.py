@@ -21,7 +21,7 @@ from runner.verify.together import Together
 from runner.verify.verdict import FAIL, PASS, Ratio
 from runner.verify.verify import CellFinding, Verification, margin_text
 
-# So many of the cells of which the same holds are named.
+# The most cells to name of those with the same sentence.
 _NAMED = 3
 
 METHOD = (
@@ -96,7 +96,7 @@ def _assumed(ratio: Ratio) -> str:
 
 
 def ending(verification: Verification) -> str:
-    """What the whole shows: no more than its cells do."""
+    """The result of the whole: no more than its cells do."""
     kinds = [finding.kind for finding in verification.findings]
     gpus = verification.fleets
     nodes = "nodes, the " if any(finding.of == "node" for finding in gpus) else ""
@@ -142,7 +142,7 @@ def _ending_of_pass(verification: Verification, nodes: str) -> str:
 
 
 def details(verification: Verification) -> Iterator[str]:
-    """What the table has no room for: a line each, visible text. Cells of which the same holds share their lines."""
+    """The facts without room in the table: a line each, visible text. Cells with the same facts share their lines."""
     alike: dict[tuple[str, ...], list[CellFinding]] = {}
     for finding in verification.findings:
         alike.setdefault((finding.kind, finding.reason, *_beside(finding)), []).append(finding)
@@ -169,7 +169,7 @@ def _names(findings: Sequence[CellFinding]) -> str:
 
 
 def _proved(findings: Sequence[CellFinding]) -> Iterator[str]:
-    """What was checked on the adapters that were measured: first what all of these cells passed, then what only some did."""
+    """The checks of the measured adapters: first those that all of these cells passed, then those of some only."""
     checked = [finding for finding in findings if finding.parity_passed and finding.proved]
     if not checked:
         return
@@ -193,7 +193,7 @@ def _quantities(quantities: Iterable[str]) -> str:
 
 
 def _beside(finding: CellFinding) -> Iterator[str]:
-    """What is known of a cell beside its verdict and what was checked on its adapter, as visible text."""
+    """The facts of a cell beside its verdict and the checks of its adapter, as visible text."""
     if finding.parity_passed:
         yield "  parity passed: it computes what the float64 reference computes"
     if finding.nearest:

@@ -34,12 +34,12 @@ class Together:
 
     @property
     def name(self) -> str:
-        """What a row of it is called."""
+        """The name of its row."""
         return f"all {self.cells} cells together"
 
     @property
     def reason(self) -> str:
-        """What it shows, as a sentence, with the shift, its interval and what they mean beside the margin."""
+        """The result as a sentence, with the shift, its interval and what they mean beside the margin."""
         ends = f"90 % interval {_change(self.low)} to {_change(self.high)}"
         said = f"the {self.cells} cells of {self.run_id} together take {_longer(self.ratio)} ({ends})"
         means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)

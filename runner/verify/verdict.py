@@ -60,7 +60,7 @@ FEWEST_TO_TRIM = 5
 MOST_ADVISED = 50
 MOST_SESSIONS = 20
 
-# What was measured in one session: the step times of each repeat's windows.
+# The measurement of one session: the step times of each repeat's windows.
 Session = Sequence[Array]
 
 
@@ -206,7 +206,7 @@ def verdict_from(log: float, parts: Sequence[Part], margin: float, cells: int = 
 
 
 def meaning(verdict: CellVerdict, ratio: float, ends: tuple[float, float], margin: float) -> str:
-    """What the verdict on a ratio with this interval says of the margin, as a clause without its subject."""
+    """The meaning of the verdict on a ratio with this interval, beside the margin: a clause without its subject."""
     share, twice = f"{100 * margin:g} %", per_cent((1 + margin) ** 2 - 1, 3)
     low, high = ends
     if verdict == "slow":
@@ -243,7 +243,7 @@ def repeats_to_tell(ratio: Ratio, margin: float) -> int | None:
 
 
 def narrows(ratio: Ratio, repeats: int) -> bool:
-    """Whether so many repeats would make the interval shorter by at least a tenth. Otherwise the reference or the sessions decide."""
+    """True if `repeats` would make the interval shorter by at least a tenth. Otherwise the reference or the sessions decide."""
     now = math.log(ratio.high / ratio.low) / 2
     return repeats > ratio.measured_repeats and reach_of(_with_repeats(ratio, repeats)) <= 0.9 * now
 
@@ -271,7 +271,7 @@ def sessions_to_tell(ratio: Ratio, margin: float) -> int | None:
 
 
 def _decided(ratio: Ratio, parts: Sequence[Part], margin: float) -> bool:
-    """Whether this ratio would be on one side of the margin on the slow side, if these were the parts of its variance."""
+    """True if this ratio would be on one side of the margin on the slow side, if these were the parts of its variance."""
     reach = reach_of(parts)
     return _side(math.log(ratio.value), reach, math.log1p(margin), reach) != 0
 

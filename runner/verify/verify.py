@@ -66,7 +66,7 @@ class CellFinding:
     ratio: Ratio | None
     margin: float
     parity_passed: bool | None
-    # Whether the installation alone explains the ratio: no choice differs from the reference's, and nothing disturbed the cell.
+    # True if the installation alone explains the ratio: no choice differs from the reference's, and nothing disturbed the cell.
     sound: bool = False
     proved: tuple[str, ...] = ()  # the quantities that were checked on the adapter that was measured
     differences: tuple[DifferentFact, ...] = ()
@@ -135,7 +135,7 @@ class Verification:
 
 
 def _without_reference(finding: CellFinding) -> bool:
-    """Whether a cell computes what is specified and has no reference that decides, so that only its fleet can."""
+    """True if a cell computes the specification and has no reference that decides, so that only its fleet can."""
     return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "open")
 
 
@@ -147,7 +147,7 @@ Further = Callable[[Path], Mapping[str, int]]
 
 
 class Part(Protocol):
-    """What a limit of time leaves of a plan (runner.verify.fleet.level)."""
+    """The part of a plan that a limit of time leaves (runner.verify.fleet.level)."""
 
     @property
     def workloads(self) -> tuple[str, ...]: ...
@@ -377,7 +377,7 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
 
 
 def _busy(measured: Measured) -> bool:
-    """Whether other work kept the CPUs busy before a CPU cell was measured."""
+    """True if other work kept the CPUs busy before a CPU cell was measured."""
     ceilings = measured.ceilings
     return measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
 
@@ -404,13 +404,13 @@ def margin_text(margin: float) -> str:
 
 
 def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
-    """What the verdict of a ratio says, as a clause."""
+    """The verdict of a ratio, as a clause."""
     said = meaning(verdict, ratio.value, (ratio.low, ratio.high), margin)
     return f"{said}: {_what_would_tell(ratio, margin)}" if verdict == "open" else said
 
 
 def _assumptions(ratio: Ratio) -> str:
-    """What a verdict takes for granted, since the data do not show it."""
+    """The assumptions of a verdict, since the data do not show them."""
     parts = []
     if not ratio.between.observed:
         parts.append(f"repeats differ by {per_cent(ratio.between.deviation)} (one on each side does not show it)")

@@ -15,7 +15,7 @@ from runner.text import plural
 
 app = typer.Typer(**PLAIN)
 
-# What fits 80 columns. `runner images show IMAGE` and --format json have all facts.
+# The columns fit 80 characters. `runner images show IMAGE` and --format json have all facts.
 HEADS = ("image", "Python", "CUDA", "driver ≥", "GPU", "GB")
 
 
@@ -50,7 +50,7 @@ _RUNS_IN = " runs in"
 
 
 def _notes(images: Sequence[Image]) -> Iterator[str]:
-    """What holds for some images only: a line for each thing, with the images."""
+    """Facts of some images only: a line for each thing, with the images."""
     notes: dict[str, list[str]] = {}
     for image in images:
         others = [name for name in image.frameworks if not image.name.startswith(f"{name.replace('_', '-')}-")]

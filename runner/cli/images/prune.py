@@ -53,7 +53,7 @@ def _print(name: str, sentence: str, why_kept: str | None) -> bool:
 
 
 def end_of(removed: Mapping[str, Sequence[bool]], dry_run: bool) -> str:
-    """How many of each kind were out of date, and went or stay. What is up to date is not counted: it stays in any case."""
+    """How many of each kind were out of date, and went or stay. Current ones are not counted: they stay."""
     gone = ", ".join(plural(sum(each), kind) for kind, each in removed.items() if sum(each))
     kept = ", ".join(plural(each.count(False), kind) for kind, each in removed.items() if each.count(False))
     if not gone and not kept:

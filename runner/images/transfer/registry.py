@@ -1,7 +1,7 @@
 """Built images in a registry: put there by CI, found again by the tag of their inputs, and removed here when they are stale.
 
-A published image serves only where its tag and its labels say that it was made from what a build here would be made from. What
-the registry gives under a digest is checked by the engine, layer by layer.
+A published image serves only where its tag and its labels say that it was made from what a build here would be made from. The
+engine checks the registry's answer by its digest, layer by layer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RegistryError(UserError):
 
 
 class Pin(NamedTuple):
-    """What image.toml says of the published image."""
+    """The published image that image.toml names."""
 
     repository: str  # registry/name
     input_tag: str
@@ -64,7 +64,7 @@ class Pin(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """What it is pulled by."""
+        """The name to pull it by."""
         return f"{self.repository}@{self.digest}"
 
 
@@ -78,13 +78,13 @@ def pin_of(image: Image) -> Pin | None:
 
 
 def is_pinned(recipe: Recipe) -> bool:
-    """Whether image.toml names a published image of these inputs."""
+    """True if image.toml names a published image of these inputs."""
     pin = pin_of(recipe.image)
     return pin is not None and pin.input_tag == recipe.input_tag
 
 
 def has_published(client: DockerClient, recipe: Recipe) -> bool:
-    """Whether the pin is of these inputs, and the image's registry answers for its digest."""
+    """True if the pin is of these inputs, and the image's registry answers for its digest."""
     pin = pin_of(recipe.image)
     if pin is None or not is_pinned(recipe):
         return False
@@ -119,12 +119,12 @@ def pull(client: DockerClient, recipe: Recipe, say: Callable[[str], None], build
 
 
 def _same_layers(pin: Pin, recipe: Recipe) -> bool:
-    """Whether the published image and the recipe's differ in nothing but the bench and the labels."""
+    """True if the published image and the recipe's differ in nothing but the bench and the labels."""
     return pin.input_tag.partition("-")[0] == recipe.layers
 
 
 def identity(client: DockerClient, image: Image, image_id: str) -> str:
-    """What a result names the image by: its registry and digest where it came from there or went there, else its id."""
+    """The image's name in a result: registry and digest if it came from there or went there, else its id."""
     pin = pin_of(image)
     built = find_image(client, image_id) if pin else None
     return pin.reference if pin and built and pin.reference in _digests(built) else image_id
@@ -308,12 +308,12 @@ def _foreign_names(image: BuiltImage) -> list[str]:
 
 
 def _is_of_a_build(image: BuiltImage) -> bool:
-    """Whether a build here named the image, or nobody did."""
+    """True if a build here named the image, or nobody did."""
     return bool(_own_tags(image)) or not _foreign_names(image)
 
 
 def _staying(image: BuiltImage) -> str:
-    """What to say of an image that keeps its layers, because a user named it too."""
+    """The sentence on an image that keeps its layers, because a user named it too."""
     names = _foreign_names(image)
     return f"; it stays as {', '.join(names)}" if names else ""
 
@@ -359,9 +359,9 @@ def remove(client: DockerClient, image_id: str) -> str | None:
 
 
 def other_inputs(labels: dict[str, str], recipe: Recipe) -> list[str]:
-    """What the image with these labels was built from that the recipe does not have, in a user's words.
+    """The inputs of the image with these labels that differ from the recipe's, in a user's words.
 
-    Another base image under the same name is none of it.
+    Another base image under the same name is none.
     """
     expected = {name: value for name, value in recipe.labels("").items() if name.startswith("dlbench.")}
     del expected["dlbench.base_id"]

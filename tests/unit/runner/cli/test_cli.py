@@ -235,7 +235,7 @@ def test_a_limit_in_which_no_cell_would_end_starts_none_and_says_so(
 ) -> None:
     ended = run("--minutes", "0.05")
     assert ended.returncode == 1
-    assert "hold no cell by the estimates; give more" in ended.stderr
+    assert "is too short for any cell; use a larger --minutes" in ended.stderr
     assert started.read_text() == ""
 
 

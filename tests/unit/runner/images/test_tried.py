@@ -380,7 +380,7 @@ def test_a_framework_whose_process_dies_after_its_version_is_not_imported(
         ),
         ({"code_for": ["8.0", "12.0"]}, "it says min_compute_capability 8.0, and image.toml says 7.5"),
         ({"code_for": ["7.5", "9.0", "10.0"]}, "it says max_compute_capability 10.0, and image.toml says 12.0"),
-        ({"framework": "jax"}, "it says that it is jax"),
+        ({"framework": "jax"}, "it calls itself jax"),
     ],
 )
 def test_what_a_framework_says_of_itself_is_compared_with_image_toml(

@@ -80,9 +80,9 @@ def test_what_is_left_is_counted_in_one_way() -> None:
 def test_where_nothing_is_left_more_minutes_are_not_asked_for() -> None:
     assert limit(Forecast((), (), ()), 10) == "nothing is left to measure"
     left = Forecast(steps=(), spans=(), left=(Job(make_cell(), 1),))
-    assert limit(left, 525600) == "525600 min hold no cell by the estimates; give more"
-    assert limit(left, 7.1667).startswith("7 min hold no cell")
-    assert limit(left, 0.3).startswith("0.3 min hold no cell")
+    assert limit(left, 525600) == "525600 min is too short for any cell; use a larger --minutes"
+    assert limit(left, 7.1667).startswith("7 min is too short")
+    assert limit(left, 0.3).startswith("0.3 min is too short")
 
 
 def test_a_run_that_goes_on_says_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:
