@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UserError
-from runner.kit.archive import ArchiveError, document
+from runner.results import parcel
+from runner.results.untrusted import UntrustedError, document
 from runner.text import in_a_line
 
 # The last character is the version of this layout.
@@ -22,9 +23,9 @@ _HEAD = struct.Struct(">8sII")
 # Slurm's step daemon hands on what a program prints only when a line is whole: without it the last frame would stay there.
 _END = b"\n"
 
-# A header holds the plan of a node at most: some hundred bytes a cell. A body holds what a cell printed (64 MiB) and its telemetry.
+# A header holds the plan of a node at most: some hundred bytes a cell. A body is a parcel.
 MOST_HEADER_BYTES = 8 << 20
-MOST_BODY_BYTES = 160 << 20
+MOST_BODY_BYTES = parcel.MOST_BYTES
 
 # The most bytes that a login shell may print before the first frame, and the part that an error shows.
 _MOST_NOISE_BYTES = 64 << 10
@@ -111,7 +112,7 @@ class Decoder:
 def _header(content: bytes) -> Mapping[str, Any]:
     try:
         value = document(content, "a frame's header")
-    except ArchiveError as error:
+    except UntrustedError as error:
         raise FrameError(str(error)) from None
     if not isinstance(value, dict):
         raise FrameError("a frame's header is no object")

@@ -71,7 +71,7 @@ class Arrivals:
         self._waits: list[_Wait] = []
         self._reports: list[_Report] = []
         # The work of the last window.
-        self._last: tuple[str, ...] | None = None
+        self._last: tuple[Any, ...] | None = None
         # By both clocks: how long it evaluated since the last window, and since when it does.
         self._evaluated = (0.0, 0.0)
         self._evaluates_since: tuple[float, float] | None = None
@@ -93,7 +93,7 @@ class Arrivals:
             self._evaluates_since = (at, event["t"]) if begins else None
         elif kind in ("sample", "operation"):
             # Windows of a network's steps follow each other, of any stage. Between two operations inputs are drawn and others warm up.
-            what = tuple(str(event.get(name)) for name in ("event", "operation", "direction", "size"))
+            what = kind, event.get("operation"), event.get("direction"), event.get("size")
             end = event["begin"] + event["seconds"]
             if end > event["t"] + _SLACK_SECONDS and self._early is None:
                 self._early = f"it reported a window at {event['t']:.3f} s of its life that ended at {end:.3f} s"
