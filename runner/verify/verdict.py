@@ -21,12 +21,11 @@ and outweighs the prior.
 One repeat may be disturbed. So of FEWEST_TO_TRIM repeats or more of a session the fastest and the slowest do not count: a trimmed mean,
 whose variance comes from the repeats with these two moved to their neighbours (Yuen, Biometrika 61, 1974).
 
-Simulated as the command runs: four cells on a CPU, five repeats, nine of an open cell, beside one session of three repeats. Where repeats
-differ by 10 % and sessions by 2 %, a healthy cell passes in 61 %, is called slow in 3 % and gets no answer, alone or with the others, in
-21 %. An installation of which all cells are 20 % slow fails in 96 %. Where repeats differ by 1 %, a healthy cell passes in 90 % and is
-called slow in no case, and all 20 % slow fail. A cell at the margin itself is called slow in 10 % and passes in 9 % on such a quiet
-machine, and in 14 and 25 % where repeats differ by 10 %. (The long form of tests/unit/runner/verify/test_sessions.py makes these figures
-and those of docs/verify.md.)
+Simulated as the command runs: four cells on a CPU, five repeats, nine of an open cell, 27 of one that looks slow, beside one session of
+three repeats. Where repeats differ by 10 % and sessions by 2 %, a healthy cell passes in 63 %, and gets no answer, alone or with the
+others, in 17 %; a healthy machine fails in 3 %. An installation of which all cells are 20 % slow fails in 96 %. Where repeats differ by
+1 %, a healthy cell passes in 90 %, and all 20 % slow fail. docs/verify.md has the other worlds, and the long form of
+tests/unit/runner/verify/test_sessions.py simulates them.
 """
 
 from __future__ import annotations
