@@ -14,12 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from reports.data.groups import in_blocks, left_open, pair_of
+from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.text import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command
 from runner.results.rank.blocks import Blocks, moderated
+from runner.results.rank.levels import in_blocks
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
 from runner.results.statistics import Estimate
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,15 +49,8 @@ class Signal:
 class Repeat(StoredRepeat):
     """A stored repeat with what the page shows of it besides its windows."""
 
-    reused: bool
     curves: tuple[Curve, ...]
     signals: tuple[Signal, ...] = ()
-
-    @property
-    def began(self) -> float:
-        """When its process started, on its machine's clock: seconds since 1970, not trusted. Not a number where it was not recorded."""
-        began = self.row.get("started_unix")
-        return float(began) if isinstance(began, (int, float)) else math.nan
 
 
 @dataclass(frozen=True)
