@@ -227,6 +227,6 @@ def xid(number: int) -> tuple[str, str]:
 
 
 def xids(reported: Sequence[tuple[str, int]]) -> str:
-    """What the driver reported of a cell's boards, as a clause: (board, Xid)."""
+    """The driver's reports on a cell's boards, as a clause: (board, Xid)."""
     each = ", ".join(f"Xid {number} ({xid(number)[0]})" for _, number in dict.fromkeys(reported))
     return f"the NVIDIA driver reported {each}"

@@ -1,4 +1,4 @@
-"""Whether the level of a series of runs changed: at one step, or along a line. And how sure that is.
+"""The change of a series of runs' level: at one step, or along a line. And how sure that is.
 
 A value of the series is the mean log step time of one run. Runs differ by more than their repeats show, so how much they
 differ is taken from the runs themselves. Neighbouring runs may be alike: a machine that is busy this week was busy

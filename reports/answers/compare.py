@@ -331,7 +331,7 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def _of_more_runs(comparison: Comparison) -> list[str]:
-    """What settles the open rows of two runs: repeats do not show how far runs differ, other runs do."""
+    """The way to settle the open rows of two runs: repeats do not show how far runs differ, other runs do."""
     shift = comparison.shift
     if shift is None or shift.sessions is None or not any(row.undecided for row in comparison.all_rows):
         return []

@@ -1,4 +1,4 @@
-"""What two sessions do to all that they measured. A session is everything that one run measures.
+"""The effect of two sessions on all their cells. A session is everything that one run measures.
 
 Clocks, temperature and other work of the machine move all cells of a run alike, and more repeats in the same run do not
 show by how much. Other runs of the same cells do. Without them it is assumed.
@@ -34,14 +34,15 @@ from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
 from runner.results.student import student_quantile, variance_tail
 
-# So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.
+# The share and the number of rows that must have moved together. One changed cell of four leaves three: fewer rows cannot tell it
+# from the others.
 NEARLY_ALL = 0.75
 FEWEST_ROWS = 4
 # Two of them say how much runs differ, after the levels of both sides were taken.
 FEWEST_RUNS = 4
 # As many runs as this count for what is assumed of sessions, where the measured ones differ by as much as that.
 PRIOR_FREEDOM = 4.0
-# Where the other cells moved the other way, a cell's own ratio must lie so many times as far from 1 as theirs: what the session did
+# The factor for a cell's own ratio if the other cells moved the other way: its distance from 1 beside theirs, as the session's effect
 # is in both. With more, a cell that is 10 % slower is missed in more than one of ten runs whose sessions differ by 2 %.
 OPPOSED = 1.5
 # The standard error of a median of normal values is so many times that of their mean.
@@ -67,7 +68,7 @@ class Sessions:
 
     @property
     def source(self) -> str:
-        """Where it comes from, and by how much two runs then differ at most."""
+        """The origin of the figure, and the most by which two runs then differ."""
         reach = math.expm1(student_quantile(0.975, min(1e6, self.freedom)) * self.between_two)
         if self.runs:
             return f"{plural(self.runs, 'run')} of these cells show that two differ by up to {percent(reach, 2)}"
@@ -100,13 +101,13 @@ class CommonShift:
 
     @property
     def known(self) -> bool:
-        """Whether the cells moved at all: by more than three standard errors of what the cells themselves show."""
+        """True if the cells moved at all: by more than three standard errors of the cells' own."""
         error = self.ratio.error if self.ratio.inside is None else self.ratio.inside
         return abs(math.log(self.ratio.value)) > 3 * (error or 0.0)
 
     @property
     def agreed(self) -> bool:
-        """Whether nearly all cells moved by it, so that the others can be judged beside it."""
+        """True if nearly all cells moved by it, so that the others can be judged beside it."""
         return self.rows >= FEWEST_ROWS and self.moved >= NEARLY_ALL * self.rows
 
     @property
@@ -217,13 +218,13 @@ def beside_sessions(row: Contrast) -> Contrast:
 
 
 def _assumed(pairs: Sequence[tuple[Side, Side]], figures: Mapping[str, float]) -> float:
-    """What is assumed of the devices: the largest of the figures of their kinds."""
+    """The assumption on the devices: the largest of the figures of their kinds."""
     kinds = {cell.key.device_kind for _, after in pairs for cell in after.cells}
     return max((of_kind(figures, kind) for kind in kinds), default=0.0)
 
 
 def same(cell: MeasuredCell) -> tuple[object, ...]:
-    """What the runs of one cell share."""
+    """The key of one cell's runs."""
     return cell.image, cell.framework, cell.mode, cell.uuid, cell.key
 
 
@@ -327,7 +328,7 @@ def _beside(row: Contrast, ratio: Estimate | None, shift: CommonShift) -> Contra
 def _common(
     rows: Sequence[Contrast], all_ratios: Sequence[Estimate | None], sessions: Sessions, margin: float
 ) -> CommonShift | None:
-    """What moved the rows together: the median of the ratios' logarithms. None where there is one ratio or none.
+    """The common move of the rows: the median of the ratios' logarithms. None where there is one ratio or none.
 
     A row moved with it if it is nearer to the shift than the shift is far from no change, or lies within three standard errors.
     The shift's own error comes from the repeats and from how far the cells' ratios differ, whichever is larger.

@@ -1,4 +1,4 @@
-"""What the pills under the title say of a run: how it ended, how sure it is, and what it does not show."""
+"""The pills under the title, which describe a run: how it ended, how sure it is, and what it does not show."""
 
 from __future__ import annotations
 

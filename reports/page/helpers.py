@@ -1,4 +1,4 @@
-"""What an adapter uses of its framework's helpers: the functions, classes and constants that its code names, directly or through these.
+"""The helpers that an adapter uses of its framework: the functions, classes and constants that its code names, directly or through these.
 
 Nobody keeps a list. A Python file is read by its imports. A file of R or Julia names no file at each use: the files that the framework's
 entrypoint sources or includes are its helpers, each as a whole. Only files below bench/frameworks are looked into, and of these only the
@@ -17,7 +17,7 @@ from bench import identity, rules
 
 FRAMEWORKS = Path(rules.FRAMEWORKS)
 
-# Where a definition stands: the file, and its name there.
+# The place of a definition: the file, and its name there.
 Place = tuple[Path, str]
 
 _PACKAGE = "bench.frameworks."
@@ -47,7 +47,7 @@ def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
 
 
 def _uses(path: Path, name: str | None, folders: frozenset[str]) -> Iterator[Place]:
-    """What the definition `name` of a Python file uses; None: the whole file."""
+    """The definitions that the definition `name` of a Python file uses; None: the whole file."""
     try:
         yield from _python_file(path, path.read_text(encoding="utf-8"), folders).uses(name)
     except _DAMAGED:
@@ -148,7 +148,7 @@ class _PythonFile:
                 self.imported[name] = (path, alias.name)
 
     def uses(self, name: str | None) -> Iterator[Place]:
-        """What one definition uses; None: the whole file."""
+        """The definitions that one definition uses; None: the whole file."""
         if name is None:
             for path in self.for_their_effect:
                 yield from ((path, effect) for effect in _definitions(_parsed(path.read_text(encoding="utf-8"))))
@@ -192,13 +192,13 @@ def _files_read(script: Path) -> list[Path]:
 
 
 def _read_by_entrypoint(framework: str) -> list[Path]:
-    """What the entrypoint of a framework of another language reads, without the adapters and itself."""
+    """The files that the entrypoint of a framework of another language reads, without the adapters and itself."""
     script = FRAMEWORKS / framework / rules.framework_declaration(framework)["entrypoint"][1]
     return [file for file in _files_read(script)[1:] if not _is_adapter(file)]
 
 
 def _imported_in_r(adapter: Path) -> Iterator[Place]:
-    """What a file of R uses of the bench's Python files."""
+    """The definitions that a file of R uses of the bench's Python files."""
     text = adapter.read_text(encoding="utf-8")
     for variable, folder, stem in _IMPORTED_IN_R.findall(text):
         for attribute in re.findall(rf"\b{variable}\$(\w+)", text):

@@ -27,21 +27,21 @@ def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
         declared: str | None = getattr(image, name)
         version = versions.get(name)
         if declared and version and not is_within(version, declared, parts):
-            return f"it says that it ran {name} {version[:50]}, and {image.name} has {declared}"
+            return f"it reports {name} {version[:50]}, and {image.name} has {declared}"
     named = {name: pins[key] for name in versions if (key := canonicalize_name(name)) in pins}
     for name, pinned in named.items():
         if not _same(versions[name], pinned):
-            return f"it says that it ran {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
+            return f"it reports {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
     # An image of Theano serves Lasagne too, each with its own version.
     possible = [image.framework_version, *(pinned for name, pinned in named.items() if name != _EVERYWHERE)]
     version = said["framework_version"]
     if not any(_same(version, each) for each in possible):
-        return f"it says that it ran {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
+        return f"it reports {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
     return None
 
 
 def is_within(version: str, declared: str, parts: int) -> bool:
-    """Whether so many parts of a version, as far as it has them, are those of the declared one."""
+    """True if `parts` parts of a version, as far as it has them, are those of the declared one."""
     said = version.split(".")[:parts]
     return said == declared.split(".")[: len(said)]
 

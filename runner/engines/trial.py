@@ -64,7 +64,7 @@ class _Version(BaseModel):
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
     def contradictions(self, image: Image) -> list[str]:
-        """What the framework says that the image's lock or image.toml says otherwise: each of its cells would fail by it."""
+        """The framework's answers that contradict the image's lock or image.toml: each of its cells would fail by it."""
         versions = {name: version for name, version in self.versions.items() if version}
         said = {"framework": self.framework, "framework_version": self.version, "versions": versions}
         wrong = [sentence for sentence in [contradiction(image, said)] if sentence]

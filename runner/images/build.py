@@ -444,7 +444,7 @@ def _in_reach_of_builds(url: str) -> bool:
 
 
 def pip_configuration() -> dict[str, str]:
-    """What pip.conf says of those settings; nothing where there is no pip. What it says for `install` stands after `global`."""
+    """Those settings in pip.conf; nothing without pip. Settings for `install` come after `global`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     try:
         printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout

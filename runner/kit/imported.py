@@ -245,7 +245,7 @@ def _last_line(step: ReadStep) -> str:
 
 
 def _events(archive: Archive) -> list[tuple[str, float]]:
-    """Of each such step, how far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
+    """Of each such step, how far the clock is from CUDA's events at most. Skips unreadable steps."""
     found = []
     for step in archive.steps:
         if step.record.kind == EVENTS and step.record.code == 0:

@@ -88,7 +88,7 @@ class GpuUsers:
             self._foreign[pid] = Process(pid, *who(pid), memory)
 
     def state(self) -> dict[str, Any]:
-        """What was seen, as JSON has it: where a process of the cell was, why none was elsewhere, and who else was there."""
+        """The users seen, as JSON: where a process of the cell was, why none was elsewhere, and who else was there."""
         foreign = [asdict(process) for process in self._foreign.values()]
         return {"proved": sorted(self._proved), "reasons": self._reasons, "foreign": foreign}
 

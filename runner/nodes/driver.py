@@ -360,7 +360,7 @@ class Driver:
             site.member.link.send(messages.Stop(attempt=attempt))
         if not may_return:
             return
-        say(f"node {name} is back; what it ran meanwhile does not count")
+        say(f"node {name} is back; results from before the reconnect are ignored")
         site.why += "; it came back"
         self._tracker.watch(name, time.monotonic())
         if site.images or not site.begun:
@@ -400,13 +400,13 @@ class Driver:
         elif isinstance(message, messages.Returned) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             if not self._tracker.returned(message.attempt):
-                self._fail(job, "gpu-lost", f"on {name}: {message.why}; it had been tried as often as a cell is")
+                self._fail(job, "gpu-lost", f"on {name}: {message.why}; the retry limit was reached")
         elif isinstance(message, messages.Lost):
             self._gpu_lost(name, site, message.board)
 
     def _prepared(self, name: str, site: _Site, message: messages.Prepared) -> None:
         if site.state != "prepare" or site.images[:1] != [message.image]:
-            raise FrameError(f"it prepared {message.image}, which was not its turn")
+            raise FrameError(f"it prepared image {message.image} out of order")
         del site.images[0]
         if message.digest is not None:
             site.digests[message.image] = message.digest
@@ -421,7 +421,7 @@ class Driver:
         """The job of an attempt on this node. Raises FrameError where it is another node's."""
         assignment = self._tracker.assignment(attempt)
         if assignment is None or assignment.node != name:
-            raise FrameError("it speaks of another node's cell")
+            raise FrameError("it reported a cell of another node")
         return assignment.job
 
     def _gpu_lost(self, name: str, site: _Site, board: str) -> None:
@@ -505,7 +505,7 @@ class Driver:
             data_given=self._data_given,
         )
         if (parcel.uuids, parcel.boards) != (host.uuids, host.boards):
-            raise FrameError("a repeat ran on other devices than it was given")
+            raise FrameError("the repeat ran on devices that were not assigned to it")
         admitted = store_parcel(self._run, parcel, cell, host, partial(self._observer.printed, job))
         return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0)
 
@@ -522,7 +522,7 @@ class Driver:
         self._observer.ended(outcome)
 
     def _fail_what_no_image_serves(self) -> None:
-        """Jobs whose image no node could prepare have failed. What only lacks a node waits for --resume."""
+        """Jobs whose image no node could prepare have failed. Jobs without a free node stay for --resume."""
         if not self._unready or self._is_awaited():
             return
         for job in self._tracker.homeless():

@@ -21,7 +21,7 @@ from runner.plan.plan import Cell
 from runner.run.options import Options
 from runner.text import in_a_line
 
-# A node must say what it is within this time: its agent asks Docker, NVML and the catalog. One that answers later comes late.
+# A node must say what it is within this time: its agent asks Docker, NVML and the catalog. A node that answers later joins the run then.
 LOOK_SECONDS = 120.0
 
 # The most that a node may have sent unread: one body of any size, or many messages.
@@ -194,7 +194,7 @@ class Fleet:
         """Why a node cannot take part beside the others, or says what no agent says."""
         for cell in hello.cells:
             if why := self._wrong(cell, hello):
-                return f"it plans a cell that no agent plans ({why})"
+                return f"its plan has an invalid cell ({why})"
         others = [member.hello for member in self.taken() if member.hello is not None]
         for other in self.taken():
             assert other.hello is not None

@@ -41,7 +41,7 @@ class Link:
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, message: messages.FromDriver) -> None:
-        """Send without waiting: an agent that stands still holds nobody up."""
+        """Send without waiting: a stuck agent must not block the driver."""
         self._outgoing.put(encode(message.frame()))
 
     def hang_up(self) -> None:

@@ -387,7 +387,7 @@ class Tracker:
     # --- the shares
 
     def _settle(self) -> None:
-        """Share all that waits out anew, if nodes have joined: once for many of them. What no other takes they get at once."""
+        """When nodes join, redistribute the waiting jobs, once for a group of new nodes. Jobs that no other node takes they get at once."""
         if not self._newcomers:
             return
         few = self._newcomers < _MANY_NEWCOMERS * sum(node.joined for node in self._nodes.values())

@@ -114,7 +114,7 @@ class Prospect:
         }
 
     def agenda(self) -> Agenda:
-        """What the steps of the run depend on."""
+        """The facts that the steps of the run depend on."""
         cells = self.plan.cells
         costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
         return Agenda(self.machine, self.durations, tiers(cells, self.images), costs, self.repeats)

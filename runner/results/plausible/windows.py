@@ -75,15 +75,15 @@ def wrong_end(samples: Sequence[Mapping[str, Any]], stop: str | None, preset: Ma
     if not samples:
         return None
     if (stop == "count") != bool(preset["epochs"]) or stop not in ("noise", "time", "count"):
-        return f"it says that it ended by {stop}, and its preset ends by {'count' if preset['epochs'] else 'noise or time'}"
+        return f"it reports an end by {stop}, and its preset ends by {'count' if preset['epochs'] else 'noise or time'}"
     if not preset["epochs"] and (why := _wrong_time(samples, stop, preset["seconds"])):
         return why
     steady, reached = sum(sample["stage"] == "steady" for sample in samples), noise(samples)
     if stop != "noise" or (steady >= preset["windows"] and reached is not None and reached <= 1.01 * preset["noise"]):
         return None
-    of_it = "of no noise that is known" if reached is None else f"of a noise of {reached:.2g}"
-    due = f"{preset['windows']} windows and a noise of {preset['noise']:g} are due"
-    return f"it says that it ended by noise, after {steady} windows {of_it}, and {due}"
+    of_it = "of an unknown noise" if reached is None else f"of a noise of {reached:.2g}"
+    due = f"{preset['windows']} windows and a noise of {preset['noise']:g} are needed"
+    return f"it reports an end by noise, after {steady} windows {of_it}, and {due}"
 
 
 def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: float) -> str | None:
@@ -96,7 +96,7 @@ def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: flo
     first, last = steady[0]["begin_seconds"], steady[-1]
     spent, begun = last["begin_seconds"] + last["seconds"] - first, last["begin_seconds"] - first
     if stop == "time" and spent < _SPENT * due:
-        return f"it says that it ended by time, after windows of {spent:.3g} s, and its preset ends after {due:g} s"
+        return f"it reports an end by time, after windows of {spent:.3g} s, and its preset ends after {due:g} s"
     if begun > due + _LATE_SECONDS:
         return f"it began a window {begun:.3g} s after its first steady one, and its preset ends after {due:g} s"
     return None
@@ -112,9 +112,7 @@ def wrong_count(
     )
     if not samples or not epochs or taken == due:
         return None
-    return (
-        f"it says that it ended by count, after {taken} steps, and {epochs} epochs of {steps_an_epoch} steps are {due}"
-    )
+    return f"it reports an end by count, after {taken} steps, and {epochs} epochs of {steps_an_epoch} steps are {due}"
 
 
 def operations_implausible(operations: Sequence[Mapping[str, Any]], wall_seconds: float) -> str | None:
@@ -145,4 +143,6 @@ def wrong_length(short: bool | None, task: str, preset: str, epochs: int | None)
     planned = preset == "quick" if task == "operators" else epochs is None
     if short in (None, planned):
         return None
-    return f"it says that its run is {'shorter than' if short else 'as long as'} the specification's, and preset {preset} is not"
+    return (
+        f"it reports a run {'shorter than' if short else 'as long as'} the specification's, and preset {preset} is not"
+    )

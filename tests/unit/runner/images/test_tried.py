@@ -365,18 +365,18 @@ def test_a_framework_whose_process_dies_after_its_version_is_not_imported(
         ({}, None),
         (
             {"version": "2.14.1+cu132", "versions": {"framework": "2.14.1+cu132"}},
-            "it says that it ran torch 2.14.1+cu132, and torch-2.15.0-cu132 has 2.15.0",
+            "it reports torch 2.14.1+cu132, and torch-2.15.0-cu132 has 2.15.0",
         ),
         # TensorFlow 1.15 says no more than this.
         ({"versions": {"cuda": "13", "cudnn": "9"}}, None),
-        ({"versions": {"cuda": "12", "cudnn": "9"}}, "it says that it ran cuda 12, and torch-2.15.0-cu132 has 13.2.2"),
+        ({"versions": {"cuda": "12", "cudnn": "9"}}, "it reports cuda 12, and torch-2.15.0-cu132 has 13.2.2"),
         (
             {"versions": {"cuda": "13.0", "cudnn": "9.26.0"}},
-            "it says that it ran cuda 13.0, and torch-2.15.0-cu132 has 13.2.2",
+            "it reports cuda 13.0, and torch-2.15.0-cu132 has 13.2.2",
         ),
         (
             {"versions": {"cuda": "13.2", "cudnn": "none"}},
-            "it says that it ran cudnn none, and torch-2.15.0-cu132 has 9.26.0.51",
+            "it reports cudnn none, and torch-2.15.0-cu132 has 9.26.0.51",
         ),
         ({"code_for": ["8.0", "12.0"]}, "it says min_compute_capability 8.0, and image.toml says 7.5"),
         ({"code_for": ["7.5", "9.0", "10.0"]}, "it says max_compute_capability 10.0, and image.toml says 12.0"),
