@@ -29,6 +29,7 @@ from runner.text import length
 from tests.fixtures.commands import runner
 from tests.fixtures.pages import whole
 from tests.fixtures.waiting import wait_for
+from tests.fixtures.warm import WarmProcess
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -53,14 +54,14 @@ def start(tmp_path: Path, started: Path) -> Iterator[Start]:
             "DLBENCH_TOY_STARTED": str(started),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
-        command = [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--gpus", "none"]
+        command = ["matrix", "--gpus", "none"]
         if "--workloads" not in options:
             command += ["--workloads", "cnn-cifar10,gru-imdb"]
         if "--repeats" not in options:
             command += ["--repeats", "1"]
         command += ["--out", str(tmp_path / "results"), *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, cwd=PROJECT, env=environment, **(pipes | more))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+        process = WarmProcess("tests.unit.toy_runner", command, environment, PROJECT, **pipes)
         processes.append(process)
         return process
 
