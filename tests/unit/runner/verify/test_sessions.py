@@ -21,6 +21,8 @@ from runner.results.statistics import SESSION_DEVIATION, Array
 from runner.verify.verdict import MARGINS, PASS, CellVerdict, Ratio, narrows, ratio_to_reference, verdict_of
 from runner.verify.verify import CellFinding, Verification
 
+pytestmark = pytest.mark.keyed
+
 EVERYTHING = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 TRIALS = 500 if EVERYTHING else 100
 long_form = pytest.mark.skipif(
