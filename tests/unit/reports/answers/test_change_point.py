@@ -58,14 +58,7 @@ def test_runs_that_differ_by_themselves_are_said_to_have_moved_in_at_most_seven_
 
 
 # Of histories with a step of 5 % in the middle, the least share in which it must be told: few runs cannot often.
-POWER = {
-    (4, 0.005): 0.15,
-    (6, 0.005): 0.55,
-    (10, 0.005): 0.9,
-    (20, 0.005): 0.98,
-    (10, 0.01): 0.4,
-    (20, 0.01): 0.9,
-}
+POWER = {(4, 0.005): 0.15, (6, 0.005): 0.55, (10, 0.005): 0.9, (20, 0.005): 0.98, (10, 0.01): 0.4, (20, 0.01): 0.9}
 
 
 @pytest.mark.parametrize(
