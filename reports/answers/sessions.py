@@ -29,10 +29,10 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.rank.blocks import moderated
-from runner.results.rank.ranking import MARGIN, Verdict, within
+from runner.results.rank.blocks import LOUD, moderated
+from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
-from runner.results.student import student_quantile
+from runner.results.student import student_quantile, variance_tail
 
 # So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.
 NEARLY_ALL = 0.75
@@ -58,8 +58,8 @@ class Sessions:
     deviation: float  # of what all cells of a run share
     freedom: float = math.inf  # degrees of freedom of it; infinite where it is assumed
     runs: int = 0  # that show it; 0: it is assumed
-    own: float = 0.0  # of one cell beside what all share, its repeats included
-    own_freedom: float = 1.0
+    own: float = 0.0  # of one cell beside what all share; where runs show it, its repeats included
+    own_freedom: float = 1e6
 
     @property
     def between_two(self) -> float:
@@ -212,14 +212,14 @@ def beside_sessions(row: Contrast) -> Contrast:
     sides = [sessions_of(side.cells) for side in (row.before, row.after)]
     if row.ratio is None or not all(sides) or sides[0] & sides[1]:
         return row
-    deviation = _assumed([(row.before, row.after)]) * math.sqrt(sum(1 / len(runs) for runs in sides))
+    deviation = _assumed([(row.before, row.after)], SESSION_DEVIATION) * math.sqrt(sum(1 / len(runs) for runs in sides))
     return replace(row, ratio=statistics.beside(row.ratio, 0.0, deviation))
 
 
-def _assumed(pairs: Sequence[tuple[Side, Side]]) -> float:
-    """What a session of the devices is assumed to differ by."""
+def _assumed(pairs: Sequence[tuple[Side, Side]], figures: Mapping[str, float]) -> float:
+    """What is assumed of the devices: the largest of the figures of their kinds."""
     kinds = {cell.key.device_kind for _, after in pairs for cell in after.cells}
-    return max((of_kind(SESSION_DEVIATION, kind) for kind in kinds), default=0.0)
+    return max((of_kind(figures, kind) for kind in kinds), default=0.0)
 
 
 def same(cell: MeasuredCell) -> tuple[object, ...]:
@@ -233,12 +233,12 @@ def _sessions(pairs: Sequence[tuple[Side, Side]], around: Tables | None) -> Sess
     The runs are alike one side in all that was recorded. Where both sides are, the level may have changed anywhere between
     them: at the place that leaves the least scatter. What is assumed counts less where the runs contradict it, in either direction.
     """
-    prior = _assumed(pairs)
+    prior = _assumed(pairs, SESSION_DEVIATION)
     groups = _alike(pairs, around) if around and len(pairs) > 1 else []
     left = [levels - levels.mean(axis=0) for levels in groups]
     runs = sum(map(len, left))
     if runs < FEWEST_RUNS:
-        return Sessions(prior)
+        return Sessions(prior, own=_assumed(pairs, OWN_DEVIATION))
     apart = np.concatenate(left)
     common = np.median(apart, axis=1)
     freedom, cells = runs - len(left), len(pairs)
@@ -285,8 +285,10 @@ def _levels(runs: Iterable[Sequence[MeasuredCell]]) -> Array:
 
 
 def level_of(cell: MeasuredCell) -> float:
-    """The mean over a cell's repeats of the logarithm of their median step time."""
-    return float(np.mean([repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]))
+    """The logarithm of a cell's step time as the report of its run prints it. The cell must have one."""
+    if cell.step is None:
+        raise ValueError(f"{cell.name} has no step time")
+    return math.log(cell.step.value)
 
 
 def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
@@ -298,7 +300,7 @@ def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
 
 
 def _at_least_own(ratio: Estimate, sessions: Sessions) -> Estimate:
-    """The ratio with at least the error that other runs show of one cell beside the others."""
+    """The ratio with at least the error that other runs show, or that is assumed, of one cell beside the others."""
     own = math.sqrt(2) * sessions.own
     return ratio if own <= (ratio.error or 0.0) else statistics.with_error(ratio, own, sessions.own_freedom)
 
@@ -354,11 +356,39 @@ def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
     Where a side has one repeat, nothing says how much another one would differ: the ratio has no error.
     """
     before, after = (_levelled(sides) for sides in zip(*pairs, strict=True)) if pairs else ([], [])
-    ratios = [statistics.ratio_estimate(*sides, alike=True) for sides in zip(after, before, strict=True)]
     ratios = [
-        ratio if ratio is None or ratio.repeats > 1 else replace(ratio, error=None, freedom=None) for ratio in ratios
+        _as_printed(statistics.ratio_estimate(new, old, alike=True), *pair)
+        for new, old, pair in zip(after, before, pairs, strict=True)
     ]
-    return moderated_ratios(pairs, ratios)
+    quiet = _quiet(pairs, ratios)
+    drawn = dict(zip(quiet, moderated_ratios([pairs[at] for at in quiet], [ratios[at] for at in quiet]), strict=True))
+    return [drawn.get(at, ratio) for at, ratio in enumerate(ratios)]
+
+
+def _quiet(pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None]) -> list[int]:
+    """The places of the pairs that are not loud, as runner.results.rank.blocks has it: one bad repeat is not the noise of all rows."""
+    variances = {
+        at: ((ratio.error or 0.0) ** 2 / sum(1 / len(side.repeats) for side in pairs[at]), ratio.freedom)
+        for at, ratio in enumerate(ratios)
+        if ratio is not None and ratio.freedom
+    }
+    left, loud = dict(variances), set[int]()
+    for _ in range(len(variances) // 3):
+        loudest = max(left, key=lambda at: left[at][0])
+        variance, own = left.pop(loudest)
+        freedom = sum(of_one for _, of_one in left.values())
+        common = sum(one * of_one for one, of_one in left.values()) / freedom
+        if common and variance_tail(variance / common, own, freedom) < LOUD / len(variances):
+            loud = variances.keys() - left.keys()
+    return [at for at in range(len(ratios)) if at not in loud]
+
+
+def _as_printed(ratio: Estimate | None, before: Side, after: Side) -> Estimate | None:
+    """The ratio as the quotient of the two step times, with an error only where both sides have repeats."""
+    if ratio is None or before.step is None or after.step is None:
+        return ratio
+    ratio = statistics.moved(ratio, after.step.value / before.step.value)
+    return ratio if ratio.repeats > 1 else replace(ratio, error=None, freedom=None)
 
 
 def _levelled(sides: Sequence[Side]) -> list[list[Array]]:

@@ -81,7 +81,7 @@ def verify(
     ] = False,
     time: Time = None,
     most_repeats: Annotated[
-        int, typer.Option(help="Repeat an open cell so many times, if that makes its interval narrower.", min=1)
+        int, typer.Option(help="Repeat an open cell so often, and one that looks slow 3 times as often.", min=1)
     ] = 9,
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare with these references only, by name or file; default: all.")

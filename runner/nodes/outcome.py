@@ -41,7 +41,7 @@ def entries(facts: Iterable[Entry], outcomes: Iterable[Outcome], earlier: Iterab
 
 
 def last_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What the user must know of the nodes, the worst first. A reason that many nodes share is said once."""
+    """The last sentences on the nodes, the worst first. A reason that many nodes share is said once."""
     if drained := [one.node for one in outcomes if one.drained]:
         yield f"drained: {', '.join(drained)}; look at these nodes before you use them again"
     reasons: dict[str, list[str]] = {}

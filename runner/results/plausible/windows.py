@@ -17,7 +17,7 @@ _LATE_SECONDS = 2.0
 
 
 def implausible(samples: Sequence[Mapping[str, Any]], batch: int, wall_seconds: float) -> str | None:
-    """What cannot be in the windows of a cell, as a sentence; None where all of it can be.
+    """The fault of the windows of a cell, as a sentence; None if they are possible.
 
     `samples` are rows of the store in the order in which they came, `batch` the items in a step of all devices together, and
     `wall_seconds` how long the cell's process lived, by the host's clock.
@@ -42,7 +42,10 @@ def implausible(samples: Sequence[Mapping[str, Any]], batch: int, wall_seconds: 
 
 
 def out_of_order(samples: Sequence[Mapping[str, Any]]) -> str | None:
-    """Where a window of an earlier stage comes after one of a later stage: a sentence. Else slow windows could be called warm-up."""
+    """The fault if a window of an earlier stage comes after one of a later stage: a sentence.
+
+    Else slow windows could be called warm-up.
+    """
     for at, sample in enumerate(samples):
         stage, before = sample["stage"], samples[at - 1]["stage"] if at else None
         if before and (stage == STAGES[0] or STAGES.index(stage) < STAGES.index(before)):
@@ -66,7 +69,9 @@ def noise(samples: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def wrong_end(samples: Sequence[Mapping[str, Any]], stop: str | None, preset: Mapping[str, Any]) -> str | None:
-    """Where a cell with windows cannot have ended as it says: a sentence. `stop` is of its event `end`, `preset` of the workload's."""
+    """The fault if a cell with windows cannot have ended for its reason: a sentence. `stop` is of its event `end`, `preset` of the
+    workload's.
+    """
     if not samples:
         return None
     if (stop == "count") != bool(preset["epochs"]) or stop not in ("noise", "time", "count"):
@@ -82,7 +87,9 @@ def wrong_end(samples: Sequence[Mapping[str, Any]], stop: str | None, preset: Ma
 
 
 def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: float) -> str | None:
-    """Where the steady windows end before the time of a preset is spent though nothing else ended them, or begin after it: a sentence."""
+    """The fault if the steady windows end before the time of a preset is spent though nothing else ended them, or begin after it: a
+    sentence.
+    """
     steady = [sample for sample in samples if sample["stage"] == "steady"]
     if not steady:
         return None
@@ -98,7 +105,7 @@ def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: flo
 def wrong_count(
     samples: Sequence[Mapping[str, Any]], epochs: int | None, steps_an_epoch: int, counted: Sequence[str]
 ) -> str | None:
-    """Where a whole run does not have the steps of its epochs: a sentence. `counted`: the stages whose steps are of them."""
+    """The fault if a whole run does not have the steps of its epochs: a sentence. `counted`: the stages whose steps are of them."""
     taken, due = (
         sum(sample["steps"] for sample in samples if sample["stage"] in counted),
         (epochs or 0) * steps_an_epoch,
@@ -111,7 +118,7 @@ def wrong_count(
 
 
 def operations_implausible(operations: Sequence[Mapping[str, Any]], wall_seconds: float) -> str | None:
-    """What cannot be in the windows of single operations, as a sentence: points are measured one after the other, each once."""
+    """The fault of the windows of single operations, as a sentence: points are measured one after the other, each once."""
     end, last = 0.0, None
     points: set[tuple[Any, ...]] = set()
     for row in operations:
@@ -131,7 +138,7 @@ def operations_implausible(operations: Sequence[Mapping[str, Any]], wall_seconds
 
 
 def wrong_length(short: bool | None, task: str, preset: str, epochs: int | None) -> str | None:
-    """Where a cell says that its run is shorter than the specification's, and it is not, or the reverse: a sentence.
+    """The fault if a cell declares its run shorter than the specification's, and it is not, or the reverse: a sentence.
 
     `task` and `epochs` are those of the workload and its preset. `short` is None of a cell that said nothing.
     """

@@ -138,13 +138,13 @@ class Scatter:
     observed: float  # of these, those that were measured
 
 
-def moderated_scatter(assumed: float, squares: float, observed: float) -> Scatter:
+def moderated_scatter(assumed: float, squares: float, observed: float, freedom: float = PRIOR_FREEDOM) -> Scatter:
     """A deviation from a sum of squares of so many degrees of freedom, and one that is assumed (Smyth, as in `moderated`).
 
-    The assumed one counts as PRIOR_FREEDOM observations. Where the measured variance is k times the assumed one it is wrong, and counts
-    as PRIOR_FREEDOM / k.
+    The assumed one counts as `freedom` observations. Where the measured variance is k times the assumed one it is wrong, and counts as
+    `freedom` / k.
     """
-    weight = PRIOR_FREEDOM * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
+    weight = freedom * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
     return Scatter(math.sqrt((weight * assumed**2 + squares) / (weight + observed)), weight + observed, observed)
 
 

@@ -65,6 +65,8 @@ def test_every_package_that_the_lock_pins_is_compared(others: dict[str, str], ex
 def test_another_release_of_cuda_is_named() -> None:
     image = load_catalog()["torch-2.9.1-cu128"]
     assert versions.contradiction(image, said("torch", "2.9.1", cuda="12.8")) is None
+    # TensorFlow 1.15 says no more than this.
+    assert versions.contradiction(image, said("torch", "2.9.1", cuda="12", cudnn="9")) is None
     why = versions.contradiction(image, said("torch", "2.9.1", cuda="13.0"))
     assert why == f"it says that it ran cuda 13.0, and torch-2.9.1-cu128 has {image.cuda}"
 
