@@ -15,6 +15,8 @@ from runner.results.statistics import ALPHA, Array
 from tests.fixtures import measured
 from tests.fixtures.regimes import Regime, noise, run
 
+pytestmark = pytest.mark.keyed
+
 ALL = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 LONG = pytest.mark.skipif(not ALL, reason="minutes: DLBENCH_SIMULATIONS=all")
 SESSIONS = (0.0, 0.005, 0.01, 0.02)
@@ -56,14 +58,7 @@ def test_runs_that_differ_by_themselves_are_said_to_have_moved_in_at_most_five_o
 
 
 # Of histories with a step of 5 % in the middle, the least share in which it must be told: few runs cannot often.
-POWER = {
-    (4, 0.005): 0.15,
-    (6, 0.005): 0.45,
-    (10, 0.005): 0.8,
-    (20, 0.005): 0.95,
-    (10, 0.01): 0.4,
-    (20, 0.01): 0.8,
-}
+POWER = {(4, 0.005): 0.15, (6, 0.005): 0.45, (10, 0.005): 0.8, (20, 0.005): 0.95, (10, 0.01): 0.4, (20, 0.01): 0.8}
 
 
 @pytest.mark.parametrize(

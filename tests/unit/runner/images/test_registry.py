@@ -160,9 +160,7 @@ def test_a_stale_pin_costs_no_download(image: Image, monkeypatch: pytest.MonkeyP
     stale = published(image, "0" * 12 + "-" + "1" * 12)
     assert registry.pull(None, stale, said.append) is None  # type: ignore[arg-type]
     assert not registry.has_published(None, stale)  # type: ignore[arg-type]
-    assert said == [
-        f"{HOST}/{image.name}:{'0' * 12}-{'1' * 12} was built from other inputs; building {image.name}",
-    ]
+    assert said == [f"{HOST}/{image.name}:{'0' * 12}-{'1' * 12} was built from other inputs; building {image.name}"]
 
 
 def test_layers_of_a_published_image_are_the_cache_where_only_the_bench_differs(

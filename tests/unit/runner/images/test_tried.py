@@ -99,11 +99,7 @@ def test_a_check_is_ok_where_its_verdict_holds(outcome: Callable[..., AdapterChe
             "ValueError: red \u2407",
         ),
         ("raise SystemError('no such function')", "error", "no such function"),
-        (
-            "import sys; print('bench.errors.Unsupported: it has none', file=sys.stderr)",
-            "unsupported",
-            "it has none",
-        ),
+        ("import sys; print('bench.errors.Unsupported: it has none', file=sys.stderr)", "unsupported", "it has none"),
         (
             "from bench.errors import BrokenImportError; raise BrokenImportError('bench/frameworks/x/y.py, line 3: no')",
             "error",
@@ -200,8 +196,7 @@ def test_a_row_of_another_lock_is_shown_as_old(image: Image) -> None:
 
 
 @pytest.mark.parametrize(
-    ("digest", "mark"),
-    [(None, ""), (tried.adapter_sha256("torch", "ops"), ""), ("0" * 64, " **of older code**")],
+    ("digest", "mark"), [(None, ""), (tried.adapter_sha256("torch", "ops"), ""), ("0" * 64, " **of older code**")]
 )
 def test_a_check_of_adapters_that_were_edited_since_is_marked(image: Image, digest: str | None, mark: str) -> None:
     good = record(image).checks[0].model_copy(update={"adapter_sha256": digest})

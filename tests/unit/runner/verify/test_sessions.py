@@ -22,6 +22,8 @@ from runner.results.statistics import SESSION_DEVIATION, Array
 from runner.verify.verdict import MARGINS, PASS, CellVerdict, Sides, questions_of, ratios_to_references, verdict_of
 from runner.verify.verify import TO_ACCUSE, CellFinding, Verification, repeats_wanted
 
+pytestmark = pytest.mark.keyed
+
 EVERYTHING = os.environ.get("DLBENCH_SIMULATIONS") == "all"
 TRIALS = 500 if EVERYTHING else 100
 long_form = pytest.mark.skipif(

@@ -630,9 +630,7 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     monkeypatch.setattr(verify, "execute", lambda prospect, run, write_report: 0)
     held: list[bool] = []
     monkeypatch.setattr(
-        verify,
-        "_measure_ceilings",
-        lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None),
+        verify, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
     )
     options = verify.Options(wait=False)
     verify.measure_here(options, [], lambda folder: folder)
