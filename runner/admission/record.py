@@ -108,7 +108,7 @@ class Recorder:
 
     @property
     def ended_well(self) -> bool:
-        """Whether its last event is an `end` that says so."""
+        """True if its last event is an `end` with status ok."""
         return self.problem is None and self.end is not None and self.end["status"] == "ok"
 
     def _take(self, line: bytes) -> None:
@@ -189,7 +189,7 @@ class Recorder:
         return sum(sample["steps"] for sample in self.rows["samples"])
 
     def checks(self, cell: Cell) -> list[dict[str, Any]]:
-        """The rows of the parity check. Whether one passed is this host's word."""
+        """The rows of the parity check. The host decides whether a check passed."""
         checked, steps = checked_of(cell), self.steps()
         return [row | {"passed": parity.passes(row, checked, steps)} for row in self.rows["parity"]]
 
@@ -204,7 +204,7 @@ class Recorder:
 
 
 def checked_of(cell: Cell) -> parity.Checked:
-    """What of a cell decides which checks it owes."""
+    """The fields of a cell that decide which checks it owes."""
     return parity.Checked(cell.workload, cell.precision, cell.preset, cell.devices)
 
 

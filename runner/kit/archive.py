@@ -1,4 +1,4 @@
-"""Reads the archive of a kit. It comes from another machine, so nothing of it is believed: names, sizes, digests and fields are checked."""
+"""Reads the archive of a kit. It comes from another machine, so the content is untrusted: names, sizes, digests and fields are checked."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class InstalledFramework(_Frozen):
 
 
 class Packages(_Frozen):
-    """What is installed in the interpreter that was measured."""
+    """The packages of the interpreter that was measured."""
 
     python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
     path: Annotated[str, Field(max_length=4096)]
@@ -137,7 +137,7 @@ class KitFacts(_Frozen):
 
 
 class CheckVerdict(BaseModel):
-    """What `python -m bench check` prints, as far as it is shown."""
+    """The output of `python -m bench check`, as far as it is shown."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -33,12 +33,6 @@ class Plan:
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
 
-    def skipped_by_reason(self) -> dict[str, list[Skip]]:
-        grouped: dict[str, list[Skip]] = {}
-        for skip in self.skips:
-            grouped.setdefault(skip.reason, []).append(skip)
-        return grouped
-
 
 @dataclass(frozen=True)
 class _Target:
@@ -234,7 +228,10 @@ def _are(count: int) -> str:
 
 
 def _usable_bytes(gpu: Gpu) -> int | None:
-    """What a cell may take of a GPU's memory: only the free part where somebody else uses it too, or may. None: the driver does not say."""
+    """The part of a GPU's memory that a cell may take: only the free part if somebody else uses it too, or may.
+
+    None: the driver does not say.
+    """
     return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 

@@ -62,7 +62,7 @@ _COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("ru
 
 @functools.cache
 def _adapters() -> dict[str, TypeAdapter[Any]]:
-    """What checks each column of a row. To make them takes as long as to read five thousand values."""
+    """The validators of each column of a row. To make them takes as long as to read five thousand values."""
     adapters: dict[str, TypeAdapter[Any]] = {
         column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
     }
