@@ -245,7 +245,7 @@ def _fits_store(event: dict[str, Any], line: bytes) -> None:
 
 
 def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tuple[str, str] | None:
-    """Where a cell computes on another device than it was given: such a result is worse than none."""
+    """The reason if a cell computes on another device than it was given: such a result is worse than none."""
     if recorder.environment is None:
         return None
     if recorder.environment["framework"] != cell.framework:
@@ -263,7 +263,7 @@ def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> tupl
 
 
 def other_code(recorder: Recorder, planned: str | None) -> tuple[str, str] | None:
-    """Where a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
+    """The reason if a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
     if planned is None or recorder.environment is None:
         return None
     ran = str(recorder.environment["code_sha256"])

@@ -167,7 +167,7 @@ class Archive:
     # Of facts.json, which the first start writes: all archives of one measurement have the same.
     facts_sha256: str
     facts: KitFacts
-    # What each step that was done left: a parcel of a cell, a document of another step.
+    # The file of each step that was done: a parcel of a cell, a document of another step.
     steps: Mapping[PlannedStep, bytes]
 
 

@@ -203,7 +203,7 @@ class Doer:
         self._keep(step, seconds, outcome_of_cell(parcel), content, energies(parcel.telemetry))
 
     def _goes_on(self, step: Step, seconds: float) -> bool:
-        """Whether the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
+        """True if the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
         mark = self._out / "steps" / f"{step.name}.cut-off"
         if seconds + _DUMP_SECONDS + _WATCH_SECONDS >= STEP_SECONDS or mark.exists():
             return False

@@ -222,7 +222,7 @@ def _last_line(end: StepEnd) -> str:
 
 
 def _events(step: PlannedStep, end: StepEnd) -> list[tuple[str, float]]:
-    """How far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
+    """How far the clock is from CUDA's events at most. Skips unreadable steps."""
     if step.kind != EVENTS or end.code:
         return []
     try:

@@ -34,12 +34,12 @@ def path_of(out: Path, step: Step) -> Path:
 
 
 def said_path(out: Path, step: Step) -> Path:
-    """What the kit says of a step that is done; it stays here."""
+    """The outcome of a step that is done, for the summary; it stays here."""
     return out / "steps" / f"{step.name}.said"
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a step has ended in this folder, also of an older kit. Before one has, nothing is lost by beginning anew."""
+    """True if a step has ended in this folder, also of an older kit. Before one has, nothing is lost by beginning anew."""
     ended = (f"*{ENDING}", "*.json", "*/step.json")
     return (out / "facts.json").exists() and any(any((out / "steps").glob(pattern)) for pattern in ended)
 

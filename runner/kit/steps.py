@@ -20,7 +20,7 @@ PRESET, SEED = "quick", 1
 # Framework -> the module that holds its windows against CUDA's events.
 EVENTS_MODULES = {"torch": "bench.frameworks.torch._events"}
 
-# What a step that is no cell prints is kept up to this.
+# The output of a step that is no cell is kept up to this.
 MOST_OUTPUT_BYTES = 1 << 20
 
 _PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
@@ -76,7 +76,7 @@ class Wanted:
 
 
 def check_arguments(step: Step, device: str) -> list[str]:
-    """What follows `python -m bench` for a check."""
+    """The arguments of `python -m bench` for a check."""
     values = {"--framework": step.framework, "--precision": step.precision, "--device": device}
     return ["check", step.workload, *(word for pair in values.items() for word in pair)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """What a cell and a combination that is left out have in common."""
+    """The common fields of a cell and of a combination that is left out."""
 
     image: str
     framework: str
