@@ -12,6 +12,7 @@ In a run over nodes, many repeats of a node are put together into a pack later: 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner import trees
-from runner.results import validate
+from runner.results import derived, validate
 from runner.results.on_disk.kept import Kept as Kept
 from runner.results.on_disk.layout import file_name as file_name
 from runner.results.on_disk.layout import files_of_cells as files_of_cells
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+# The schema of the runs that keep parcels.
+WITH_PARCELS = 2
+
 # The tables of which every release wrote a file for each repeat, be it one without rows. The others came later.
 ALWAYS = ("samples", "metrics", "parity")
 
@@ -85,7 +89,7 @@ class RunStore:
             raise StoreError(
                 f"{path}: schema_version is no whole number, so no release wrote this; restore it, or leave this run out"
             )
-        if manifest["schema_version"] != SCHEMA_VERSION:
+        if manifest["schema_version"] not in (SCHEMA_VERSION, WITH_PARCELS):
             raise StoreError(f"{path}: schema_version is not {SCHEMA_VERSION}; read it with the release that wrote it")
         if wrong := validate.of_manifest(manifest):
             raise StoreError(f"{path}: {wrong}; restore it, or leave this run out")
@@ -121,6 +125,9 @@ class RunStore:
 
     def finished(self) -> dict[tuple[str, int], str]:
         """(cell id, repeat) -> status, of every repeat that has ended. Raises StoreError."""
+        if _version(self.folder) == WITH_PARCELS:
+            rows = derived.read(self.folder, _run_id(self.folder), "cells").to_pylist()
+            return {(row["cell_id"], row["repeat"]): row["status"] for row in rows}
         return finished(self.folder)
 
     def remove_parts(self) -> None:
@@ -138,6 +145,22 @@ def manifests_of(folders: Sequence[Path]) -> list[dict[str, Any]]:
         if (other := folder_of.setdefault(manifest["run_id"], folder)) != folder:
             raise StoreError(f"{other} and {folder} hold the same run, {manifest['run_id']}; name or keep one of them")
     return manifests
+
+
+def _version(folder: Path) -> object:
+    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+        return json.loads(read_bytes(folder / "run.json")).get("schema_version")
+    return None
+
+
+def _skipped(run: RunStore) -> pa.Table:
+    """The planned combinations that were left out, as rows of cells."""
+    import pyarrow as pa
+
+    manifest = run.manifest()
+    keys = {"run_id": manifest["run_id"], "repeat": 0, "status": "skipped", "schema_version": WITH_PARCELS}
+    rows = [{"cell_id": f"skipped-{at}", **skip, **keys} for at, skip in enumerate(manifest.get("skips", []))]
+    return pa.Table.from_pylist(rows, schema=arrow_schema("cells"))
 
 
 def _run_id(folder: Path) -> str:
@@ -159,6 +182,11 @@ def read(folders: Iterable[Path], table: str, kept: Kept | None = None, cells: p
     schema = arrow_schema(table)
     whole = [pa.Table.from_batches([], schema=schema)]
     for folder in folders:
+        if _version(folder) == WITH_PARCELS:
+            whole.append(derived.read(folder, _run_id(folder), table))
+            if table == "cells":
+                whole.append(_skipped(RunStore(folder)))
+            continue
         # Read first: what ends meanwhile has checks that are not read.
         ended_well = _ended_well(folder, cells) if table == "parity" else {}
         parts, packs = settled(folder, functools.partial(_parts, folder, table, kept))

@@ -114,6 +114,22 @@ class _Left(_Stored):
     seconds: Annotated[float, Field(ge=0, le=_MOST_SECONDS)]
 
 
+class _Skip(_Stored):
+    """A planned combination that was left out."""
+
+    cell_id: str | None = None
+    image: str
+    framework: str
+    workload: str
+    precision: str | None = None
+    mode: str | None = None
+    device_kind: str | None = None
+    device_model: str | None = None
+    devices: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    device_uuid: str | None = None
+    reason: str
+
+
 class _Imported(_Stored):
     """Where a run that another machine measured came from."""
 
@@ -148,6 +164,7 @@ class _Manifest(_Stored):
     # The GPUs that it lost.
     devices_lost: list[str] = []
     nodes: list[_Node] = []
+    skips: list[_Skip] = []
     bench_sha256: str
     runner_version: str
 

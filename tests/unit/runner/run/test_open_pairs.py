@@ -21,7 +21,7 @@ from runner.run import matrix
 from runner.run.budget import Agenda, OpenPair, without
 from runner.run.dispatch import Job, blocks
 from runner.run.open_pairs import Logs, OpenPairs, open_pairs
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.plans import NO_GPU
 from tests.unit.runner.run.test_budget import CELL_SECONDS, CELLS, WORKLOADS
 
@@ -109,11 +109,10 @@ def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of
 ) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     late = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
-    for path in folder.glob(f"*/{late['id']}.r*.parquet"):
-        path.unlink()
+    stored.remove(folder, lambda row: row["cell_id"] == late["id"])
     for repeat in (1, 2, 3):
         # 4 % slower than PyTorch, which is told at once within blocks.
-        RunStore(folder).write_repeat(late["id"], 3 + repeat, synthetic.ended(late, repeat, 40, 1.045, 0))
+        stored.write_repeat(folder, late["id"], 3 + repeat, synthetic.ended(late, repeat, 40, 1.045, 0))
     (group,) = (
         group
         for workload in tables.load([folder]).workloads
@@ -130,7 +129,7 @@ def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of
 
 def test_a_run_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
-    next((folder / "cells").glob("*.r1.parquet")).write_bytes(b"damaged")
+    (folder / "tables" / "cells.parquet").write_bytes(b"damaged")
     pairs = OpenPairs(RunStore(folder), [], 3)
     assert pairs() == pairs.outliers() == []
     (folder / "run.json").unlink()
