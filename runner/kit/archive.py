@@ -20,11 +20,12 @@ from runner.errors import first_problem
 from runner.kit.pack import FILES, MANIFEST, VERSION
 from runner.machine.devices import Cpu, Gpu, Process, Refused
 from runner.results import store
+from runner.results.parcel import MOST_ROWS, MOST_TELEMETRY_BYTES
 from runner.results.untrusted import Hash, Name, Seconds, Text, UntrustedError, document, telemetry_rows
 
 # Of the whole archive when it is unpacked, of one file of it, and of the number of its files.
 MOST_BYTES = 512 * 2**20
-MOST_FILE_BYTES = 66 * 2**20
+MOST_FILE_BYTES = 65 * 2**20
 MOST_FILES = 20_000
 _MOST_FACTS_BYTES = 16 * 2**20
 # Of the telemetry of all steps: two days of a GPU and its CPU.
@@ -325,7 +326,9 @@ def _step(files: dict[str, bytes], name: str) -> ReadStep:
         read_record = StepRecord.model_validate(document(record, "step.json"))
     except ValidationError as error:
         raise ArchiveError(f"step.json: {first_problem(error)}") from None
-    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl"), _text(log))
+    if len(telemetry) > MOST_TELEMETRY_BYTES:
+        raise ArchiveError(f"telemetry.jsonl has more than {MOST_TELEMETRY_BYTES} bytes")
+    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl", MOST_ROWS), _text(log))
 
 
 def _text(log: bytes) -> str:

@@ -11,7 +11,7 @@ from runner.machine.telemetry_cpu import Row
 from runner.results import clocks
 
 
-def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
+def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -> list[Row]:
     """The rows with `seconds` from the start of the cell's process, as the samples have it."""
     return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
 

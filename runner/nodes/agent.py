@@ -25,11 +25,12 @@ from runner.errors import UserError
 from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages, versions
-from runner.nodes.wire.frames import Decoder, Frame, FrameError, encode
-from runner.nodes.wire.repeats import packed
+from runner.nodes.wire.frames import Decoder, FrameError, encode
+from runner.results import parcel as parcels
 from runner.results import store
+from runner.results.parcel import Parcel
 from runner.run import begin
-from runner.run.attempt import Ended, Site
+from runner.run.attempt import Site
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, Place, places
 from runner.run.matrix import interruptible, limits_of, profiled
@@ -51,10 +52,7 @@ class _Pipe:
         self._lock = threading.Lock()
 
     def send(self, message: messages.FromAgent, body: bytes = b"") -> None:
-        self.send_frame(message.frame(body))
-
-    def send_frame(self, frame: Frame) -> None:
-        content = encode(frame)
+        content = encode(message.frame(body))
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._sink.write(content)
             self._sink.flush()
@@ -171,10 +169,10 @@ class Agent:
             )
             self._cells.refuse = self._refuse
             prospect.engine.sweep()
-            spooled = list(self._spool.frames())
-            self._pipe.send(messages.Begun(spooled=tuple(str(frame.header.get("attempt")) for frame in spooled)))
-            for frame in spooled:
-                self._pipe.send_frame(frame)
+            spooled = list(self._spool.parcels())
+            self._pipe.send(messages.Begun(spooled=tuple(attempt for attempt, _ in spooled)))
+            for attempt, parcel in spooled:
+                self._pipe.send(messages.Ended(attempt=attempt), parcel)
             try:
                 self._work(self._cells, prospect)
             finally:
@@ -271,21 +269,20 @@ class Agent:
     def _say(self, line: str) -> None:
         self._pipe.send(messages.Said(line=_line(line)))
 
-    def _keep(self, repeat: Ended) -> tuple[str, str | None]:
+    def _keep(self, job: Job, parcel: Parcel) -> None:
         """Hand a finished repeat over: into the spool first, since the driver may be gone."""
-        attempt, _ = self._held[repeat.job]
-        frame = packed(attempt, repeat)
+        attempt, _ = self._held[job]
+        content = parcels.encode(replace(parcel, attempt=attempt, node=self._node))
         assert self._spool is not None
         try:
-            self._spool.keep(attempt, frame)
+            self._spool.keep(attempt, content)
         except OSError as error:
             # The driver may still be there to take it.
             self._say(
                 f"{self._spool.folder} cannot be written to ({error.strerror}): until it can, a result is lost if the driver ends "
                 "before it has it; make room there"
             )
-        self._pipe.send_frame(frame)
-        return "ok", None
+        self._pipe.send(messages.Ended(attempt=attempt), content)
 
     def _refuse(self, job: Job, kind: str, reason: str) -> None:
         attempt, _ = self._held[job]

@@ -35,6 +35,7 @@ MAX_TOTAL_BYTES = 64 * 1024 * 1024
 MOST_PIECES = MAX_EVENTS + 2
 _MOST_OUTPUT_BYTES = MAX_TOTAL_BYTES + (1 << 20)
 MOST_TELEMETRY_BYTES = 48 << 20
+MOST_ROWS = 200_000
 # An escape makes a byte of text two at most (_ACTS), and beside its text a piece takes some fifty bytes.
 MOST_UNPACKED_BYTES = 2 * _MOST_OUTPUT_BYTES + MOST_PIECES * 64 + MOST_TELEMETRY_BYTES + (2 << 20)
 # What cannot be compressed grows a little.
@@ -159,6 +160,7 @@ def decode(content: bytes, name: str) -> Parcel:
     log: str | None = None
     try:
         header = _header(document(header_line, "its header"))
+        _check_end(header)
         for number, line in enumerate(rest, 1):
             value = document(line, f"line {number + 1}")
             if not isinstance(value, dict) or "log" in value:
@@ -173,7 +175,7 @@ def decode(content: bytes, name: str) -> Parcel:
         rows = b"\n".join(rest[number:])
         if len(rows) > MOST_TELEMETRY_BYTES:
             raise ValueError(f"telemetry: it has more than {MOST_TELEMETRY_BYTES} bytes")
-        telemetry = telemetry_rows(rows, "telemetry")
+        telemetry = telemetry_rows(rows, "telemetry", MOST_ROWS)
     except (ValueError, UntrustedError) as error:
         raise ParcelError(
             f"{name} is no parcel that a runner writes: {in_a_line(str(error), 400)}; {_REMOVE}"
@@ -231,6 +233,15 @@ def _header(value: Any) -> dict[str, Any]:
         if name not in value or name not in _HEADER:
             raise ValueError(f"{name[:100]}: {'it is missing' if name in _HEADER else 'there is no such field'}")
     return {name: _field(name, value[name], check) for name, check in _HEADER.items()}
+
+
+def _check_end(header: Mapping[str, Any]) -> None:
+    """Raises ValueError where a header says neither how the cell's process ended nor why there was none."""
+    if header["code"] is None:
+        if header["ended_by"] is None:
+            raise ValueError("ended_by: it is missing, and no process of the cell ended")
+    elif header["started_unix"] is None or header["wall_seconds"] is None:
+        raise ValueError("wall_seconds: it is missing, or started_unix is")
 
 
 def _field(name: str, value: Any, check: Callable[[Any], Any]) -> Any:

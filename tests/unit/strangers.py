@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gzip
 import json
 import os
 import random
@@ -32,14 +33,16 @@ from bench.protocol import ProtocolError, parse
 from reports.data.tables import load
 from reports.page import summary
 from reports.page.render import render
+from runner.admission.admit import store_parcel
+from runner.admission.judges import HostFacts
+from runner.admission.record import _fits_store
 from runner.errors import UserError
+from runner.nodes.wire import messages
 from runner.nodes.wire.frames import MAGIC, Decoder, encode
-from runner.nodes.wire.messages import Ended, from_agent
-from runner.nodes.wire.repeats import Measured, judged, packed
 from runner.plan.durations import earlier_preparations, earlier_seconds
+from runner.results import parcel as parcels
 from runner.results import store
 from runner.results.store import TABLES, RunStore
-from runner.run.record import _fits_store
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import read, to_bytes
 from tests.fixtures import nodes, parquet_lies, synthetic
@@ -264,13 +267,16 @@ def of_data(folder: Path) -> Attack:
 
 def of_frames(folder: Path) -> Attack:
     """What an agent sends: read as the driver of a run over several nodes does, a finished repeat up to its rows."""
-    repeat = nodes.ended(folder)
-    cell = repeat.job.cell
-    attempt = nodes.attempt_of(cell, 1, 1)
-    measured = Measured(repeat.job, attempt, "n1", "toy", "sha256:toy", (), ())
-    frames = [packed(attempt, repeat), *(message.frame() for message in nodes.SAID)]
+    repeat = nodes.parcel_of()
+    cell, body = nodes.make_cell(image="torch-2.13.0-cpu"), parcels.encode(repeat)
+    unpacked = gzip.decompress(body)
+    frames = [messages.Ended(attempt=str(repeat.attempt)).frame(body), *(message.frame() for message in nodes.SAID)]
 
     def attack(chance: random.Random) -> None:
+        if chance.random() < 0.3:
+            parcel = parcels.decode(gzip.compress(mutated(unpacked, chance), 1), "x")
+            store_parcel(RunStore(folder / "run"), parcel, cell, HostFacts())
+            return
         frame = chance.choice(frames)
         if chance.random() < 0.5:
             content = mutated(encode(frame), chance)
@@ -278,9 +284,8 @@ def of_frames(folder: Path) -> Attack:
             header = json.dumps(odd_somewhere(frame.header, chance)).encode()
             content = MAGIC + struct.pack(">II", len(header), len(frame.body)) + header + frame.body
         for found in Decoder().feed(content):
-            message = from_agent(found)
-            if isinstance(message, Ended):
-                judged(RunStore(folder / "run"), measured, message, found.body, {}, False)
+            if isinstance(messages.from_agent(found), messages.Ended):
+                parcels.decode(found.body, "x")
 
     return attack
 

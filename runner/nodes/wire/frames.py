@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UserError
+from runner.results import parcel
 from runner.results.untrusted import UntrustedError, document
 from runner.text import in_a_line
 
@@ -22,9 +23,9 @@ _HEAD = struct.Struct(">8sII")
 # Slurm's step daemon hands on what a program prints only when a line is whole: without it the last frame would stay there.
 _END = b"\n"
 
-# A header holds the plan of a node at most: some hundred bytes a cell. A body holds what a cell printed (64 MiB) and its telemetry.
+# A header holds the plan of a node at most: some hundred bytes a cell. A body is a parcel.
 MOST_HEADER_BYTES = 8 << 20
-MOST_BODY_BYTES = 160 << 20
+MOST_BODY_BYTES = parcel.MOST_BYTES
 
 # What a login shell may print before the first frame, and how much of it an error shows.
 _MOST_NOISE_BYTES = 64 << 10
