@@ -17,6 +17,7 @@ from bench import identity
 from runner import trees
 from runner.admission.admit import store_parcel
 from runner.admission.judges import HostFacts
+from runner.admission.renew import renew
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
@@ -102,9 +103,7 @@ def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run:
     """Write the run and read all of it, as every command will. Raises ArchiveError for what they would refuse."""
     try:
         imported = _write(archive, cells, run)
-        run.manifest()
-        for table in store.TABLES:
-            store.read([run.folder], table)
+        renew(run)
     except store.StoreError as error:
         # The advice is for a run that was damaged where it lies.
         why = str(error).replace(f"{run.folder}{os.sep}", "").partition(";")[0]
@@ -115,7 +114,7 @@ def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run:
 def _write(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
     code = _code(archive, cells)
     outcomes = tuple(_store(archive, step, cells, code, run) for step in archive.steps)
-    _write_manifest(archive, cells, run)
+    _write_manifest(archive, cells, code, run)
     sums = energies(step.telemetry for step in archive.steps)
     not_done = len(archive.facts.planned) - len(archive.steps)
     imported = Imported(run, outcomes, not_done, sums, tuple(_events(archive)))
@@ -260,13 +259,19 @@ def _events(archive: Archive) -> list[tuple[str, float]]:
     return found
 
 
-def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> None:
+def _write_manifest(
+    archive: Archive,
+    cells: Mapping[tuple[str, str, str], Cell],
+    code: Mapping[tuple[str, str], str],
+    run: store.RunStore,
+) -> None:
     facts = archive.facts
+    # Of another bench than this checkout's, what its cells ran.
     codes = {
         (row["framework"], row["workload"]): row["code_sha256"]
-        for row in store.read([run.folder], "cells").to_pylist()
+        for row in run.rows("cells").to_pylist()
         if row["code_sha256"]
-    }
+    } | dict(code)
     manifest = {
         "schema_version": store.SCHEMA_VERSION,
         "run_id": run.run_id,
@@ -290,6 +295,7 @@ def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]
             for cell in cells.values()
         ],
         "skipped": len(facts.left_out),
+        "skips": [asdict(skip) for skip in _skips(archive)],
         "bench_sha256": facts.bench_sha256,
         "runner_version": runner_version(),
         "reused": [],
@@ -300,7 +306,6 @@ def _write_manifest(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]
         },
     }
     run.write_manifest(manifest)
-    run.write_skipped([asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(_skips(archive))])
 
 
 def _repeats(archive: Archive, cell: Cell) -> int:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from runner.errors import UserError, first_problem
-from runner.results.parquet.schema import TABLES
+from runner.results.on_disk.schema import TABLES
 
 Text = Annotated[str, Field(max_length=300)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]

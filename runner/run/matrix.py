@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import Prepared
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
-from runner.results.parquet import packs
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
@@ -81,7 +81,7 @@ def execute(
         cells.fits = lambda cell: durations.seconds(cell) <= ends_at - time.monotonic()
         if write_beside is not None:
             remember = partial(_remember, prospect, run, jobs, cells)
-            cells.renew = stack.enter_context(Renewal(cells, run.folder, write_report, write_beside, remember))
+            cells.renew = stack.enter_context(Renewal(cells, run, write_report, write_beside, remember))
         interrupted = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
@@ -96,7 +96,7 @@ class Renewal:
     """
 
     cells: CellRunner
-    folder: Path
+    run: RunStore
     write_report: Callable[[Path], Path]
     write_beside: Callable[[Path], subprocess.Popen[bytes]]
     # Stores how long the rest of the run takes: the report says it.
@@ -126,9 +126,10 @@ class Renewal:
         with contextlib.suppress(Exception):
             self.remember()
             if busy:
-                self._process, self._began = self.write_beside(self.folder), began
+                self._process, self._began = self.write_beside(self.run.folder), began
             else:
-                self.write_report(self.folder)
+                renew(self.run)
+                self.write_report(self.run.folder)
         self._shown = ended
         self._space_since(began)
 
@@ -175,7 +176,8 @@ def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: Cel
 def clear_up(run: RunStore) -> None:
     """Remove what a killed runner left half written in a run, and record which repeats are kept."""
     run.remove_parts()
-    packs.clear_up(run)
+    # Before anything is measured: a repeat that was removed may be measured again, and then has another parcel.
+    renew(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
     manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]

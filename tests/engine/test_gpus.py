@@ -153,7 +153,7 @@ def test_a_lost_gpus_cells_go_to_its_twin(run: Run, own: OwnEngine, fleet_file: 
     two = Fleet((FakeGpu(), FakeGpu()))
     two.write(fleet_file)
     process = run("--frameworks", "torch", "--repeats", "4")
-    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 4, process)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 4, process)
     two.with_gpu(0, lost=1).write(fleet_file)
     printed = ended(process)
     assert process.returncode == 0, printed
@@ -169,7 +169,7 @@ def test_when_every_gpu_is_lost_each_cell_says_so(run: Run, own: OwnEngine, flee
     one = Fleet((FakeGpu(),))
     one.write(fleet_file)
     process = run("--frameworks", "torch")
-    wait_for(lambda: bool(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))), process)
+    wait_for(lambda: bool(list((tmp_path / "results").glob("*/repeats/*.parcel"))), process)
     one.with_gpu(0, lost=1).write(fleet_file)
     printed = ended(process)
     assert process.returncode == 1, printed

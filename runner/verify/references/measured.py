@@ -60,7 +60,7 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     for folder, manifest in zip(folders, store.manifests_of(folders), strict=True):
         gpus = len(manifest.get("devices") or ())
         stored, samples = store.read([folder], "cells"), by_repeat(store.read([folder], "samples"))
-        proved, telemetry = _proved(folder, stored), by_repeat(store.read([folder], "telemetry"))
+        proved, telemetry = _proved(folder), by_repeat(store.read([folder], "telemetry"))
         for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
@@ -70,9 +70,9 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     return measured
 
 
-def _proved(folder: Path, stored: pa.Table) -> dict[str, tuple[str, ...]]:
+def _proved(folder: Path) -> dict[str, tuple[str, ...]]:
     """Cell id -> the quantities that were checked on the adapter that it measured, each once, in the order of the checks."""
-    proved = parts(store.read([folder], "parity", cells=stored), ("cell_id", "phase"))
+    proved = parts(store.read([folder], "parity"), ("cell_id", "phase"))
     return {
         cell: tuple(dict.fromkeys(part["quantity"].to_pylist()))
         for (cell, phase), part in proved

@@ -24,7 +24,7 @@ from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 Start = Callable[..., subprocess.Popen[str]]
 WORKLOADS = ("--workloads", "cnn-cifar10,gru-imdb")

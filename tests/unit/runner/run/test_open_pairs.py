@@ -127,13 +127,22 @@ def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of
     assert late["id"] in {pair.second.id for pair in OpenPairs(RunStore(folder), entries, 3)()}
 
 
-def test_a_run_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
+def test_what_is_admitted_while_the_run_goes_on_counts_without_new_tables(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
-    (folder / "tables" / "cells.parquet").write_bytes(b"damaged")
-    pairs = OpenPairs(RunStore(folder), [], 3)
-    assert pairs() == pairs.outliers() == []
-    (folder / "run.json").unlink()
+    noisy = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")["id"]
+    synthetic.with_windows(folder, noisy, lambda window: window | {"seconds": 1.15 * window["seconds"]})
+    entries: list[Any] = [Planned(entry["id"]) for entry in RunStore(folder).manifest()["plan"]]
+    expected = OpenPairs(RunStore(folder), entries, 3)()
+    rows = {table: stored.rows_of(folder, table) for table in ("cells", "samples")}
+    stored.remove(folder, lambda row: row["repeat"] > 1)
+    run = RunStore(folder)
+    pairs = OpenPairs(run, entries, 3)
     assert pairs() == []
+    for row in rows["cells"]:
+        if (repeat := row["repeat"]) > 1:
+            windows = [one for one in rows["samples"] if (one["cell_id"], one["repeat"]) == (row["cell_id"], repeat)]
+            run.add(b"a parcel", row["cell_id"], repeat, {"cells": [row], "samples": windows})
+    assert pairs() == expected != []
 
 
 @pytest.mark.parametrize(("limited", "given"), [(False, None), (True, 3)])

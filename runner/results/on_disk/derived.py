@@ -24,18 +24,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from runner.paths import cache_folder
+from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
 from runner.results.on_disk.whole import StoreError, read_bytes, write_bytes
-from runner.results.parquet.schema import SCHEMA_VERSION, TABLES, arrow_schema
-from runner.results.rows import by_repeat
+from runner.results.rows import place_codes, taken
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 INDEX = "index.json"
-
-# Table -> its rows of one repeat; a table without a row may be left out.
-Repeat = Mapping[str, "pa.Table"]
 
 # Of one table or parcel. The parcel's own reader has a tighter bound.
 _MOST_TABLE_BYTES = 8 << 30
@@ -74,6 +73,11 @@ class Index:
     parcels: Mapping[str, tuple[str, str]]
     # Table -> the SHA-256 of its file.
     tables: Mapping[str, str]
+
+
+def parcel_name(cell_id: str, repeat: int) -> str:
+    """What the parcel of a repeat is called."""
+    return f"{cell_id}.r{repeat}.parcel"
 
 
 def parcels_of(folder: Path) -> dict[str, ParcelFile]:
@@ -150,19 +154,35 @@ def _signature(document: Mapping[str, Any], key: bytes) -> str:
     return hmac.new(key, content, hashlib.sha256).hexdigest()
 
 
-def read_repeats(folder: Path, run_id: str) -> tuple[Index, dict[str, dict[str, pa.Table]]] | None:
-    """The index of a run's tables, and their rows by the names of the parcels; None where a table is not as this installation wrote it."""
+def signed_index(folder: Path, run_id: str) -> Index | None:
+    """The index of a run's tables; None where none is signed by this installation."""
+    indices = (read_index(place) for place in places(folder))
+    return next((index for index in indices if index is not None and index.run_id == run_id), None)
+
+
+def is_current(folder: Path, index: Index, parcels: Mapping[str, ParcelFile]) -> bool:
+    """Whether the tables are of exactly these parcels, and lie there as they were written."""
+    same = {name: parcel.mark for name, parcel in parcels.items()} == {
+        n: mark for n, (_, mark) in index.parcels.items()
+    }
+    return same and any(_has_tables(place, index) for place in places(folder))
+
+
+def _has_tables(place: Path, index: Index) -> bool:
+    with _locked(place, fcntl.LOCK_SH), contextlib.suppress(OSError):
+        return read_index(place) == index and all(
+            hashlib.sha256(read_bytes(place / f"{table}.parquet", _MOST_TABLE_BYTES)).hexdigest() == index.tables[table]
+            for table in TABLES
+        )
+    return False
+
+
+def read_tables(folder: Path, index: Index) -> dict[str, pa.Table] | None:
+    """All tables of a run; None where one of them is not as this installation wrote it."""
     for place in places(folder):
-        with _locked(place, fcntl.LOCK_SH):
-            index = read_index(place)
-            if index is None or index.run_id != run_id:
-                continue
-            repeats: dict[str, dict[str, pa.Table]] = {name: {} for name in index.parcels}
-            with contextlib.suppress(StoreError):
-                for table in TABLES:
-                    for (_, cell_id, repeat), rows in by_repeat(_table(place, table, index)).items():
-                        repeats[f"{cell_id}.r{repeat}.parcel"][table] = rows
-                return index, repeats
+        with _locked(place, fcntl.LOCK_SH), contextlib.suppress(StoreError):
+            if read_index(place) == index:
+                return {table: _table(place, table, index) for table in TABLES}
     return None
 
 
@@ -186,28 +206,27 @@ def _table(place: Path, table: str, index: Index) -> pa.Table:
 
 
 def write(
-    folder: Path, run_id: str, repeats: Mapping[str, Repeat], parcels: Mapping[str, tuple[str, str]], rules: str
+    folder: Path, run_id: str, tables: Mapping[str, pa.Table], parcels: Mapping[str, tuple[str, str]], rules: str
 ) -> None:
-    """Write all tables of a run, and the index of them last. `repeats` are the rows by the names of the parcels. Raises OSError."""
-    tables = {table: to_bytes(_concatenated(table, repeats)) for table in TABLES}
-    digests = {table: hashlib.sha256(data).hexdigest() for table, data in tables.items()}
+    """Write all tables of a run, and the index of them last. Raises OSError."""
+    files = {table: to_bytes(_in_order(tables[table])) for table in TABLES}
+    digests = {table: hashlib.sha256(data).hexdigest() for table, data in files.items()}
     index = Index(run_id, rules, parcels, digests)
     own, cached = places(folder)
     try:
-        _write(own, tables, index)
+        _write(own, files, index)
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
-        _write(cached, tables, index)
+        _write(cached, files, index)
 
 
-def _concatenated(table: str, repeats: Mapping[str, Repeat]) -> pa.Table:
-    """The rows of a table, each cell's repeats in their order."""
-    import pyarrow as pa
-
-    names = sorted(repeats, key=lambda name: (name.rpartition(".r")[0], len(name), name))
-    parts = [repeats[name][table] for name in names if table in repeats[name]]
-    return pa.concat_tables([arrow_schema(table).empty_table(), *parts]).combine_chunks()
+def _in_order(table: pa.Table) -> pa.Table:
+    """The rows by cell and repeat, and those of one repeat as they are."""
+    codes, places = place_codes(table)
+    ranks = np.empty(len(places), np.int64)
+    ranks[sorted(range(len(places)), key=places.__getitem__)] = np.arange(len(places))
+    return taken(table, np.argsort(ranks[codes], kind="stable"))
 
 
 def _write(place: Path, tables: Mapping[str, bytes], index: Index) -> None:
