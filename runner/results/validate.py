@@ -45,8 +45,9 @@ class _PlannedCell(_Stored):
     workload: str
     precision: str
     preset: str
-    devices: Whole
-    batch: Whole
+    # On a CPU they are processes, one for each of its logical CPUs at most.
+    devices: Annotated[int, Field(ge=1, le=100_000)]
+    batch: Annotated[int, Field(ge=0, lt=2**31)]
     # Where a cell has another number of repeats than the run.
     repeats: Annotated[Whole, Field(ge=1)] | None = None
 
