@@ -81,7 +81,9 @@ def execute(
         cells.fits = lambda cell: durations.seconds(cell) <= ends_at - time.monotonic()
         if write_beside is not None:
             remember = partial(_remember, prospect, run, jobs, cells)
-            cells.renew = stack.enter_context(Renewal(cells, run, write_report, write_beside, remember))
+            cells.renew = stack.enter_context(
+                Renewal(cells, run.folder, partial(_write_renewed, run, write_report), write_beside, remember)
+            )
         interrupted = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
@@ -96,7 +98,7 @@ class Renewal:
     """
 
     cells: CellRunner
-    run: RunStore
+    folder: Path
     write_report: Callable[[Path], Path]
     write_beside: Callable[[Path], subprocess.Popen[bytes]]
     # Stores how long the rest of the run takes: the report says it.
@@ -126,10 +128,9 @@ class Renewal:
         with contextlib.suppress(Exception):
             self.remember()
             if busy:
-                self._process, self._began = self.write_beside(self.run.folder), began
+                self._process, self._began = self.write_beside(self.folder), began
             else:
-                renew(self.run)
-                self.write_report(self.run.folder)
+                self.write_report(self.folder)
         self._shown = ended
         self._space_since(began)
 
@@ -166,6 +167,12 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
             entry["locked_sm_megahertz"] = megahertz if entry.get("board") in held else None
         run.write_manifest(manifest)
         yield
+
+
+def _write_renewed(run: RunStore, write_report: Callable[[Path], Path], folder: Path) -> Path:
+    """Write the report with what has ended meanwhile."""
+    renew(run)
+    return write_report(folder)
 
 
 def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
