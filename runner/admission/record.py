@@ -228,9 +228,10 @@ def _environment_columns(event: dict[str, Any]) -> dict[str, Any]:
 def _fits_store(event: dict[str, Any], line: bytes) -> None:
     """Raise ProtocolError for what the protocol's types let through and the store's columns cannot hold."""
     try:
-        json.dumps(event, ensure_ascii=False).encode("utf-8")
+        if b"\\u" in line:
+            json.dumps(event, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        # Half of a surrogate pair cannot be written as UTF-8.
+        # An escape stood for half of a surrogate pair, which cannot be written as UTF-8.
         raise ProtocolError("a string is not Unicode text", line) from None
     for name in _INT32.get(event["event"], ()):
         if event[name] > _MAX_INT32:
