@@ -18,6 +18,8 @@ from runner.results import store
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def variables_of(tmp_path: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {
