@@ -66,7 +66,7 @@ def _draw_weight(random, spec):
 # fan_out are a weight's; `stacked` matrices (a GRU's gates) are drawn one after another.
 Parameter = collections.namedtuple("Parameter", "name shape kind fan_in fan_out stacked")
 
-# What a framework's own layer computes instead: a sentence, and the parameters that do not exist in it.
+# A framework's own layer that computes something else: a sentence, and the parameters that it lacks.
 Variant = collections.namedtuple("Variant", "sentence without")
 
 

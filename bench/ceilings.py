@@ -12,7 +12,7 @@ import time
 
 WINDOWS = 9
 WINDOW_SECONDS = 0.06
-# Of the square matrices, and of a copy: so much fills the device, and a copy goes beyond any cache but the largest servers'.
+# Sizes that fill the device: square matrices, and a copy beyond any cache but the largest servers'.
 SIDES = {"cpu": 1024, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 CORE_ITEMS = 4096  # in the first-level cache: arithmetic of one core, no memory
@@ -76,7 +76,7 @@ def framework_rates(name, device, precision):
 
 
 def is_debug_build():
-    """Whether the interpreter, or PyTorch, was built for debugging."""
+    """True if the interpreter, or PyTorch, was built for debugging."""
     torch = sys.modules.get("torch")
     return hasattr(sys, "gettotalrefcount") or bool(getattr(getattr(torch, "version", None), "debug", False))
 

@@ -1,4 +1,4 @@
-"""What every cell does, whatever it measures: import, data, parity, build, measure, proof. Each is a phase, and emits events."""
+"""The steps of every cell: import, data, parity, build, measure, proof. Each is a phase, and emits events."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from bench.errors import Unsupported
 
 
 def setup_of(options, seed, training):
-    """What the adapters are built with. Every process has its part of the threads, and its own dropout."""
+    """The arguments of every adapter. Every process has its part of the threads, and its own dropout."""
     threads = parallel.threads_of_each(options.framework, options.threads or environment.cpu_count(), options.devices)
     where = options.device, options.precision, options.mode, threads
     rank = parallel.rank()

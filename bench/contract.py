@@ -1,4 +1,4 @@
-"""What the bench asks of the code for a framework and of a workload's specification: the classes that they fulfil, with defaults.
+"""The interfaces of a framework's code and of a workload's specification: classes to fulfil, with defaults.
 
 An adapter, bench/frameworks/<framework>/<workload>.py, holds one class: Training, Inference or Operators, by the task in the
 workload's .json. framework.py, in the same folder, fulfils Framework; a workload's .py fulfils Specification. Both are modules, and
@@ -20,7 +20,7 @@ import traceback
 from bench import rules
 from bench.errors import BrokenImportError, Unsupported, says_out_of_memory
 
-# What an adapter is built with.
+# The one argument of an adapter's class.
 # device: "cpu" | "cuda"; precision: "fp32" | "tf32" | "amp-fp16" | "amp-bf16" (bench.mixed), of ops others;
 # mode: how the framework compiles, "default" its own habit; threads: CPU threads to compute with;
 # seed: of everything random in training (dropout); training: False in the parity check, where dropout is off;
@@ -30,7 +30,7 @@ Setup.__new__.__defaults__ = (1, 0)  # most cells have one device
 
 
 class _Adapter(abc.ABC):
-    """What all adapters have. They are built as Class(setup): network, loss, optimiser.
+    """The base of all adapters. They are built as Class(setup): network, loss, optimiser.
 
     compile: a method where building the step is a phase of its own, which is timed as "compile"; otherwise None.
     VARIANT: where the framework's own layer computes something else, the specification's name for that; then VARIANT_REASON says why.
@@ -41,7 +41,7 @@ class _Adapter(abc.ABC):
 
 
 class Training(_Adapter):
-    """Task "train". Where setup.training is False dropout is off, and batch normalisation is as in training."""
+    """Task "train". If setup.training is False dropout is off, and batch normalisation is as in training."""
 
     @abc.abstractmethod
     def load(self, parameters):
@@ -68,7 +68,7 @@ class Training(_Adapter):
 
     @abc.abstractmethod
     def value(self, loss):
-        """What `step` returned, as a float."""
+        """The result of `step`, as a float."""
 
     @abc.abstractmethod
     def predict(self, x):
@@ -79,7 +79,7 @@ class Training(_Adapter):
         raise NotImplementedError("this workload changes its learning rate, and the adapter has no set_rate(rate)")
 
     def share_statistics(self):
-        """Where devices have running statistics of their own, give each the mean of all. Called before an evaluation."""
+        """Give each device the mean of all devices' running statistics, where they have their own. Called before an evaluation."""
 
     def skipped(self):
         """How many of the steps so far the loss scaler of mixed precision skipped."""
@@ -115,7 +115,7 @@ class Operators(_Adapter):
 
     @abc.abstractmethod
     def values(self, operation, direction, result):
-        """What such a function returned, as NumPy arrays."""
+        """The result of such a function, as NumPy arrays."""
 
 
 class Wrapper(object):
@@ -180,7 +180,7 @@ class Framework(_Module):
         return False
 
     def is_out_of_memory(self, error):
-        """Whether an exception says that the device's memory is full."""
+        """True if an exception says that the device's memory is full."""
         return says_out_of_memory(error)
 
 
@@ -208,7 +208,7 @@ class Specification(_Module):
     # predict(p, x, rounding): logits in evaluation, where they differ from those of a training step without dropout.
     predict = None
 
-    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at a batch of so many on all devices together and of
+    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at `batch` items on all devices together and
     # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check. None: the optimiser's own.
     rate = None
     PARITY_RATES = (None, None, None)
@@ -220,7 +220,7 @@ class Specification(_Module):
     # The classes of a multi-label network, whose metric is the AUC of each. (): accuracy is the metric.
     FINDINGS = ()
 
-    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has so many parts, and
+    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has PARTS parts, and
     # loss_and_gradients takes `parts`.
     PARTS = 1
 
@@ -285,7 +285,7 @@ def _import(path, refusal):
 
 
 def _is_of_the_bench(error, line):
-    """Whether an import failed that names the bench. Python 3.6 gives the error no name if the module is there, so its line tells."""
+    """True if the failed import names the bench. Python 3.6 gives the error no name if the module is there, so its line tells."""
     if error.name is None:
         return re.match(r"\s*from bench[. ]", line or "") is not None
     return error.name.split(".")[0] == "bench"

@@ -3,14 +3,14 @@
 Under dropout what a step adds to a parameter, the gradient times the rate, is random. The reference computes three steps RUNS times in
 float64, each time with masks of its own (bench.reference; the workload's draw_masks). Of each step and parameter it stores the mean M of
 what the step adds, as a sketch (bench.parity.sketch), and the spread S = E||a - M||^2; and of all three steps together those of the
-movement. What a step adds is its movement less the momentum times the movement of the step before. Of an adapter's one a:
+movement. A step's own part is its movement less the momentum times the movement of the step before. Of an adapter's one a:
 
 landing     <a - M, M> / ||M||^2: how far it moves along the mean, beyond it. It sees the rate, the momentum, the loss, the batches, steps
             that are skipped, a missing factor 1 / (1 - p).
 dropout     log(||a - M|| / sqrt(S)): its distance from the mean against the reference's own. It sees the rates of dropout, masks
             that are shared, a network that moves elsewhere; and in the movement of all steps together ("together"), masks that repeat.
 
-Each is the mean over the steps, for each parameter. What is due to chance follows from the reference's own runs: each is held against the
+Each is the mean over the steps, for each parameter. The part of chance follows from the reference's own runs: each is held against the
 others in the same way, and the bound is MARGIN times the deviation of what comes out.
 
 The case is that of the parity check with the workload's adjust_dropout: the last layer is zero. So in the first step no mask has a part
@@ -28,7 +28,7 @@ from bench import arithmetic, canonical, contract, mixed, parity, rules, sketche
 
 # Of the reference, each with masks of its own. The deviation of a statistic is then known to 9 %.
 RUNS = 64
-# The bound is so many deviations of one run.
+# The bound in deviations of one run.
 MARGIN = 6.0
 # All steps together, beside the single ones.
 TOGETHER = "together"
@@ -38,7 +38,7 @@ SMALLEST_RATIO = 1e-30
 BUCKETS = 8192
 # How far the first step of the last bias may be off: some roundings of float32, or of a sum of bfloat16 values.
 FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 2.0**-6
-# What is at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
+# A number at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
 AT_REST = 2.0**-24
 # In float32 hardly a number in a thousand has no more digits than a half type.
 SHARE_OF_HALF = 0.5
@@ -106,7 +106,7 @@ def first_step(name):
 
 
 def make_reference(name):
-    """What is stored, of RUNS runs of the reference, as a dict of arrays: `with_chance`, the keys joined by "/", and "first step"."""
+    """The arrays to store, of RUNS runs of the reference: `with_chance`, the keys joined by "/", and "first step"."""
     momentum = contract.specification(name).optimizer().momentum
     runs = [parts(movements(name, seed), momentum) for seed in range(RUNS)]
     stored_runs = {"/".join(key): value for key, value in with_chance(runs).items()}
@@ -160,20 +160,20 @@ def statistics(run, stored_runs):
 
 
 def stored(name):
-    """What `with_chance` returned when a workload's reference was made, and ("first step",)."""
+    """The stored result of `with_chance` for a workload's reference, and ("first step",)."""
     with np.load(rules.dropout_path(name)) as file:
         return {tuple(key.split("/")): file[key] for key in file.files}
 
 
 def check(name, training, precision, devices=1):
-    """Hold three steps of an adapter built with training=True, on so many devices, against the stored runs: a list of parity.Result."""
+    """Hold three steps of an adapter built with training=True on `devices` devices against the stored runs: a list of parity.Result."""
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)
     moved, checked, by_tensor = [], [], sketches_of(parameters)
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
-        # What was read may be the memory that the next step writes to.
+        # The next step may write into the memory that was read.
         movement = sketches.movement(parameters, training.read())
         checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
         moved.append(sketched(by_tensor, movement))

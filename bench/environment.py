@@ -1,4 +1,4 @@
-"""What a cell runs on, as the cell itself sees it."""
+"""The environment of a cell, as the cell sees it."""
 
 import os
 import platform

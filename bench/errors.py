@@ -1,4 +1,4 @@
-"""What can go wrong in a cell: an exception for each kind of error in the protocol."""
+"""The errors of a cell: an exception for each kind of error in the protocol."""
 
 
 class BenchError(Exception):
@@ -30,5 +30,5 @@ class Overflow(BenchError):
 
 
 def says_out_of_memory(error):
-    """Whether an exception's text says that the device's memory is full, which most frameworks have no class for."""
+    """True if an exception's text says that the device's memory is full: few frameworks have a class for that."""
     return "out of memory" in str(error).lower()

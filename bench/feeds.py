@@ -1,4 +1,4 @@
-"""Where a training cell's mini-batches come from: arrays in memory, pictures on a disk, or a pool of random tensors.
+"""The sources of a training cell's mini-batches: arrays in memory, pictures on a disk, or a pool of random tensors.
 
 A feed has `train_items` and `test_items`, `batches(training, size, random)`, which yields mini-batches for ever in the layout that the
 adapter wants, `held_out(training, size)`, which yields (x, y) of the held-out part once, and `validated`: whether `validation(training,
@@ -74,7 +74,7 @@ class ArrayFeed(object):
         return itertools.cycle([(x, y) for x, y, _ in ordered])
 
     def held_out(self, training, size):
-        """Whole mini-batches, made once; the processes take turns. Where nothing is held out, the first batch of what is trained on."""
+        """Whole mini-batches, made once; the processes take turns. If nothing is held out, the first batch of the training data."""
         if self.evaluated is None:
             x, y = self.data.test_x, self.data.test_y
             if self.test_items:

@@ -1,4 +1,4 @@
-"""What two figures must share to be of the same thing: the sources that a cell runs, and no more.
+"""The identity of a cell's code: the sources that it runs, and no more.
 
 A cell runs the bench's core, the files of its workload, and the folder of its framework with the folders that this one uses.
 Which folders and workloads a file uses is read from its imports, so nobody keeps a list. An edit of another framework, or of
@@ -73,7 +73,7 @@ def digest(paths, folder=FOLDER):
     return whole.hexdigest()
 
 
-# What was read of a file that has not changed since: a catalog of images asks for the same files once an image.
+# The result of reading each unchanged file: a catalog of images asks for the same files once an image.
 _known = {}
 
 
@@ -206,8 +206,8 @@ class _Sources(object):
 
 
 def _imports(path):
-    """What a file imports below bench.frameworks and bench.workloads, as tuples such as ("frameworks", "torch", "_mixed"):
-    (when it is loaded, inside its functions).
+    """Imports of a file below bench.frameworks and bench.workloads, as tuples such as ("frameworks", "torch", "_mixed"): (when it is
+    loaded, inside its functions).
     """
     suffix = os.path.splitext(path)[1]
     if suffix not in (".py", ".R", ".jl"):

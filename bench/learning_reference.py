@@ -109,7 +109,7 @@ def losses(name, preset, seed, steps, kind=np.float32, run=0):
 
 
 def is_deep(name):
-    """Whether a workload's preset quick takes another batch than the rest, as that of the deep networks does."""
+    """True if preset quick of a workload has another batch, as that of the deep networks has."""
     return "batch" in rules.workload_declaration(name)["presets"]["quick"]
 
 

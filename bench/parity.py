@@ -30,12 +30,13 @@ RUNS = 8
 MARGIN = 3.0
 # Truncation is no random error: each run errs alike, so the margin is for what the model leaves out.
 TRUNCATION_MARGIN = 1.5
-# A parameter that stands still errs by 1. Where Adam divides gradients that are noise in a half type, three times an honest error is more.
+# A parameter that stands still errs by 1. If Adam divides gradients that are noise in a half type, three times an honest error is more.
 MOST_OF_MOVEMENT = 0.9
 # The decay is measured to some per cent in float32. A decay that is missing, or applied to other tensors, is off by 100 %.
 DECAY_BOUND = 0.2
-# Where dropout hides small errors of the optimiser, an adapter without it takes so many steps before anything is measured. Two show the
-# rate, the momentum and a step that is skipped, of every parameter. The third step's part is in the check of the measured adapter.
+# An adapter without dropout takes this number of steps before anything is measured, since dropout hides small errors of the
+# optimiser. Two show the rate, the momentum and a skipped step, of every parameter. The third step is in the check of the measured
+# adapter.
 FIRST_STEPS = 2
 # A specification may accept two values of a tensor. The second one's name ends so, and an adapter must have either.
 EITHER = ".biased"
@@ -104,9 +105,9 @@ def parts_of(workload, devices):
 
 
 def dealt(workload, devices, array):
-    """The canonical batch (or its labels) as so many devices take it, one equal share after another.
+    """The canonical batch (or its labels) as `devices` devices take it, one equal share after another.
 
-    Where each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
+    If each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
     is then that of the parts, however many they are.
     """
     parts = parts_of(workload, devices)
@@ -164,7 +165,7 @@ def bounds_of(workload, precision, exact, variant="", parts=1, most_runs=RUNS):
 
 
 def reference_path(name, variant="", devices=1):
-    """Where a workload's reference is stored. A variant has its own, and so have several devices where PARTS makes them differ."""
+    """The path of a workload's reference. A variant has its own, and so have several devices where PARTS makes them differ."""
     name = rules.workload_declaration(name).get("computes") or name
     stem = name + "." + variant if variant else name
     stem += ".devices" if parts_of(contract.specification(name), devices) > 1 else ""
@@ -172,7 +173,7 @@ def reference_path(name, variant="", devices=1):
 
 
 def first_steps_path(name):
-    """Where the "movement" of a workload with dropout is stored, and its bounds: apart, as `bench check` holds no adapter against it."""
+    """The path of the "movement" of a workload with dropout, and its bounds: apart, as `bench check` holds no adapter against it."""
     return os.path.join(rules.WORKLOADS, name + ".first-steps.npz")
 
 
@@ -193,7 +194,7 @@ def variant_of(training, name):
 
 
 def check(name, adapter, precision, devices=1):
-    """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
+    """Hold an adapter (built with training=False) on `devices` devices against the stored reference; a list of Result."""
     if isinstance(adapter, contract.Inference):
         return _check_features(name, adapter, precision)
     results, gradients = check_network(name, adapter, precision, devices)
@@ -324,7 +325,7 @@ def check_prediction(name, training, precision, devices=1):
 
 
 def predicted(name, training, devices=1):
-    """What `predict` says of the first canonical batch, with the parameters that the adapter has: logits (items, classes)."""
+    """The logits (items, classes) of the first canonical batch, by the adapter's present parameters."""
     logits = training.predict(first_batch(name, training, devices)[0])
     return undealt(contract.specification(name), devices, logits)
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the framework's own profiler over a few more steps, after all that is measured.
+"""The parts of a step's time: the framework's own profiler over a few more steps, after all that is measured.
 
 A profiler makes steps slower, so nothing is measured under it: it shows shares, not speeds. A framework that
 has one has a profile.py, or its "backend" in framework.json has it:

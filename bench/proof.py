@@ -1,4 +1,4 @@
-"""What is proved of the adapter that a cell measured: after the last window, on that very object, with its dropout.
+"""The proof of the adapter that a cell measured: after the last window, on that very object, with its dropout.
 
 `trained` asks whether the measured steps were steps: every tensor has moved, and the optimiser counts as many steps as the loop did.
 `computes` loads the canonical parameters: the prediction and three more steps of the same `step` are held against the float64 reference.
@@ -9,12 +9,12 @@ import numpy as np
 from bench import canonical, contract, dropout, parity, rules, sketches
 
 MOST_SKIPPED = 3
-# What "moved" compares beside each tensor: all numbers before the last steps and after them, the logits before training and after it.
+# Two names for "moved", beside each tensor's: all numbers before and after the last steps, and the logits before and after training.
 LAST_STEPS, EVALUATION = "all tensors, by the last steps", "the prediction, by training"
 
 
 def trained(training, loaded, steps, before_last=None):
-    """What training left behind: a list of parity.Result.
+    """The check of the state after training: a list of parity.Result.
 
     loaded: canonical name -> the array that training began with; steps: those that the cell counted; before_last: the `numbers` before
     the last window, where they are known.
@@ -34,7 +34,7 @@ def trained(training, loaded, steps, before_last=None):
 
 
 def goes_on(name, adapter, devices=1):
-    """Whether a step still trains after the last window: a parity.Result. A loss scaler may skip a step or two."""
+    """Check that a step still trains after the last window: a parity.Result. A loss scaler may skip a step or two."""
     before, batch = numbers(adapter), parity.first_batch(name, adapter, devices)
     for _ in range(MOST_SKIPPED):
         skipped = adapter.skipped()
@@ -57,15 +57,15 @@ def _moved(what, before, after):
         new = np.asarray(after[name], dtype=np.float32)
         stayed, size = stayed + np.count_nonzero(new == old), size + old.size
         finite = finite and np.isfinite(new).all()
-    # What is not finite has not moved: training diverged.
+    # A diverged value, which is not finite, has not moved.
     error, bound = stayed / float(size) if finite else float("inf"), 1.0 - 0.5 / size
     return parity.Result("moved", what, error, bound, error <= bound)
 
 
 def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()):
-    """What the measured adapter computes from canonical parameters: a list of parity.Result.
+    """The check of the measured adapter from canonical parameters: a list of parity.Result.
 
-    adapter: of any task, built with training=True, on so many devices, as one (bench.parallel's `whole`);
+    adapter: of any task, built with training=True on `devices` devices, as one (bench.parallel's `whole`);
     gradients: of the canonical batch as parity.check_network returns them, for a workload with a weight decay;
     evaluations: the logits of one batch before training and after it, where the cell has evaluated twice.
     """

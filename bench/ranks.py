@@ -20,7 +20,7 @@ from bench import environment, parallel, rules
 
 # The others have this time to notice a dead process and to emit their errors. Then they are ended.
 GRACE_SECONDS = 2.0
-# What a process may take to end after the others have.
+# The time that a process has once the others ended.
 LAST_SECONDS = 60.0
 # A process that a signal ended is to blame, unless another one had failed this long before.
 TOGETHER_SECONDS = 1.0
@@ -31,7 +31,7 @@ ASIDE, PMI_RANK = "DLBENCH_ASIDE", "PMI_RANK"
 
 
 def starts_processes(options):
-    """Whether this process must start the cell's processes, and is not one of them."""
+    """True if this process must start the cell's processes, and is not one of them."""
     form = parallel.form(options.framework) if options.devices > 1 else None
     return form in (rules.PROCESSES, rules.MPI) and parallel.RANK not in os.environ
 

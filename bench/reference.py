@@ -164,7 +164,7 @@ def gru(x, w, b, u, c, rounding):
     w (3H, in), u (3H, H), b and c (3H,), gates stacked r, z, n; the initial state is zero.
     """
     size = u.shape[1]
-    # Where nothing fuses them, every operation between the products stores its result in the half type.
+    # Without fusion every operation between the products stores its result in the half type.
     half = rounding.half
     x, w, b, u, c = (rounding.operand(factor) for factor in (x, w, b, u, c))
     h = np.zeros((x.shape[1], size), x.dtype)

@@ -108,22 +108,22 @@ def module_of(workload, declaration):
 
 
 def dropout_path(workload):
-    """Where the movement of a workload's parameters under dropout is stored (bench.dropout)."""
+    """The path of the movement of a workload's parameters under dropout (bench.dropout)."""
     return os.path.join(WORKLOADS, (workload_declaration(workload).get("computes") or workload) + ".dropout.npz")
 
 
 def has_dropout(workload):
-    """Whether training has dropout: then its movement is stored."""
+    """True if training has dropout: then its movement is stored."""
     return os.path.isfile(dropout_path(workload))
 
 
 def losses_path(workload, batch):
-    """Where the losses of several seeds are stored (bench.learning), for a batch."""
+    """The path of the losses of several seeds (bench.learning), for a batch."""
     return os.path.join(WORKLOADS, "%s.%d.learning.txt" % (workload, batch))
 
 
 def losses_path_of_seed(workload, batch, seed, items):
-    """Where the losses of several runs of one seed are stored. They are of so many items for training."""
+    """The path of the losses of several runs of one seed, with `items` items for training."""
     return os.path.join(WORKLOADS, "%s.%d-of-%d.seed%d.learning.txt" % (workload, batch, items, seed))
 
 
@@ -147,7 +147,7 @@ def losses_reason(stored, source, devices):
 
 
 def checks_all_before(preset):
-    """Whether the phase "parity" also checks all of the optimiser's steps. Otherwise the phase "proof" does.
+    """True if the phase "parity" also checks all of the optimiser's steps. Otherwise the phase "proof" does.
 
     With dropout "proof" does it less exactly. Then "parity" checks the first steps ("movement").
     """
@@ -255,7 +255,7 @@ def several_devices_reason(framework, parallel, workload, task, batch, devices):
         return "%s is measured on one device: only training and ops use several" % workload
     if parallel is None:
         return "%s uses one device here" % framework
-    # What ops measures on several devices is the all-reduce, and it shares no batch.
+    # On several devices ops measures the all-reduce, which shares no batch.
     if task == "train" and batch % devices:
         return "%d devices cannot share %s's batch of %d evenly, and parity is proved on it" % (
             devices,

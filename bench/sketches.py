@@ -1,4 +1,4 @@
-"""What tensors are compared by: a sketch of an array, or of how far training moved it."""
+"""The comparison of tensors: a sketch of an array, or of how far training moved it."""
 
 import collections
 import zlib
@@ -19,10 +19,10 @@ class Moved(collections.namedtuple("Moved", "after before")):
 
 
 class Sketch(object):
-    """What one tensor is compared by. Its `of` is a vector whose difference to another's has, up to 5 %, the 2-norm of the tensors'.
+    """The sketch of one tensor. Its `of` is a vector whose difference to another's has, up to 5 %, the 2-norm of the tensors'.
 
     Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
-    of so many sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
+    of `buckets` sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
     """
 
     PIECE = 2**15  # numbers that are added at a time: they stay in the processor's cache

@@ -23,7 +23,7 @@ class TrainingCell(RunningCell):
         self.alone = self.batch  # the batch of one device by itself
         self.batch = rules.batch_of_all(self.batch, options.devices, options.scaling)
         self.skipped = 0
-        # Where the losses are stored that this cell's are held against, or why there is none.
+        # The file of the losses that this cell's are held against, or the reason for none.
         self.stored = self.not_compared = None
         self.losses = {}  # steps so far -> loss, at the end of each window
         # Of the canonical batch, of the parameters whose weight decay is checked, for the phase "proof".
@@ -36,7 +36,7 @@ class TrainingCell(RunningCell):
         self.waited = None
 
     def settings(self):
-        """What this cell does with its data and in which types it computes, for the environment."""
+        """The treatment of the data and the types of the computation, for the environment."""
         half = mixed.half(self.options.precision)
         settings = {"half_type": half, "loss_scaling": half == "float16"} if half else {}
         if data.stays_in_files(self.declared["data"]):
@@ -89,7 +89,7 @@ class TrainingCell(RunningCell):
         return feed
 
     def check_parity(self, adapter):
-        """Where the phase "proof" checks the steps of the measured adapter, they are not all checked here as well."""
+        """If the phase "proof" checks the measured adapter's steps, not all are checked here."""
         o = self.options
         if rules.checks_all_before(o.preset):
             super(TrainingCell, self).check_parity(adapter)
@@ -103,7 +103,7 @@ class TrainingCell(RunningCell):
             self.emit_parity(result)
 
     def proved(self, adapter):
-        """That the measured steps trained, and what the measured adapter computes."""
+        """Check that the measured steps trained, and the measured adapter's results."""
         o = self.options
         results = proof.trained(adapter, self.drawn(np.random.RandomState(o.seed)), self.steps, self.before_last)
         if all(result.quantity != "updates" for result in results):
@@ -116,11 +116,11 @@ class TrainingCell(RunningCell):
         return results + self.learned() + more
 
     def keep_before_last(self, training, last):
-        """What the last window moves is what is measured, so the check of the measured adapter needs no step of its own for it."""
+        """Keep the numbers before the last window: its movement spares the check of the measured adapter a step."""
         self.before_last = proof.numbers(training) if last else None
 
     def learned(self):
-        """That the losses which the cell told are the network's: a list of parity.Result."""
+        """Check that the reported losses are the network's: a list of parity.Result."""
         if self.not_compared:
             self.emit("left-out", what=rules.LOSSES_COMPARED, reason=self.not_compared)
             return []
@@ -185,7 +185,7 @@ class TrainingCell(RunningCell):
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
         """The specification's whole run: every epoch to its last whole batch, evaluated ten times, outside the clock.
 
-        With a schedule of the learning rate it is evaluated after each epoch. Where there is a validation part, that part is evaluated,
+        With a schedule of the learning rate it is evaluated after each epoch. If there is a validation part, that part is evaluated,
         and the test once at the end, with the last weights: choosing the best by validation would be another procedure.
         """
         epochs = self.preset["epochs"]

@@ -1,4 +1,4 @@
-"""What this checkout's bench says of its frameworks and workloads, read from its files (bench.rules)."""
+"""Facts of this checkout's frameworks and workloads, read from the bench's files (bench.rules)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def untested(framework: str) -> str:
 
 
 def caveats(framework: str, workload: str, device: str, mode: str) -> tuple[str, ...]:
-    """What framework.json says that a reader must know beside the figure of such a cell (runner.catalog.frameworks.Caveat)."""
+    """The caveats of framework.json for the figure of such a cell (runner.catalog.frameworks.Caveat)."""
     stated = _declared().get(framework, {}).get("caveats", [])
     cell = {"workloads": workload, "devices": device, "modes": mode}
     return tuple(

@@ -123,7 +123,7 @@ def step_interval(step: Estimate | None, factor: float | None = None, unit: str 
 
 
 def says_nothing(step: Estimate) -> bool:
-    """Whether the ends of the interval of a step time, or of its rate, only say how few its repeats are."""
+    """True if the ends of the interval of a step time, or of its rate, only show how few its repeats are."""
     if step.low is None or step.high is None or step.repeats < 2:
         return False
     near = 0 < step.value / FARTHEST <= step.low and step.high <= FARTHEST * step.value
@@ -131,7 +131,7 @@ def says_nothing(step: Estimate) -> bool:
 
 
 def too_wide(low: float, high: float) -> bool:
-    """Whether the ends of an interval lie so far apart that the far one is no figure."""
+    """True if the far end of an interval is no figure, since the ends lie so far apart."""
     return high > WIDEST * low
 
 
@@ -147,7 +147,7 @@ def _too_few(repeats: int) -> str:
 
 
 def between_ratios(ratio: Estimate | None) -> str:
-    """The two ends of a ratio's interval. Where a side has one repeat, they say how its windows scatter, and no more."""
+    """The two ends of a ratio's interval. If a side has one repeat, they say how its windows scatter, and no more."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return between(ratio)
     # The other side of a ratio may have more repeats: then its cell is not one of one run.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class UserError(Exception):
-    """What went wrong, where, and what to do, in a sentence for the user."""
+    """The fault, its place and the fix, in a sentence for the user."""
 
     exit_code = 2
 

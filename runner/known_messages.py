@@ -1,4 +1,4 @@
-"""What well-known messages of drivers, engines and frameworks mean, and how to fix them.
+"""Causes and fixes of well-known messages of drivers, engines and frameworks.
 
 One table serves `runner doctor`, which meets them when it starts a container, and the rows of cells that failed. The sentences are ours;
 where a message comes from NVIDIA's or Docker's own pages or sources, or was met, is noted beside it.
@@ -200,7 +200,7 @@ _OTHER_FILE = re.compile(r"DO NOT MATCH THE HASHES.*?([A-Za-z0-9][A-Za-z0-9._-]*
 
 
 def other_file(log: str) -> str | None:
-    """What pip says, in many words, of a file whose digest is not the lock's, as a sentence; None where it says no such thing."""
+    """The short form of pip's message about a file whose digest is not the lock's; None if its log has no such message."""
     pin = _OTHER_FILE.search(log)
     return (
         pin
@@ -214,7 +214,7 @@ def find(text: str) -> Known | None:
 
 
 def hint(kind: str | None, *texts: str | None) -> str | None:
-    """What to do about a failure, by what was said and else by its kind."""
+    """The advice for a failure, by its messages and else by its kind."""
     for text in texts:
         if text and (message := find(text)):
             return f"{message.means}: {message.fix}"
@@ -227,6 +227,6 @@ def xid(number: int) -> tuple[str, str]:
 
 
 def xids(reported: Sequence[tuple[str, int]]) -> str:
-    """What the driver reported of a cell's boards, as a clause: (board, Xid)."""
+    """The driver's reports on a cell's boards, as a clause: (board, Xid)."""
     each = ", ".join(f"Xid {number} ({xid(number)[0]})" for _, number in dict.fromkeys(reported))
     return f"the NVIDIA driver reported {each}"

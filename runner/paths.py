@@ -1,8 +1,7 @@
-"""Where things lie: the project's own folders, and the user's."""
+"""Paths of the project's own folders, and of the user's."""
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -12,11 +11,6 @@ PROJECT = Path(__file__).resolve().parents[1]
 BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
-
-# Our name before the name of a command. One that follows a folder or `-m` is typed already.
-_COMMAND = re.compile(
-    r"(?<![\w./-])(?<!-m )runner(?= (?:matrix|import|report|compare|history|rosetta|verify|reference|gpus|doctor|images|nodes|agent)\b)"
-)
 
 
 def own_command() -> str:
@@ -30,21 +24,15 @@ def own_command() -> str:
     return shlex.quote(str(started))
 
 
-def typed(sentence: str) -> str:
-    """The sentence with each command of ours as one can type it here, in backticks or not. One that is typed already stays."""
-    own = own_command()
-    return sentence if own == "runner" else _COMMAND.sub(lambda _: own, sentence)
-
-
 def cache_folder() -> Path:
-    """Where this project keeps what can be made again."""
+    """The folder of things that can be made again."""
     from platformdirs import user_cache_path
 
     return Path(user_cache_path(_NAME, appauthor=False))
 
 
 def data_folder() -> Path:
-    """Where this project keeps what the user has made, such as references."""
+    """The folder of things that the user has made, such as references."""
     from platformdirs import user_data_path
 
     return Path(user_data_path(_NAME, appauthor=False))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# What stands for a character that a terminal's encoding lacks. Letters with accents and raised digits lose these.
+# Replacements of characters that a terminal's encoding lacks. Letters with accents and raised digits lose these.
 _PLAIN_CHARACTERS = {
     "±": "+/-",
     "…": "...",
@@ -54,7 +54,7 @@ def _plain(character: str) -> str:
 
 
 def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What is printed in place of characters that cannot be encoded. Bytes of a file's name that are no text stay as they are."""
+    """The replacement of characters that cannot be encoded. Bytes of a file's name that are no text stay as they are."""
     assert isinstance(error, UnicodeEncodeError)
     lacking = error.object[error.start : error.end]
     if "\udc80" <= lacking[0] <= "\udcff":
@@ -107,7 +107,7 @@ class _Lasting:
         try:
             yield
         except BrokenPipeError:
-            # What is still buffered goes there too, or Python's exit would fail at it.
+            # Send the buffer there too, or Python's exit would fail at it.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -141,12 +141,12 @@ def folded(line: str, *, to_stderr: bool = False, hang: int | None = None) -> st
     return textwrap.fill(line, width, subsequent_indent=further, break_on_hyphens=False, break_long_words=False)
 
 
-# What the last column of a table needs at least: it holds sentences, which go on in the next line.
+# The least width of a table's last column: it holds sentences, which go on in the next line.
 _SENTENCE = 20
 
 
 def _console(to_stderr: bool = False) -> Console:
-    """What is printed on: a pipe has no width, unless COLUMNS gives one."""
+    """The console: a pipe has no width, unless COLUMNS gives one."""
     from rich.console import Console
 
     console = Console(stderr=to_stderr)
@@ -163,17 +163,17 @@ def _widths(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _fits(console: Console, heads: Sequence[str], lines: Sequence[Sequence[str]], least: int = _SENTENCE) -> bool:
-    """Whether all columns stand beside each other whole, and `least` of the last one."""
+    """True if all columns fit beside each other whole, with `least` of the last one."""
     widths = _widths(heads, lines)
     return sum(widths[:-1]) + min(widths[-1], max(least, len(heads[-1]))) + 2 * (len(heads) - 1) <= console.width
 
 
 def fits(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether `print_table` prints a table of these rows, and no paragraphs."""
+    """True if `print_table` prints a table of these rows, and no paragraphs."""
     return _fits(_console(), heads, [tuple(map(visible, row)) for row in rows])
 
 
-# What the last column of a table with headings between its rows needs: it holds few words.
+# The least width of the last column of a table with headings between its rows: it holds few words.
 _WORDS = 12
 
 
@@ -190,7 +190,7 @@ def _indented(groups: Groups) -> list[tuple[str, list[tuple[str, ...]]]]:
 
 
 def groups_fit(heads: Sequence[str], groups: Groups) -> bool:
-    """Whether `print_grouped` has room for every column."""
+    """True if `print_grouped` has room for every column."""
     return _fits(_console(), heads, [row for _, rows in _indented(groups) for row in rows], _WORDS)
 
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-# What one pass over a tree may take. The names of a folder are in memory.
+# The most names and seconds of one pass over a tree. The names of a folder are in memory.
 MOST_NAMES = 500_000
 MOST_SECONDS = 60.0
 
@@ -30,7 +30,7 @@ _told: set[str] = set()
 
 
 class Size(NamedTuple):
-    """What lies below a folder. Not `whole`: at least so much, since not all of it could be seen within the limits."""
+    """The size of a folder. Not `whole`: a lower bound, since the limits hid a part."""
 
     # As it lies on the disk; each name counts for a block at least.
     on_disk: int
@@ -161,7 +161,7 @@ class _Walk:
 
 
 def size(folder: Path, names: int = MOST_NAMES, seconds: float = MOST_SECONDS) -> Size:
-    """What lies below a folder; nothing where there is none."""
+    """The size of a folder; zero if it does not exist."""
     walk, on_disk, said, count = _Walk(folder, names, seconds), 0, 0, 0
     for entry in walk:
         if not entry.after:
@@ -172,7 +172,7 @@ def size(folder: Path, names: int = MOST_NAMES, seconds: float = MOST_SECONDS) -
 
 
 def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """What lies below a folder, in no order, as far as it can be seen."""
+    """The entries below a folder, in no order, as far as they can be seen."""
     above: list[str] = []
     for entry in _Walk(folder):
         if entry.after:
@@ -184,7 +184,7 @@ def below(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """What of it is no folder: files and links among them."""
+    """All below it that is no folder: files and links among them."""
     return (path for path, status in below(folder) if not stat.S_ISDIR(status.st_mode))
 
 
@@ -224,7 +224,7 @@ def remove(folder: Path) -> str | None:
             return None
         except OSError as error:
             why = walk.fault or error.strerror or str(error)
-            # What came meanwhile, or was too much for one pass, is for the next one.
+            # New entries, or more than one pass can remove, are for the next pass.
             if removed and time.monotonic() < end:
                 continue
             return _tell(f"{os.fspath(folder)!a} could not be removed ({why}); remove it by hand")

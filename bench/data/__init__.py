@@ -28,7 +28,7 @@ Dataset = collections.namedtuple("Dataset", "name source sha256 train_x train_y 
 
 
 def default_cache():
-    """Where stand-ins are kept: DLBENCH_CACHE, or a folder among the temporary files."""
+    """The folder of stand-ins: DLBENCH_CACHE, or one among the temporary files."""
     return os.environ.get("DLBENCH_CACHE") or os.path.join(tempfile.gettempdir(), "dlbench-cache")
 
 
@@ -56,7 +56,7 @@ def load(name, folder, train_items, test_items, seed, cache=None):
 
 
 def stays_in_files(name):
-    """Whether the pictures of a data set stay in files until a step needs them."""
+    """True if the pictures of a data set stay in files until a step needs them."""
     return name != rules.RANDOM_IMAGES and hasattr(_module(name), "load")
 
 

@@ -64,7 +64,7 @@ def read(path):
 
 
 def prepare(ids):
-    """What read() gives is what the workload takes."""
+    """The workload takes the result of read() as it is."""
     return np.ascontiguousarray(ids)
 
 

@@ -26,7 +26,7 @@ GREY, RGB = 0, 2  # the header's colour types
 
 
 class PictureError(ValueError):
-    """What is wrong with a picture, in words that follow its name."""
+    """The fault of a picture, in words that follow its name."""
 
 
 def require_pillow():

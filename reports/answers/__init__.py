@@ -1,1 +1,1 @@
-"""What the results say: comparisons with their intervals, and the sentences that these support."""
+"""The answers of the results: comparisons with their intervals, and the sentences that these support."""

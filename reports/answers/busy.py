@@ -1,4 +1,4 @@
-"""Whether a machine was perhaps busy with other work: the cells that are too noisy, and those that got few CPUs.
+"""Signs that a machine was busy with other work: the cells that are too noisy, and those that got few CPUs.
 
 A low share of the CPUs alone shows nothing: a small network leaves most of them idle. Less than one CPU does, and so does
 another framework that got more at the same work (reports/data/cpus.py). No run records what others took.

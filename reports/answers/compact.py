@@ -35,7 +35,7 @@ def in_few_columns(
     is a sentence of a row beside its reason, and `what` says what it is about.
     """
     words = {column.head: [column.of(row) for row in rows] for column in shared}
-    # What all rows share is said once. One row is named by its workload.
+    # Facts that all rows share are said once. One row is named by its workload.
     same = [head for head in words if len(set(words[head])) == 1 and (len(rows) > 1 or head != "workload")]
     label, *others = [head for head in ("workload", *words) if head not in same] or ["workload"]
     others = [head for head in others if head != label]

@@ -14,12 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from reports.data.groups import in_blocks, left_open, pair_of
+from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.text import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command
 from runner.results.rank.blocks import Blocks, moderated
+from runner.results.rank.levels import in_blocks
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
 from runner.results.statistics import Estimate
 
@@ -34,7 +35,7 @@ METHOD = (
 
 _NO_REPEATS = f"more than {MOST_ADVISED} repeats would be needed: a quieter machine or a wider --margin tells sooner"
 
-# What may change between two measurements of a cell, as its row and its run recorded it.
+# The conditions that may change between two measurements of a cell, as its row and its run recorded them.
 _RECORDED: Mapping[str, Callable[[MeasuredCell], object]] = {
     "framework": lambda cell: cell.row.get("framework_version"),
     "Python": lambda cell: cell.row.get("python_version"),
@@ -140,7 +141,7 @@ class Contrast:
 
     @property
     def matters(self) -> bool | None:
-        """Whether the ratio lies beyond the margin. None: its interval crosses the margin, or there is no interval."""
+        """True if the ratio lies beyond the margin. None: its interval crosses the margin, or there is no interval."""
         ratio, factor = self.judged, 1 + self.margin
         if ratio is None or ratio.low is None or ratio.high is None:
             return None
@@ -155,22 +156,22 @@ class Contrast:
 
     @property
     def longer(self) -> bool:
-        """Whether `after` really takes longer, by however little."""
+        """True if `after` really takes longer, by however little."""
         return self.verdict == "slower"
 
     @property
     def slower(self) -> bool:
-        """Whether `after` really takes longer by more than the margin."""
+        """True if `after` really takes longer by more than the margin."""
         return self.longer and self.matters is True
 
     @property
     def undecided(self) -> bool:
-        """Whether more repeats are needed: for a verdict, or for whether what takes longer does so by more than the margin."""
+        """True if more repeats are needed: for a verdict, or to show a longer time to be beyond the margin."""
         return self.verdict == "open" or (self.longer and self.matters is None)
 
     @property
     def change(self) -> str:
-        """What the ratio says, in words."""
+        """The ratio in words."""
         ratio = self.judged.value if self.judged else 1.0
         words = f"takes {percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less time'}"
         return words + (" beside what moved all cells" if self.beside else "")
@@ -313,14 +314,14 @@ def ratio_of(before: Side, after: Side, blocks: Blocks = NO_BLOCKS) -> Estimate 
 
 
 def _one_cell(before: Side, after: Side) -> bool:
-    """Whether both sides are measurements of one cell."""
+    """True if both sides are measurements of one cell."""
     return (
         len({(cell.image, cell.framework, cell.mode, cell.key) for side in (before, after) for cell in side.cells}) == 1
     )
 
 
 def _alike(before: Side, after: Side) -> bool:
-    """Whether both sides used the same kind of data."""
+    """True if both sides used the same kind of data."""
     return len({cell.key.data_source for side in (before, after) for cell in side.cells}) == 1
 
 
@@ -330,7 +331,7 @@ def shown(margin: float) -> str:
 
 
 def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
-    """The row with its verdict. Where its interval alone says more than the table can hold, the reason says so."""
+    """The row with its verdict. If its interval alone says more than the table can hold, the reason says so."""
     verdict, reason = _verdict(row, p)
     ratio = row.judged
     alone = ratio is not None and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high
@@ -386,7 +387,7 @@ def _further(row: Contrast) -> str:
 
 
 def _advice(row: Contrast) -> str:
-    """What narrows the row's interval: repeats do not narrow what differs between runs."""
+    """The way to narrow the row's interval: repeats do not narrow the difference between runs."""
     before, after = ({cell.run_id for cell in side.cells} for side in (row.before, row.after))
     if len(before & after) > 1:
         return "more runs narrow it"

@@ -51,7 +51,7 @@ def names(cells: Iterable[MeasuredCell]) -> dict[str, str]:
 
 
 def title(tables: Tables) -> str:
-    """What was compared and on what."""
+    """The compared frameworks and their devices."""
     frameworks = sorted({framework_name(cell.framework) for cell in tables.grouped})
     models = list(dict.fromkeys(device_name(cell.key.device_model) for cell in tables.grouped))
     if not frameworks:
@@ -63,7 +63,7 @@ def title(tables: Tables) -> str:
 
 
 def lead(tables: Tables) -> str:
-    """Where, when and how much was run, how it ended, and how the machine drifted meanwhile."""
+    """The place, time and size of the run, its end, and the machine's drift meanwhile."""
     cells = tables.cells
     images, workloads = len({cell.image for cell in cells}), len({cell.key.workload for cell in cells})
     presets = listing(sorted({cell.key.preset for cell in cells})) or "no"
@@ -211,7 +211,7 @@ def repeats_of(cells: Iterable[MeasuredCell]) -> str:
 
 
 def _of_the_machine(cells: Sequence[MeasuredCell], called: dict[str, str]) -> list[str]:
-    """What the machine did to the figures of some cells."""
+    """Effects of the machine on the figures of some cells."""
     caveats = []
     unsteady = [called[cell.anchor] for cell in cells if cell.shifts]
     if unsteady:

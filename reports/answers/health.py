@@ -1,4 +1,4 @@
-"""Whether the measured machine performs as it should: each cell beside its reference, each GPU beside the others of its model.
+"""The health of the measured machine: each cell beside its reference, each GPU beside the others of its model.
 
 The runner computes it (runner.verify.health) and hands it to the page; here is only what the page needs to know of it.
 All deviations are shares: 0.095 is a step that takes 9.5 % longer, -0.01 one that takes 1 % less time.
@@ -78,7 +78,7 @@ class Health:
     detail: str  # what the answer rests on; may be empty
     cells: tuple[CellHealth, ...] = ()
     fleets: tuple[FleetHealth, ...] = ()
-    # What to do to get an answer, or a surer one, the most important sentence first. It may hold a command between backticks.
+    # The step to an answer, or to a surer one, the most important sentence first. It may hold a command between backticks.
     next: str = ""
 
     @property

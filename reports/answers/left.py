@@ -1,4 +1,4 @@
-"""What of a run is not yet measured, and the command that goes on with it."""
+"""The rest of a run that is not yet measured, and the command that goes on with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runner.text import length
 
 @dataclass(frozen=True)
 class Left:
-    """What one run still lacks."""
+    """The rest of one run."""
 
     run_id: str
     imported: bool
@@ -44,7 +44,7 @@ class Left:
 
 
 def left(cells: Iterable[MeasuredCell], records: Iterable[Run] = ()) -> tuple[Left, ...]:
-    """What each run of these cells lacks; a run that lacks nothing has no entry. `records` hold what the runner stored of the runs."""
+    """The rest of each run of these cells; a complete run has no entry. `records` hold what the runner stored of the runs."""
     stored = {run.run_id: run.manifest.get("left") for run in records}
     runs: dict[str, list[MeasuredCell]] = {}
     for cell in cells:
@@ -71,7 +71,7 @@ def _of(cells: list[MeasuredCell], stored: Mapping[str, Any] | None) -> Left:
 
 
 def _seconds(cells: Iterable[MeasuredCell]) -> float:
-    """What these cells lack, where the run stored no estimate: a cell that was never run takes as long as the middle one of those that
+    """The rest of these cells, if the run stored no estimate: a cell that was never run takes as long as the middle one of those that
     were."""
     cells = list(cells)
     known = [seconds for cell in cells if (seconds := wall_seconds(cell))]

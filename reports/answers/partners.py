@@ -12,7 +12,7 @@ from runner.errors import UserError
 from runner.results.cells import MISSING
 from runner.text import visible
 
-# What a cell has in common with its partner: the values of the fields that its kind names.
+# The common fields of a cell and its partner: the values of the fields that its kind names.
 Match = tuple[object, ...]
 Matched = dict[Match, list[MeasuredCell]]
 
@@ -78,7 +78,7 @@ class Unpaired:
 
 
 def has_both(tables: Tables, a: str, b: str, by: str | None = None) -> bool:
-    """Whether both words name something of one kind that these runs measured, or tried to."""
+    """True if both words name something of one kind that these runs measured, or tried to."""
     try:
         kind_of([cell for cell in tables.cells if cell.status != MISSING], a, b, by)
     except CompareError:
@@ -103,7 +103,7 @@ def kind_of(cells: Sequence[MeasuredCell], a: str, b: str, by: str | None) -> Ki
 
 
 def _means(kind: Kind, cell: MeasuredCell, word: str) -> bool:
-    """Whether `word` names the cell. A part of the model's name is enough for a device."""
+    """True if `word` names the cell. A part of the model's name is enough for a device."""
     if word in kind.words(cell):
         return True
     if kind.name == "image":
@@ -142,7 +142,7 @@ def matched(
 
 
 def _advice(kind: Kind, sides: Mapping[str, Sequence[MeasuredCell]]) -> str:
-    """What to compare where a side has several cells that partner the same cell."""
+    """The advice if a side has several cells that partner the same cell."""
     if kind.name != "image":
         return "compare two images by name instead"
     frameworks = {
@@ -181,7 +181,7 @@ def measured(side: Mapping[Match, Sequence[MeasuredCell]]) -> Matched:
 
 
 def _unfit(cell: MeasuredCell) -> bool:
-    """Whether a cell ended well and computed the right thing, and its figure alone is the reason why it is not ranked."""
+    """True if a cell ended well and computed the right thing, and its figure alone is the reason why it is not ranked."""
     return cell.step is not None and bool(cell.unfit) and cell.unranked == cell.unfit
 
 

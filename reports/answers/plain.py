@@ -22,7 +22,7 @@ from runner.text import visible
 # Enough for the data to show how far repeats differ.
 _REPEATS = 3
 
-# What may be beside a figure -> what to do about it.
+# A condition beside a figure -> its remedy.
 _REMEDIES = {
     "unsteady": "end what else runs on the machine, and look for heat and power limits, then measure again",
     "throttled": "look at the cooling and the power limit of the device: `runner gpus` shows both",
@@ -62,7 +62,7 @@ def sections(tables: Tables) -> Iterator[Section]:
 
 
 def _head(finding: Finding) -> Iterator[str]:
-    """What was measured and on what, and the answer."""
+    """The network, the device, and the answer."""
     key = finding.group.key
     device = device_name(key.device_model) + (f" × {key.devices}, {key.scaling}" if key.devices > 1 else "")
     yield visible(" · ".join((finding.workload.title, device, key.precision, key.preset)))
@@ -92,7 +92,7 @@ def _ms(seconds: float | None) -> str:
 
 
 def _beside(cell: MeasuredCell) -> list[str]:
-    """What a reader must know beside the figure of a cell, in words of _REMEDIES."""
+    """The conditions beside a cell's figure, in words of _REMEDIES."""
     facts = {
         "unsteady": cell.shifts,
         "throttled": cell.throttled,

@@ -143,7 +143,7 @@ def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
 def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
     """(words, how sure): the framework that leads these groups, those that may, or that none does everywhere.
 
-    What is said of several groups is asked of all of them together. A group in which every cell was measured once is no evidence.
+    A statement on several groups is tested on all of them together. A group in which every cell was measured once is no evidence.
     """
     asked = [of for of in compared if of.repeated]
     if not asked:
@@ -175,7 +175,7 @@ def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
 
 
 def _none_leads(asked: Sequence[Standing], confidence: Confidence) -> tuple[str, Confidence]:
-    """Where no framework with repeats is among the leaders of every group: one that was measured once somewhere may be."""
+    """The answer if no framework with repeats is among the leaders of every group: one that was measured once somewhere may be."""
     may = [of.frameworks for of in asked]
     left = [framework_name(name) for name in may[0] if all(name in names for names in may)]
     return (
@@ -186,7 +186,7 @@ def _none_leads(asked: Sequence[Standing], confidence: Confidence) -> tuple[str,
 
 
 def _looks(compared: Sequence[Standing]) -> str:
-    """Where every cell was measured once: the framework that looks fastest, or those that do."""
+    """The answer if every cell was measured once: the framework that looks fastest, or those that do."""
     near = [of.frameworks for of in compared]
     top = [name for name in near[0] if all(name in names for names in near)]
     if not top:
@@ -233,7 +233,7 @@ def _short(words: str, more: str) -> str:
 
 
 def _no_gpu(question: str, link: str, began: Sequence[MeasuredCell]) -> Answer:
-    """What is said of GPUs where the results that the page shows first have none."""
+    """The answer about GPUs if the results that the page shows first have none."""
     if not began:
         return Answer(question, "Not measured yet", "not measured", "", link)
     ran = any(cell.key.device_kind == "cuda" for cell in began)

@@ -1,4 +1,4 @@
-"""What a device reached: the best product of matrices and the best elementwise operation of one run.
+"""The best rates of a device: the best product of matrices and the best elementwise operation of one run.
 
 These measured roofs stand beside the datasheet's peak and show how much of it any framework reached. They come from the cells of the same
 device and precision, from all frameworks that passed parity: what one framework reached, the device can do. A point whose level changed
@@ -32,7 +32,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a device reached in one run at one precision; None where the run has no point for it."""
+    """The best rates of a device in one run at one precision; None if the run has no point for it."""
 
     run_id: str
     work: Roof | None
@@ -48,7 +48,7 @@ class Ceiling:
 
 
 def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
-    """Run id -> what its device reached, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
+    """Run id -> its device's best rates, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
     runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
     reached = {}
     for run in runs:
@@ -72,7 +72,7 @@ def _points(curves: Sequence[RateCurve], run: str, operations: Sequence[str]) ->
 
 
 def _streams(curve: RateCurve, rate: Rate) -> bool:
-    """Whether the device's memory bounds the rate: it is no copy from or to the host or another device, and does not fit a cache."""
+    """True if the device's memory bounds the rate: it is no copy from or to the host or another device, and does not fit a cache."""
     return curve.direction not in ("copy", "reduce") and beyond_cache(rate, curve.device_kind)
 
 

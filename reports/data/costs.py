@@ -1,4 +1,4 @@
-"""What a cell takes besides time: memory, energy, heat, and the wait for data. A new cost is one record here."""
+"""The costs of a cell besides time: memory, energy, heat, and the wait for data. A new cost is one record here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stored metrics say: when a network first reached a level, the metric of each class, and the wait for data."""
+"""Facts from stored metrics: when a network first reached a level, the metric of each class, and the wait for data."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,15 +49,8 @@ class Signal:
 class Repeat(StoredRepeat):
     """A stored repeat with what the page shows of it besides its windows."""
 
-    reused: bool
     curves: tuple[Curve, ...]
     signals: tuple[Signal, ...] = ()
-
-    @property
-    def began(self) -> float:
-        """When its process started, on its machine's clock: seconds since 1970, not trusted. Not a number where it was not recorded."""
-        began = self.row.get("started_unix")
-        return float(began) if isinstance(began, (int, float)) else math.nan
 
 
 @dataclass(frozen=True)
@@ -106,8 +98,8 @@ class MeasuredCell(StoredCell):
     phases: Mapping[str, float]
     # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
-    caveats: tuple[str, ...]  # what its framework.json says beside its figure
-    compiled_repeats: int  # in so many of them the driver compiled kernels from PTX
+    caveats: tuple[str, ...]  # its framework.json's notes on its figure
+    compiled_repeats: int  # those in which the driver compiled kernels from PTX
     device_proof: str  # what the host saw of it on its GPUs; empty for a CPU
     foreign_processes: tuple[str, ...]  # who else computed on its GPUs meanwhile
     throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
@@ -127,7 +119,7 @@ class MeasuredCell(StoredCell):
 
     @property
     def comparable(self) -> bool:
-        """Whether its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
+        """True if its figure may stand beside those of other runs and device counts: ranked, or only too wide as a single repeat.
 
         Such a comparison widens the interval itself.
         """
@@ -158,12 +150,8 @@ class MeasuredCell(StoredCell):
         return f"too noisy: ± {percent(self.noise)}" if noisy else ""
 
     @property
-    def parity_of(self) -> Mapping[str, ParityRow]:
-        return {row.quantity: row for row in self.parity}
-
-    @property
     def host_bound(self) -> bool:
-        """Whether most of a step's time passed without a kernel on its GPU; False where that is not known."""
+        """True if most of a step's time passed without a kernel on its GPU; False if that is unknown."""
         return bool(self.costs.get("kernel_share", 1.0) < rules.HOST_BOUND)
 
     @property
@@ -299,7 +287,7 @@ class MeasuredWorkload:
     groups: tuple[Group, ...]
 
     def outside_band(self, cell: MeasuredCell) -> bool:
-        """Whether a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
+        """True if a full run on the band's data ended outside it: no correct run does. A band that needs more judges no run."""
         if self.band is None or self.band_needs or cell.score is None:
             return False
         whole = cell.key.preset == "full" and cell.key.data_source == self.band_data
@@ -345,7 +333,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a framework's profiler recorded in one repeat of a cell."""
+    """The record of a framework's profiler in one repeat of a cell."""
 
     operations: tuple[Operation, ...]
     steps: int
@@ -375,7 +363,7 @@ class Run:
 
     @property
     def gpus(self) -> tuple[tuple[str, str], ...]:
-        """(name, what its clocks and limits are set to) of the first GPUs of the run's machine."""
+        """(name, its set clocks and limits) of the first GPUs of the run's machine."""
         devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
         names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
         return tuple(zip(names, map(clocks.settings, devices), strict=True))

@@ -34,7 +34,7 @@ class RateCurve:
 
     @property
     def by_traffic(self) -> bool:
-        """Whether its rate is in bytes: at its largest size it does less than one operation a byte."""
+        """True if its rate is in bytes: at its largest size it does less than one operation a byte."""
         largest = max((rates[-1] for _, rates in self.cells), key=lambda rate: rate.bytes)
         return largest.mop * 1e6 < largest.bytes
 
@@ -52,7 +52,7 @@ class RateCurve:
         return self.peak.share_of_traffic(rate, self.direction) if self.by_traffic else self.peak.share_of_work(rate)
 
     def refused(self, rate: Rate) -> bool:
-        """Whether the rate lies above what the device can do. Such a rate is not printed, drawn or called the best."""
+        """True if the rate lies above the device's limit. Such a rate is not printed, drawn or called the best."""
         return self.peak is not None and self.peak.refuses(rate, self.operation, self.direction)
 
     def bus_bandwidth(self, rate: Rate) -> float | None:

@@ -16,7 +16,7 @@ _BEYOND_CACHE = {"cuda": 512e6, "cpu": 100e6}
 
 
 def beyond_cache(rate: Rate, device_kind: str) -> bool:
-    """Whether the inputs that take turns are so large that each run reads them from memory."""
+    """True if the inputs that take turns are so large that each run reads them from memory."""
     return rate.bytes * rate.buffers >= _BEYOND_CACHE.get(device_kind, _BEYOND_CACHE["cuda"])
 
 
@@ -35,7 +35,7 @@ class Peak(Datasheet):
         return rate.gigabytes * 1e9 / self.bytes
 
     def refuses(self, rate: Rate, operation: str, direction: str) -> bool:
-        """Whether the device cannot have done it: then the clock was stopped before the work was done, or work was left out."""
+        """True if the device cannot have done it: then the clock was stopped before the work was done, or work was left out."""
         work, traffic = self.share_of_work(rate), self.share_of_traffic(rate, direction)
         return (work or 0.0) > ABOVE_PEAK * _FEWER.get(operation, 1.0) or (traffic or 0.0) > ABOVE_PEAK
 

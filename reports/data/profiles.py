@@ -1,4 +1,4 @@
-"""Where the time of a step goes, as the framework's own profiler recorded it: from stored rows to a table for people."""
+"""The parts of a step's time, as the framework's own profiler recorded them: from stored rows to a table for people."""
 
 from __future__ import annotations
 

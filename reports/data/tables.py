@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "telemetry")  # of the store
-# What an answer in words needs. Telemetry says whether the machine was busy.
+# The tables for an answer in words. Telemetry shows if the machine was busy.
 ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
@@ -50,7 +50,7 @@ def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
 
     `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it.
     """
-    # One that is named twice counts once.
+    # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
     return build(manifests_of(folders), {name: read(folders if name in needed else [], name) for name in FRAMES})
 
@@ -104,14 +104,14 @@ def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _repeat(stored: StoredRepeat, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
+def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
     return Repeat(
         number=stored.number,
         status=stored.status,
         shift=stored.shift,
         windows=stored.windows,
         row=stored.row,
-        reused=reused,
+        reused=stored.reused,
         curves=_curves(parts["metrics"].get(place), stored.number),
         signals=telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"]))),
     )
@@ -124,11 +124,8 @@ def _cell(
     parts: Mapping[str, Mapping[Place, pa.Table]],
 ) -> MeasuredCell:
     """One cell of the page from the stored one and its rows."""
-    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
-    repeats = tuple(
-        _repeat(repeat, place, place[1:] in reused, parts) for repeat, place in zip(stored.repeats, places, strict=True)
-    )
+    repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
     metric = specification(stored.key.workload).get("metric") or {}
     return MeasuredCell(
@@ -291,7 +288,7 @@ def _labelled(cells: Sequence[MeasuredCell], devices: Mapping[str, Sequence[Mapp
 
 
 def _anchor(cell: MeasuredCell, *, several: bool) -> str:
-    """Where the page shows a cell. It follows from the cell, and from the run where several runs have it: a link stays right."""
+    """The page's anchor of a cell. It follows from the cell, and from the run where several runs have it: a link stays right."""
     place = f"cell-{cell.cell_id}-{cell.run_id}" if several else f"cell-{cell.cell_id}"
     return re.sub(r"[^A-Za-z0-9_-]", "-", place)[:200]
 

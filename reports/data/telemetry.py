@@ -1,4 +1,4 @@
-"""What the devices did while a repeat ran: stored telemetry as a few lines over time, and which cells ran at the same time."""
+"""The devices' telemetry while a repeat ran: stored rows as a few lines over time, and which cells ran at the same time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_A_GPU = {
 
 
 def values_each(repeats: int) -> int:
-    """How many values a line may have on a page with so many repeats."""
+    """The most values of a line on a page with these repeats."""
     return max(FEWEST, min(MOST, VALUES_IN_ALL // max(1, 4 * repeats)))
 
 
@@ -66,7 +66,7 @@ def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
-    """A counter's rise a second, between its samples. Where it falls, a process of the cell has ended, and the rate is not known."""
+    """A counter's rise a second, between its samples. If it falls, a process of the cell has ended, and the rate is not known."""
     recorded = np.isfinite(counter)
     seconds, counter = seconds[recorded], counter[recorded]
     step = np.diff(seconds)
@@ -91,7 +91,7 @@ def _line(device: str, name: str, unit: str, seconds: Array, values: Array, most
 
 
 def described(repeat: Repeat) -> str:
-    """What was sampled, in words: the range of each quantity over all devices."""
+    """The samples in words: the range of each quantity over all devices."""
     parts = []
     for name, unit in dict.fromkeys(
         (signal.name, signal.unit) for signal in repeat.signals if signal.name != HELD_BACK
@@ -121,7 +121,7 @@ MOST_BESIDE = 6
 
 
 class Neighbours(NamedTuple):
-    """What ran at the same time as a repeat: the longest, and how many more there are."""
+    """The cells that ran at the same time as a repeat: the longest, and the number of the others."""
 
     longest: tuple[Beside, ...]
     more: int

@@ -15,7 +15,7 @@ from jinja2.bccache import Bucket, BytecodeCache
 
 
 def folder() -> Path:
-    """Where Python keeps the compiled modules of this folder."""
+    """The folder in which Python keeps the compiled modules of this folder."""
     return Path(cache_from_source(__file__)).parent
 
 

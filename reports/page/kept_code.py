@@ -17,7 +17,7 @@ from runner import text
 
 @dataclass(frozen=True)
 class Helper:
-    """What a framework's file uses of another file of its framework, as HTML."""
+    """The part of another file that a framework's file uses, as HTML."""
 
     path: str
     highlighted: str

@@ -194,7 +194,7 @@ def scaling(scalings: Sequence[Scaling], forecast: bool = False) -> Chart | None
 
 
 def _unlike(scalings: Sequence[Scaling]) -> bool:
-    """Whether a framework's own signs tell all the lines apart."""
+    """True if a framework's own signs differ for all lines."""
     return len({(scaling.framework, scaling.kind) for scaling in scalings}) == len(scalings)
 
 

@@ -1,6 +1,6 @@
 """From stored runs to one HTML file that holds all it needs: styles, scripts, pictures, and the library that draws samples.
 
-What a cell printed reaches the page in two ways only. The templates make every value visible and escape it. The figures
+A cell's output reaches the page in two ways only. The templates make every value visible and escape it. The figures
 are compressed and then consist of letters and digits only. A content security policy names our scripts by digest: no
 other script runs, and the page can request nothing.
 """
@@ -33,7 +33,7 @@ from runner.results import store
 from runner.results.parity import QUANTITIES
 from runner.text import visible
 
-# What the table of results can show, in the order of the control bar.
+# The measures of the table of results, in the order of the control bar.
 MEASURES = (
     ("x", "× fastest"),
     ("rate", "items/s"),
@@ -85,13 +85,13 @@ def _commands(sentence: str) -> Markup:
 
 
 class Parts:
-    """What the reader does not see at first. A template hands each part over and prints its place; at the end all are printed, packed."""
+    """The parts that a page unfolds later. A template hands each part over and prints its place; at the end all are printed, packed."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
 
     def add(self, content: Markup) -> Markup:
-        """Keep a part. What stands in its place is empty until the page's script builds it."""
+        """Keep a part. Its place is empty until the page's script builds it."""
         self._parts.append(str(escape(content)))
         return Markup('<div class="later" data-part="{}"></div>').format(len(self._parts) - 1)
 
@@ -112,7 +112,7 @@ def _engine() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_shown,
-        # What is constant in a template is computed when it is compiled, by these.
+        # Constants of a template are computed when it is compiled, by these.
         bytecode_cache=Compiled([__file__, text.__file__, words.__file__]),
     )
     for name in (

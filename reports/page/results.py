@@ -29,7 +29,7 @@ _NOTHING = ("waiting", "skipped", "none")
 
 @dataclass(frozen=True)
 class _Place:
-    """What the reader chooses; the results of one place are one table."""
+    """The reader's choice; the results of one place are one table."""
 
     kind: str
     model: str
@@ -54,7 +54,7 @@ def of_slice(findings: Iterable[Finding], shown: Slice) -> list[Finding]:
 
 
 def choices(shown: Sequence[Slice]) -> tuple[Choice, ...]:
-    """What the reader may choose among: each with the values that some slice has, where there are two or more."""
+    """The reader's choices: each with the values that some slice has, if there are two or more."""
     names = (("gpu", "Device"), ("precision", "Precision"), ("devices", "Devices"), ("preset", "Preset"))
     found = []
     for name, head in names:
@@ -71,7 +71,7 @@ def _place(group: Group) -> _Place:
 
 
 def _first(place: _Place, found: Sequence[Finding]) -> tuple[bool, bool, bool, int, str]:
-    """What comes first: GPUs, one device, fp32, and then where most was ranked."""
+    """The order of places: GPUs, one device, fp32, and then the number of ranked cells."""
     ranked = sum(len(finding.group.ranked) for finding in found)
     return place.kind != "cuda", place.devices != "1", place.precision != "fp32", -ranked, place.model
 
@@ -152,7 +152,7 @@ class _Found:
 
 
 def _entries(finding: Finding, data: Tables) -> list[_Found]:
-    """What stands in a group's column."""
+    """The entries of a group's column."""
     group, workload = finding.group, finding.workload
     reach = _reach([entry.ratio for entry in group.ranked])
     found = [_of(entry.cell, _ranked(entry, group, workload, reach), entry.ratio.value) for entry in group.ranked]
@@ -165,7 +165,7 @@ def _entries(finding: Finding, data: Tables) -> list[_Found]:
 
 
 def _reach(ratios: Sequence[Estimate]) -> float:
-    """Where the track of a column's bars ends. An interval may lengthen it by a third at most."""
+    """The end of the track of a column's bars. An interval may lengthen it by a third at most."""
     longest = max((ratio.value for ratio in ratios), default=1.0)
     ends = [ratio.high for ratio in ratios if ratio.method != "itself" and ratio.high is not None]
     return min(MOST_RATIO, max([longest, *(min(end, 1.3 * longest) for end in ends)]))
@@ -207,7 +207,7 @@ def _skipped(group: Group, data: Tables) -> Iterator[_Found]:
 
 
 def _would_join(cell: MeasuredCell, group: Group) -> bool:
-    """Whether a cell that is not yet run will stand in this group; its kind of data is not known before."""
+    """True if a cell that is not yet run will stand in this group; its kind of data is not known before."""
     return replace(cell.key, data_source=group.key.data_source) == group.key
 
 
@@ -241,7 +241,7 @@ def _ranked(ranked: Ranked, group: Group, workload: MeasuredWorkload, reach: flo
 
 
 def _title(ranked: Ranked, workload: MeasuredWorkload) -> str:
-    """What an entry says to a pointer."""
+    """The text of an entry for a pointer."""
     cell, ratio = ranked.cell, ranked.ratio
     rate = cell.items_per_second
     parts = [f"{text.duration(cell.step.value if cell.step else None)} a step ({text.step_interval(cell.step)})"]

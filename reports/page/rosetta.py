@@ -57,7 +57,7 @@ class Source(Code):
 
     @property
     def lesson(self) -> str:
-        """What the file says about itself, such as what is idiomatic in its framework: its docstring, or its first comment."""
+        """The file's own description, such as what is idiomatic in its framework: its docstring, or its first comment."""
         if docstring := _DOCSTRING.match(self.text):
             return " ".join(docstring[1].split())
         comment = itertools.takewhile(lambda line: line.startswith("#"), self.text.splitlines())

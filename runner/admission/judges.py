@@ -27,18 +27,18 @@ Failure = tuple[str, str]
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What this host knows of a repeat, so that its parcel does not decide it."""
+    """The host's own facts of a repeat: its parcel does not decide them."""
 
-    # What the cell ran in; None where it is no image of this checkout's catalog.
+    # The image of the cell; None if it is no image of this checkout's catalog.
     image: Image | None = None
     # The digest of the code that was planned. None: it is not compared.
     code_sha256: str | None = None
     # The GPUs that it was given, and their boards. None: those that the parcel names.
     uuids: tuple[str, ...] | None = None
     boards: tuple[str, ...] | None = None
-    # Whether the user gave the folder of the real data.
+    # True if the user gave the folder of the real data.
     data_given: bool = False
-    # Whether a runner noted when each piece of the output came. A kit does not.
+    # True if a runner noted when each piece of the output came. A kit does not.
     timed: bool = True
 
 
@@ -94,7 +94,7 @@ class Judge:
     """One reason for which a repeat is refused."""
 
     name: str
-    # What is refused, for a person.
+    # The refusal, for a person.
     sentence: str
     find: Callable[[Evidence], Failure | None]
 
@@ -124,7 +124,7 @@ def _given(evidence: Evidence) -> Failure | None:
 
 
 def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> Failure | None:
-    """Where a cell computes on another device than it was given: such a result is worse than none."""
+    """The reason if a cell computes on another device than it was given: such a result is worse than none."""
     if recorder.environment is None:
         return None
     if recorder.environment["framework"] != cell.framework:
@@ -142,7 +142,7 @@ def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> Fail
 
 
 def other_code(recorder: Recorder, planned: str | None) -> Failure | None:
-    """Where a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
+    """The reason if a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
     if planned is None or recorder.environment is None:
         return None
     ran = str(recorder.environment["code_sha256"])
@@ -206,7 +206,7 @@ def _other_data(evidence: Evidence) -> Failure | None:
     data = evidence.recorder.data
     if evidence.host.data_given or data is None or data["source"] == "generated":
         return None
-    return "protocol", "it says that it trained on files, and no folder with data was given to it"
+    return "protocol", "it reports training on files, and no folder with data was given to it"
 
 
 def _parity(evidence: Evidence) -> Failure | None:
@@ -258,7 +258,7 @@ def _unproved(evidence: Evidence) -> Failure | None:
     phase, quantity = missing[0]
     where = "on the adapter that was measured" if phase == parity.PROOF else "before it was measured"
     more = f" ({len(missing)} quantities are not checked)" if len(missing) > 1 else ""
-    return "parity", f"it ended without a check that is due {where}: {parity.name_of(quantity)}{more}"
+    return "parity", f"it ended without a required check {where}: {parity.name_of(quantity)}{more}"
 
 
 def _excused(recorder: Recorder, cell: Cell) -> set[str]:
@@ -281,7 +281,7 @@ def _idle_gpu(evidence: Evidence) -> Failure | None:
             shown = "a process" if uuid in parcel.proved else "no process"
             return (
                 "wrong-device",
-                f"it says that it ran on {uuid}, which was idle: {why}; NVML showed {shown} of the cell on it",
+                f"it reports a run on {uuid}, which was idle: {why}; NVML showed {shown} of the cell on it",
             )
     return None
 

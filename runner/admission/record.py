@@ -106,7 +106,7 @@ class Recorder:
 
     @property
     def ended_well(self) -> bool:
-        """Whether its last event is an `end` that says so."""
+        """True if its last event is an `end` with status ok."""
         return self.problem is None and self.end is not None and self.end["status"] == "ok"
 
     def _take(self, line: bytes) -> None:
@@ -187,7 +187,7 @@ class Recorder:
         return sum(sample["steps"] for sample in self.rows["samples"])
 
     def checks(self, cell: Cell) -> list[dict[str, Any]]:
-        """The rows of the parity check. Whether one passed is this host's word."""
+        """The rows of the parity check. The host decides whether a check passed."""
         checked, steps = checked_of(cell), self.steps()
         return [row | {"passed": parity.passes(row, checked, steps)} for row in self.rows["parity"]]
 
@@ -202,7 +202,7 @@ class Recorder:
 
 
 def checked_of(cell: Cell) -> parity.Checked:
-    """What of a cell decides which checks it owes."""
+    """The fields of a cell that decide which checks it owes."""
     return parity.Checked(cell.workload, cell.precision, cell.preset, cell.devices)
 
 
@@ -227,12 +227,12 @@ def _environment_columns(event: dict[str, Any]) -> dict[str, Any]:
 
 def _fits_store(event: dict[str, Any], line: bytes) -> None:
     """Raise ProtocolError for what the protocol's types let through and the store's columns cannot hold."""
-    try:
-        if b"\\u" in line:
+    # Half of a surrogate pair cannot be written as UTF-8. Only an escape can stand for one, and few lines have any.
+    if b"\\ud" in line.lower():
+        try:
             json.dumps(event, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        # An escape stood for half of a surrogate pair, which cannot be written as UTF-8.
-        raise ProtocolError("a string is not Unicode text", line) from None
+        except UnicodeEncodeError:
+            raise ProtocolError("a string is not Unicode text", line) from None
     for name in _INT32.get(event["event"], ()):
         if event[name] > _MAX_INT32:
             raise ProtocolError(f"{event['event']}.{name} is above 2**31", line)

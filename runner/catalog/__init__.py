@@ -1,1 +1,1 @@
-"""What there is, as data: images with their pins, frameworks, workloads. Reads and validates files; changes nothing."""
+"""The catalog, as data: images with their pins, frameworks, workloads. Reads and validates files; changes nothing."""

@@ -1,4 +1,4 @@
-"""What NVIDIA says of CUDA's releases: the drivers that run them, and the GPUs that they serve."""
+"""NVIDIA's table of CUDA's releases: the drivers that run them, and the GPUs that they serve."""
 
 from __future__ import annotations
 

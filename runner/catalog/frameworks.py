@@ -20,7 +20,7 @@ class FrameworkError(UserError):
 
 
 class Caveat(BaseModel):
-    """What a reader must know beside a framework's figure: where the framework is measured otherwise than the others.
+    """A note beside a framework's figure: where the framework is measured otherwise than the others.
 
     The report marks the cells that it is of. An empty list means all of them.
     """

@@ -40,7 +40,7 @@ ComputeCapability = Annotated[str, Field(pattern=r"^[1-9][0-9]*\.[0-9]$")]
 DebianPackage = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
 
-# What a precision asks of a device: a CPU has no TF32 unit.
+# Precisions that need a GPU: a CPU has no TF32 unit.
 _CUDA_ONLY_PRECISIONS = {"tf32"}
 
 
@@ -173,12 +173,12 @@ class Image(BaseModel):
 
     @property
     def finish_path(self) -> Path:
-        """What sh runs after the locks are installed, with the environment's python first on PATH; seldom there."""
+        """The script that sh runs after the locks are installed, with the environment's python first on PATH; seldom there."""
         return self.folder / "finish.sh"
 
     @property
     def julia_paths(self) -> tuple[Path, ...]:
-        """What Julia's package manager installs: Project.toml, and Manifest.toml where a machine with Julia made it."""
+        """The files of Julia's package manager: Project.toml, and Manifest.toml where a machine with Julia made it."""
         return tuple(path for path in (self.folder / "Project.toml", self.folder / "Manifest.toml") if path.is_file())
 
     @property
@@ -248,7 +248,7 @@ def read_bases(folder: Path) -> dict[str, str]:
 
 
 def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
-    """The images whose names fit a shell pattern, in the catalog's order. One that fits none raises CatalogError."""
+    """The images whose names fit a shell pattern, in the catalog's order. A name that fits none raises CatalogError."""
     names: set[str] = set()
     for pattern in patterns:
         matching = set(fnmatch.filter(catalog, pattern))
@@ -376,7 +376,7 @@ def _load_image(folder: Path, frameworks: Sequence[str], locks: bool, bases: Map
 
 
 def _before_the_lock(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in, until the first lock is made, for the fields that `runner images lock` writes."""
+    """Values, until the first lock is made, for the fields that `runner images lock` writes."""
     stand_ins = {"locked": date.today(), "download_gb": 0.01}
     if fields.get("accelerator") == "cuda" and fields.get("cuda_from", "wheels") == "wheels":
         stand_ins |= dict.fromkeys(("cuda", "cudnn", "min_driver"), "0")
@@ -388,7 +388,7 @@ def _pinned(name: str, bases: Mapping[str, str]) -> str:
 
 
 def _twin_problems(image: Image, catalog: Mapping[str, Image]) -> list[str]:
-    """What is wrong with an image's CPU twin."""
+    """The faults of an image's CPU twin."""
     if image.cpu_twin is None:
         return []
     where = f"{image.folder / 'image.toml'}: cpu_twin: {image.cpu_twin!r}"

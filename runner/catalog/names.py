@@ -9,18 +9,18 @@ from collections.abc import Collection
 from typing import Literal
 
 PresetName = Literal["quick", "standard", "full"]
-# What stays when several devices share the work: weak keeps the batch of each device, strong the batch of all together.
+# The constant of sharing the work over several devices: weak keeps the batch of each device, strong the batch of all together.
 ScalingName = Literal["weak", "strong"]
 
 # The two workloads that nearly every framework has, and that the Rosetta stone shows side by side.
 ROSETTA = ("cnn-cifar10", "gru-imdb")
 
 # The frameworks that most people come for, so that a run with little time begins with them. Developers name the first two most often in
-# Stack Overflow's survey (2022: TensorFlow 11.5 %, PyTorch 7.6 % of the professionals). That PyTorch is first today and that JAX is third
-# is our own judgement. Only the order of a run's cells depends on this list.
+# Stack Overflow's survey (2022: TensorFlow 11.5 %, PyTorch 7.6 % of the professionals). PyTorch's first place today and JAX's third are our
+# own judgement. Only the order of a run's cells depends on this list.
 FIRST_FRAMEWORKS = ("torch", "tensorflow", "jax")
 
-# What people also call frameworks and workloads: each stands for the name on the right.
+# Other names of frameworks and workloads: each stands for the name on the right.
 ALIASES = {
     "pytorch": "torch",
     "tf": "tensorflow",

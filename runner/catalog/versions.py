@@ -12,7 +12,7 @@ from runner.catalog.images import Image, read_pins
 
 PROVED = "proved by the lock"
 
-# Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with.
+# Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with. TensorFlow 1.15 says less.
 _PARTS = {"python": 2, "cuda": 2, "cudnn": 1}
 
 # Every image has it, so it says nothing of the framework.
@@ -20,28 +20,34 @@ _EVERYWHERE = "numpy"
 
 
 def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
-    """What the event `environment` of a cell says otherwise than its image's lock or image.toml, as a sentence."""
+    """The contradiction of a cell's event `environment` to its image's lock or image.toml, as a sentence."""
     versions: Mapping[str, str] = said["versions"]
     pins = _pins(image)
     for name, parts in _PARTS.items():
         declared: str | None = getattr(image, name)
         version = versions.get(name)
-        if declared and version and version.split(".")[:parts] != declared.split(".")[:parts]:
-            return f"it says that it ran {name} {version[:50]}, and {image.name} has {declared}"
+        if declared and version and not is_within(version, declared, parts):
+            return f"it reports {name} {version[:50]}, and {image.name} has {declared}"
     named = {name: pins[key] for name in versions if (key := canonicalize_name(name)) in pins}
     for name, pinned in named.items():
         if not _same(versions[name], pinned):
-            return f"it says that it ran {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
+            return f"it reports {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
     # An image of Theano serves Lasagne too, each with its own version.
     possible = [image.framework_version, *(pinned for name, pinned in named.items() if name != _EVERYWHERE)]
     version = said["framework_version"]
     if not any(_same(version, each) for each in possible):
-        return f"it says that it ran {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
+        return f"it reports {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
     return None
 
 
+def is_within(version: str, declared: str, parts: int) -> bool:
+    """True if `parts` parts of a version, as far as it has them, are those of the declared one."""
+    said = version.split(".")[:parts]
+    return said == declared.split(".")[: len(said)]
+
+
 def proof(image: Image | None, said: Mapping[str, Any] | None) -> str:
-    """Whether the version that a cell says is one that its image's lock pins: PROVED, or "not proved" and why."""
+    """The proof that a cell's version is one that its image's lock pins: PROVED, or "not proved" and why."""
     if image is None or said is None:
         return "not proved: no image is known"
     if not (pins := _pins(image)):
@@ -57,7 +63,7 @@ def _pins(image: Image) -> dict[str, str]:
 
 
 def _same(said: str, pinned: str) -> bool:
-    """Whether two versions are of one release. A build adds to it: "+cpu", ".post1"."""
+    """True if two versions are of one release. A build adds to it: "+cpu", ".post1"."""
     try:
         return Version(Version(said).base_version) == Version(Version(pinned).base_version)
     except InvalidVersion:

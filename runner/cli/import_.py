@@ -32,7 +32,7 @@ def import_(
 
 
 def lines(imported: Imported) -> list[str]:
-    """What was imported, in sentences; what failed is named."""
+    """The import's result in sentences; failures are named."""
     counts: dict[tuple[str, str], int] = {}
     for outcome in imported.outcomes:
         key = outcome.step.kind, outcome.status

@@ -39,7 +39,7 @@ def matrix(
         float | None,
         typer.Option(
             metavar="M",
-            help="Start nothing that would not end in so many minutes: the frameworks that most people use first, then further repeats of "
+            help="Start nothing that would not end in these minutes: the frameworks that most people use first, then further repeats of "
             "pairs whose order is open, then the others. --resume goes on with the rest. Default: run everything.",
         ),
     ] = None,
@@ -74,7 +74,7 @@ def matrix(
 
 
 def _looking(stack: contextlib.ExitStack) -> begin.Look:
-    """What finds the plan: this machine, or with --nodes the agents of several, which end with the command."""
+    """The function that makes the plan: of this machine, or with --nodes of the agents of several, which end with the command."""
 
     def look(options: Options, minutes: float | None) -> Prospect:
         if options.nodes is None:
@@ -167,7 +167,7 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
 
 
 def _is_report_old(run: RunStore) -> bool:
-    """Whether a run has no report, or one that was written before its last cell was stored."""
+    """True if a run has no report, or one that was written before its last cell was stored."""
     report = report_path(run.folder)
     stored = (parcel.path.stat().st_mtime_ns for parcel in run.parcels().values())
     return not report.exists() or report.stat().st_mtime_ns < max(stored, default=0)

@@ -1,1 +1,1 @@
-"""What GPU cells need of a machine, looked at piece by piece."""
+"""The needs of GPU cells, checked on this machine piece by piece."""

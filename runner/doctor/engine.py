@@ -21,7 +21,7 @@ from runner.machine.devices import same_gpus
 
 _HOOK = "nvidia-container-runtime-hook"
 
-# Where CDI specifications lie, unless the engine says otherwise.
+# The folders of CDI specifications, unless the engine names others.
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 _TIMEOUT_SECONDS = 10.0
@@ -43,7 +43,7 @@ def engine(scene: Scene) -> Iterator[Check]:
 
 
 def toolkit(scene: Scene) -> Iterator[Check]:
-    """What of NVIDIA's Container Toolkit is on this machine."""
+    """The parts of NVIDIA's Container Toolkit on this machine."""
     if not scene.gpus or scene.client is None:
         return
     programs = [name for name in ("nvidia-ctk", "nvidia-container-cli", _HOOK) if shutil.which(name)]
@@ -124,7 +124,7 @@ def cdi(scene: Scene) -> Iterator[Check]:
 
 
 def cgroups(scene: Scene) -> Iterator[Check]:
-    """Whether containers may lose their GPUs when systemd reloads."""
+    """True if containers may lose their GPUs when systemd reloads."""
     if scene.client is None or not scene.gpus:
         return
     driver_of = str(scene.info.get("CgroupDriver"))
@@ -148,7 +148,7 @@ def container(scene: Scene) -> Iterator[Check]:
         yield Check(
             "container",
             WARN,
-            "not started: no image of ours is here",
+            "not started: no image of this project is here",
             "whether GPUs reach a container is not known",
             fix,
         )
@@ -187,7 +187,7 @@ def _explained(said: str) -> Check:
 
 
 def _nvidia_smi(scene: Scene, uuids: Sequence[str]) -> str:
-    """What `nvidia-smi -L` prints in a container with these GPUs, requested as cells request them. Raises EngineError."""
+    """The output of `nvidia-smi -L` in a container with these GPUs, requested as cells request them. Raises EngineError."""
     assert scene.client is not None
     with asking():
         container = scene.client.containers.create(

@@ -1,4 +1,4 @@
-"""What the checks of `runner doctor` look at, gathered once, and the form of their results."""
+"""The facts that the checks of `runner doctor` read, gathered once, and the form of their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the checks look at, gathered once."""
+    """The facts that the checks read, gathered once."""
 
     gpus: tuple[Gpu, ...]
     why_no_gpu: str | None
@@ -47,7 +47,7 @@ class Scene:
     base_image: str | None
     # Why the GPUs that this user may not use are left out.
     hidden: tuple[str, ...] = ()
-    # What CUDA_VISIBLE_DEVICES does here.
+    # The effect of CUDA_VISIBLE_DEVICES here.
     limits: tuple[str, ...] = ()
     # The clocks that a killed runner left locked, and what became of them.
     clocks: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ def _kernel_module() -> str | None:
 
 
 def _smallest_image(client: Any | None) -> str | None:
-    """The smallest image of ours on this machine: a container of it starts fastest."""
+    """The project's smallest image on this machine: a container of it starts fastest."""
     if client is None:
         return None
     ours = client.images.list(filters={"label": "dlbench.image"}) or client.images.list(name="dlbench/base")

@@ -1,4 +1,4 @@
-"""Where cells run: in containers, in virtual environments, or in an interpreter that is already there."""
+"""The places where cells run: containers, virtual environments, or an existing interpreter."""
 
 from __future__ import annotations
 

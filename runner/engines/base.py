@@ -1,4 +1,4 @@
-"""What an engine owes the runner: it starts a cell on given devices, hands over what it prints, stops it at once, leaves nothing behind."""
+"""The interface of an engine: it starts a cell on given devices, passes on its output, stops it at once, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.engines.slots import Slot as Slot
 from runner.errors import EngineError as EngineError
 from runner.errors import EngineGoneError as EngineGoneError
 
-# What an image takes on the disk for each byte of wheels that is fetched, without its base. Measured on six CPU images as they were
+# Bytes on the disk for each byte of wheels that is fetched, without the base. Measured on six CPU images as they were
 # built, Debian packages among it: 1.6 to 6.4, in the median 4.5.
 DISK_BYTES_A_BYTE = 4.5
 
@@ -67,7 +67,7 @@ class Running(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user may say of an engine; each engine takes what concerns it."""
+    """The user's settings of an engine; each engine takes those that concern it."""
 
     # stands in for the catalog's base images where there is no registry
     base_image: str | None = None
@@ -80,7 +80,7 @@ class Settings:
 
 
 class Engine(Protocol):
-    """Where cells run. A class that derives from this one inherits the answers that stand here."""
+    """The base of the engines. A class that derives from this one inherits its answers."""
 
     # the key in runner.engines.ENGINES
     name: str
@@ -106,7 +106,7 @@ class Engine(Protocol):
         return load_catalog()
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
-        """What a user must know of these images before they run. `gpus`: the machine has GPUs to use."""
+        """Sentences that a user must read before these images run. `gpus`: the machine has GPUs to use."""
         return ()
 
     def images_folder(self) -> Path | None:
@@ -126,7 +126,7 @@ class Engine(Protocol):
         return 0
 
     def parts(self, image: Image) -> Mapping[str, int]:
-        """`cost` in parts: name -> bytes. What several images share has one name, and is fetched once for all of them."""
+        """`cost` in parts: name -> bytes. A part that several images share has one name, and is fetched once for all of them."""
         return {image.name: self.cost(image)}
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:

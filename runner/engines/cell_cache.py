@@ -22,7 +22,7 @@ from runner.paths import cache_folder
 _LEAST_BYTES = 512 << 20
 _LEAST_FILES = 2000
 
-# What the cells of an image may keep, with what one of them has beside it while it runs. Stand-ins take some gigabytes, NVIDIA's driver
+# The most bytes that the cells of an image may keep, with those of a running cell. Stand-ins take some gigabytes, NVIDIA's driver
 # keeps 4 GiB at most.
 MOST_BYTES = 32 << 30
 
@@ -68,7 +68,7 @@ def folder_of(engine: str, image: str, digest: str) -> Path:
 
 @dataclass(frozen=True)
 class Room:
-    """What a disk has left. Whose files took the rest is not asked: what a cell holds need not have a name, or one that can be found."""
+    """The free room of a disk, whoever fills it: the files of a cell need not have a name, or one that can be found."""
 
     bytes: int
     # None: its file system does not count them.
@@ -76,12 +76,12 @@ class Room:
 
     @classmethod
     def of(cls, folder: Path) -> Room:
-        """That of the disk of a folder. Raises OSError."""
+        """The room on a folder's disk. Raises OSError."""
         disk = os.statvfs(folder)
         return cls(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None)
 
     def lost_since(self, before: Room) -> str | None:
-        """What a disk lost that is nearly full now, as a sentence; None where it has room, or had none before."""
+        """The loss of a disk that is nearly full now, as a sentence; None where it has room, or had none before."""
         if self.bytes < min(_LEAST_BYTES, before.bytes // 4):
             return f"it has {self.bytes / 1e9:.2f} GB left of the {before.bytes / 1e9:.2f} GB that were free when the cell began"
         if self.files is None or before.files is None or self.files >= min(_LEAST_FILES, before.files // 4):

@@ -16,7 +16,7 @@ def owner_of(pid: int) -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that this label names is certainly gone. One of another namespace cannot be judged."""
+    """True if the process that this label names is certainly gone. One of another namespace cannot be judged."""
     parts = owner.split("/")
     if len(parts) != 4 or (pid := rules.whole(parts[2])) is None:
         return False

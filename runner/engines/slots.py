@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What a cell prints on standard error is kept from its end, at most this many bytes.
+# The most bytes to keep of a cell's standard error, from its end.
 LOG_TAIL_BYTES = 16 * 1024
 
 # The driver keeps what it compiled from PTX up to this size: the most that it takes (CUDA's programming guide). At its own limit of
 # 256 MiB or 1 GiB it would throw out one framework's kernels of an image for another's, and compile them again.
 JIT_CACHE_BYTES = 4 << 30
-# Where, below a cell's cache folder.
+# The folder of this cache, below the cell's.
 JIT_CACHE_FOLDER = "cuda"
 
 
@@ -21,7 +21,7 @@ class Slot:
     device_kind: str  # cpu | cuda
     device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
     cpus: tuple[int, ...]  # numbers of the logical CPUs
-    memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+    memory_bytes: int | None  # host memory that the cell may use; None: no limit by the runner
     memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
     # After so long the cell ends by itself, though nobody is left who watches it. None: never.
     seconds: int | None = None

@@ -60,7 +60,7 @@ BUILD_NETWORK_VARIABLE = "DLBENCH_BUILD_NETWORK"
 # The address of an archive of Debian's old packages, with {date} for the day.
 SNAPSHOT_VARIABLE = "DLBENCH_DEBIAN_SNAPSHOT"
 
-# Where pip looks for packages: its variables, and what pip.conf calls the same.
+# pip's settings for its indexes: their variables, and their names in pip.conf.
 _PIP_SETTINGS = {
     "PIP_INDEX_URL": "index-url",
     "PIP_EXTRA_INDEX_URL": "extra-index-url",
@@ -235,7 +235,7 @@ def _build_common(
 
 
 def _is_here(client: DockerClient, recipe: Recipe, tag: str, base_id: str, cache_from: str | None) -> bool:
-    """Whether the engine has these layers, on the base image that has its name now, or gets them from the registry."""
+    """True if the engine has these layers, on the base image that has its name now, or gets them from the registry."""
     here = find_image(client, tag)
     if here and here.labels.get("dlbench.base_id") == base_id:
         return True
@@ -418,11 +418,11 @@ def _proxies() -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """Where the site's pip looks for packages, of the environment, else of pip.conf. Raises BuildError where that holds a password.
+    """The indexes of the site's pip, from the environment, else from pip.conf. Raises BuildError if that holds a password.
 
     An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
     """
-    configured, settings = _pip_configuration(), {}
+    configured, settings = pip_configuration(), {}
     for variable, option in _PIP_SETTINGS.items():
         words = os.environ.get(variable, configured.get(option, "")).split()
         if any("@" in word for word in words):
@@ -443,8 +443,8 @@ def _in_reach_of_builds(url: str) -> bool:
     return not here or os.environ.get(BUILD_NETWORK_VARIABLE) == "host"
 
 
-def _pip_configuration() -> dict[str, str]:
-    """What pip.conf says of those settings; nothing where there is no pip. What it says for `install` stands after `global`."""
+def pip_configuration() -> dict[str, str]:
+    """Those settings in pip.conf; nothing without pip. Settings for `install` come after `global`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     try:
         printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout

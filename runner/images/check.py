@@ -1,7 +1,7 @@
-"""Whether the catalog holds together: `runner images check`, offline and fast.
+"""The check of the catalog: `runner images check`, offline and fast.
 
 A lock is the only thing that decides what is installed, so what image.toml says of CUDA, cuDNN, NCCL and the framework is
-proved from the lock. What cannot be proved from a lock (a base image's CUDA) is proved from the base image's name.
+proved from the lock. A fact that no lock proves (a base image's CUDA) is proved from the base image's name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Facts:
-    """An image with what its lock holds, for the rules."""
+    """An image and its lock's content, for the rules."""
 
     image: Image
     pins: Mapping[str, str]  # normalised name -> version
@@ -54,7 +54,7 @@ def check(
 ) -> list[Problem]:
     """Everything that is wrong with the images, in the catalog's order."""
     computed = {framework for framework, module in adapters if module in {workload.module for workload in workloads}}
-    # What is wrong with a base image is found for each image on it, and said once.
+    # A fault of a base image is found for each image on it, and reported once.
     return list(dict.fromkeys(problem for image in images for problem in _check_image(image, computed)))
 
 
@@ -126,7 +126,7 @@ def _names(facts: _Facts) -> Iterator[Problem]:
 
 
 def _requirements(facts: _Facts) -> Iterator[Problem]:
-    """What requirements.in asks for is what the lock holds."""
+    """The lock holds the packages of requirements.in."""
     path = facts.image.folder / "requirements.in"
     for line in path.read_text(encoding="utf-8").splitlines():
         line = line.partition("#")[0].strip()
@@ -155,7 +155,7 @@ def _framework(facts: _Facts) -> Iterator[Problem]:
 
 
 def _no_nvidia(facts: _Facts) -> Iterator[Problem]:
-    """Where CUDA is not of the lock's wheels, the lock must not bring a second one."""
+    """If CUDA is not of the lock's wheels, the lock must not bring a second one."""
     if facts.image.accelerator == "cuda" and facts.image.cuda_from == "wheels":
         return
     for name in facts.pins:
@@ -187,7 +187,7 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
-    """A base image's name says what it holds: Python, or CUDA and cuDNN."""
+    """A base image's name lists its content: Python, or CUDA and cuDNN."""
     image = facts.image
     tag = image.base.rpartition(":")[2]
     if image.cuda and image.cuda_from == "base":
@@ -248,7 +248,7 @@ def _capabilities(facts: _Facts) -> Iterator[Problem]:
 
 
 def _companions(facts: _Facts) -> Iterator[Problem]:
-    """What requirements.in names for a framework of its own is served: Keras is in an image because it is measured there."""
+    """A framework that requirements.in names is served: Keras is in an image because it is measured there."""
     served = " ".join(facts.image.frameworks)
     for package in ("keras", "lasagne"):
         path = facts.image.folder / "requirements.in"

@@ -77,7 +77,7 @@ def _images(images: Sequence[Image], frameworks: Mapping[str, Framework]) -> Ite
 
 
 def _gigabytes(images: Iterable[Image]) -> Iterable[list[str]]:
-    """What the wheels of all GPU images weigh: each image by itself, and with the layers that they share."""
+    """Gigabytes of the wheels of all GPU images: each image by itself, and with the layers that they share."""
     registry: dict[tuple[str, ...], int] = {}
     engine: dict[tuple[str, str], int] = {}
     nvidia = others = count = 0

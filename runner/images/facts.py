@@ -1,4 +1,4 @@
-"""What a lock says of its image: the CUDA that it holds, and what it weighs. `runner images lock` writes it into image.toml."""
+"""Facts of a lock: the CUDA that it holds, and its size. `runner images lock` writes it into image.toml."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PLATFORMS = (
 _SEALED_SIZE, _SEALED_WHEEL = SEALED_SIZES = ("download_gb ", "bytes ")
 
 # NVIDIA's wheels are installed below an image's own packages, a layer a group, in this order; the last layer holds those that are in no
-# group. Images whose locks agree on a group share its layer. What most frameworks ask for comes first: the engine shares a layer only where
+# group. Images whose locks agree on a group share its layer. Usual requirements come first: the engine shares a layer only where
 # all layers below it are the same. docs/images.md says what these groups save.
 _LAYERS = (
     ("cublas", "cuda-runtime", "cufft", "curand", "nvjitlink"),
@@ -51,7 +51,7 @@ _NVIDIA_PIN = re.compile(
 
 
 def is_nvidia(name: str) -> bool:
-    """Whether a package is a part of CUDA in a wheel. The name is normalised."""
+    """True if a package is a part of CUDA in a wheel. The name is normalised."""
     return name == "cuda-toolkit" or name.startswith("nvidia-")
 
 
@@ -95,7 +95,7 @@ def of_another_cuda(pins: Mapping[str, str], cuda: str) -> dict[str, str]:
 
 
 def same_version(first: str, second: str) -> bool:
-    """Whether two versions are one: a release may have zeros at its end."""
+    """True if two versions are one: a release may have zeros at its end."""
     try:
         return Version(first) == Version(second)
     except InvalidVersion:
@@ -146,7 +146,7 @@ def _toml(value: str | float | date) -> str:
 
 
 def file_bytes(pylock: str, python: str) -> dict[str, int | None]:
-    """What pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751). None where an index does not say a size."""
+    """Bytes that pip fetches for each pin of a lock, of the lock as a pylock.toml (PEP 751). None if an index gives no size."""
     rank = {tag: place for place, tag in enumerate(_tags(python))}
     packages = tomllib.loads(pylock).get("packages", ())
     return {f"{package['name']}=={package['version']}": _size(_fetched(package, rank)) for package in packages}
@@ -208,10 +208,10 @@ def sealed_wheels(sizes: Mapping[str, int | None]) -> list[str]:
 
 
 def read_sealed_wheels(seal: str) -> dict[str, int]:
-    """What a requirements.seal says that NVIDIA's wheels weigh: name==version -> bytes."""
+    """Bytes of NVIDIA's wheels by a requirements.seal: name==version -> bytes."""
     return {pin: int(size) for pin, size in re.findall(rf"^{_SEALED_WHEEL}(\S+) (\d+)$", seal, flags=re.M)}
 
 
 def wheel_bytes(image: Image) -> dict[str, int]:
-    """What NVIDIA's wheels of an image weigh, as its seal has it: name==version -> bytes."""
+    """Bytes of NVIDIA's wheels of an image, by its seal: name==version -> bytes."""
     return read_sealed_wheels(image.seal_path.read_text(encoding="utf-8")) if image.seal_path.is_file() else {}

@@ -23,7 +23,7 @@ from runner.paths import PROJECT
 COMPOSE = PROJECT / "compose.gpu.yml"
 BAKE = PROJECT / "images" / "docker-bake.json"
 
-# What a service measures by default: the first of these that its framework has, else the first by name.
+# The default workload of a service: the first of these that its framework has, else the first by name.
 _WORKLOADS = ("cnn-cifar10", "resnet50-features", "ops")
 
 _SERVICE = """\
@@ -96,7 +96,7 @@ def bake_text(images: Iterable[Image]) -> str:
     tested = [_target(image.name) for image in images if image.accelerator == "cpu" and image.untested is None]
     file = {
         "variable": {"REGISTRY": {"default": "dlbench"}},
-        # What `docker buildx bake` builds without a name: the tested CPU images, as `runner images build` does.
+        # The default group of `docker buildx bake`: the tested CPU images, as `runner images build` has it.
         "group": {"default": {"targets": tested}}
         | {name: {"targets": targets} for name, targets in sorted(groups.items())},
         "target": targets,
@@ -143,7 +143,7 @@ def _nvidia_targets(image: Image) -> dict[str, Any]:
 
 
 def _below_target(image: Image) -> str:
-    """What the image's own target is built on."""
+    """The base of the image's own target."""
     if image.julia:
         return _julia_target(image)
     layers = shared_layers(image)
@@ -195,7 +195,7 @@ def _out_of_step(images: list[Image]) -> dict[Path, str]:
 
 
 def sbom(image: Image, base: str, debian: Mapping[str, str] | None = None) -> str:
-    """What the image's locks install on this base image, as SPDX 2.3 JSON. The same image gives the same bytes.
+    """The packages of the image's locks on this base image, as SPDX 2.3 JSON. The same image gives the same bytes.
 
     `debian` is every package of the distribution that the built image holds, with its version. Without, those that image.toml asks for
     are named, without a version: the lock does not fix it.
@@ -217,7 +217,7 @@ def sbom(image: Image, base: str, debian: Mapping[str, str] | None = None) -> st
         "name": image.name,
         "documentNamespace": f"https://spdx.org/spdxdocs/{image.name}-{image.lock_sha256}",
         "creationInfo": {"created": f"{image.locked}T00:00:00Z", "creators": ["Tool: dlbench-matrix"]},
-        "comment": f"What the locks of {image.name} install (sha256 {image.lock_sha256}) on {base}.",
+        "comment": f"The packages that the locks of {image.name} install (sha256 {image.lock_sha256}) on {base}.",
         "documentDescribes": [package["SPDXID"] for package in packages],
         "packages": packages,
     }

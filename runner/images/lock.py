@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PLATFORM = "x86_64-manylinux_2_28"
 
-# What old source archives need to tell their requirements: newer ones have no pkg_resources.
+# Old source archives need pkg_resources to tell their requirements; newer setuptools lack it.
 _BUILD_CONSTRAINTS = "setuptools<81\n"
 
 
@@ -60,7 +60,7 @@ def resolve(
     say: Callable[[str], None],
     options: Sequence[str] = ("--generate-hashes",),
 ) -> str:
-    """What uv prints for these requirements, for the image's Python, as of a day. Raises LockError."""
+    """The output of uv for these requirements, for the image's Python, as of a day. Raises LockError."""
     constraints = image.folder / "build-constraints.part"
     command = [
         *(_uv(), "pip", "compile", "--quiet", "--no-config", "--no-python-downloads", "--no-header", "--no-annotate"),
@@ -96,7 +96,7 @@ def write_facts(image: Image, day: date, say: Callable[[str], None]) -> None:
 
 
 def weigh(image: Image, day: date, say: Callable[[str], None]) -> dict[str, int | None]:
-    """What pip fetches for each pin of the image's locks; None where an index does not say a size. Raises LockError."""
+    """Bytes that pip fetches for each pin of the image's locks; None if an index gives no size. Raises LockError."""
     pins = image.folder / "pins.part"
     pins.write_text("".join(path.read_text(encoding="utf-8") for path in image.locks), encoding="utf-8")
     try:
@@ -131,7 +131,7 @@ def _write_lock(path: Path, text: str) -> None:
 def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
     """Write digests of requirements.in and of each pin beside the locks, and what they weigh, for `runner images check`.
 
-    What is not given stays as image.toml and the seal have it.
+    Other fields stay as image.toml and the seal have them.
     """
     sizes = facts.wheel_bytes(image) if sizes is None else sizes
     pins = [pin for path in image.locks for pin in read_pins(path)]

@@ -1,4 +1,4 @@
-"""What a build of an image depends on, and the names that follow from it: the same inputs have the same tag."""
+"""The inputs of an image's build, and the names that follow from them: the same inputs have the same tag."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Recipe:
 
     @property
     def names(self) -> list[str]:
-        """Every name that a build gives, the image's own first. What no name is left of, the engine removes."""
+        """Every name that a build gives, the image's own first. The engine removes an image without a name."""
         names = [self.tag, self.steps_tag]
         names += [self.julia_tag] if self.image.julia else []
         names += [*reversed(self.nvidia_tags), self.base_tag]
@@ -132,7 +132,7 @@ class Recipe:
         return f"{self.image.locked}T00:00:00Z"
 
     def common_labels(self, base_id: str) -> dict[str, str]:
-        """What the common layers say of themselves, and with them every step of an image: that they are ours, and on which base."""
+        """The labels of the common layers, and with them of every step of an image: that they are ours, and their base."""
         return {
             "dlbench.base": self.base,
             "dlbench.base_id": base_id,
@@ -140,7 +140,7 @@ class Recipe:
         }
 
     def labels(self, base_id: str) -> dict[str, str]:
-        """What a built image says of itself, so that a stale or foreign one is seen without starting it."""
+        """The labels of a built image, so that a stale or foreign one is seen without starting it."""
         image = self.image
         own = {
             "image": image.name,
@@ -174,7 +174,7 @@ class Recipe:
 
 
 def source_label() -> dict[str, str]:
-    """Where the sources of an image lie, if the builder says so (DLBENCH_SOURCE). Raises EngineError for what is no address.
+    """The address of an image's sources, from the builder (DLBENCH_SOURCE). Raises EngineError for what is no address.
 
     It is no input: an image of equal inputs is the same image, whoever built it. A registry joins an image to a repository by it.
     """
@@ -189,7 +189,7 @@ def source_label() -> dict[str, str]:
 
 
 def recipe(image: Image, base_image: str | None = None) -> Recipe:
-    """What a build of the image depends on. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
+    """The inputs of the image's build. `base_image` or DLBENCH_BASE_IMAGE stands in for the image's own base."""
     base = base_reference(image, base_image or os.environ.get(BASE_IMAGE_VARIABLE))
     steps = ["Dockerfile.base", "images/Dockerfile"]
     steps += ["images/Dockerfile.cuda"] if image.cuda_from == "base" else []
@@ -231,7 +231,7 @@ def base_reference(image: Image, template: str | None) -> str:
 
 
 def common_digests() -> tuple[str, str]:
-    """What says of which Dockerfiles common layers are: on a base with Python, and on one without."""
+    """The digests of the Dockerfiles of common layers: on a base with Python, and on one without."""
     base, cuda = _read_digest(PROJECT / "Dockerfile.base"), PROJECT / "images" / "Dockerfile.cuda"
     return base[:12], _sha256(base, _read_digest(cuda))[:12] if cuda.is_file() else ""
 
@@ -256,12 +256,12 @@ def _arguments(image: Image, **of_the_bench: str) -> dict[str, str]:
 
 
 def installed_files(image: Image) -> list[Path]:
-    """What of the image's folder says what is installed: its locks, and finish.sh."""
+    """The files of the image's folder that decide what is installed: its locks, and finish.sh."""
     return [path for path in (image.lock_path, image.sources_path, image.finish_path) if path.is_file()]
 
 
 def bench_files(image: Image) -> list[str]:
-    """What of the bench goes into an image, relative to the folder `bench`: the core, all workloads, its own frameworks."""
+    """The bench's files in an image, relative to the folder `bench`: the core, all workloads, its own frameworks."""
     return list(identity.image_files(image.frameworks, str(PROJECT / "bench")))
 
 

@@ -1,6 +1,6 @@
 """Images without times: the same layers and settings have the same digest, whenever and wherever they were built.
 
-The Dockerfiles give every file one time. What is left are the times and the containers' ids that the engine writes into an image's
+The Dockerfiles give every file one time. The rest is the times and the containers' ids that the engine writes into an image's
 configuration. An image that is loaded with another configuration keeps its layers: none is copied.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 # The time that the Dockerfiles give to files: the first that a zip file can hold.
 EPOCH = "1980-01-01T00:00:00Z"
 
-# What differs between two builds whose settings are the same: the step before, and what the engine gives each container.
+# Fields that differ between two builds of the same settings: the step before, and the container's name by the engine.
 _OF_THE_BUILD = ("Image", "Hostname")
 
-# What the builder writes before a step: how many arguments of the build it had, and then each. It writes |0 where there was a proxy only.
+# The builder's prefix of a step: the number of the build's arguments, and then each. It writes |0 where there was a proxy only.
 _ARGUMENTS = re.compile(r"\|(\d+) ")
 
 
@@ -99,7 +99,7 @@ def _without(site: Mapping[str, str], step: str) -> str:
 
 
 def first_difference(client: DockerClient, first: str, second: str) -> str:
-    """What differs between two images: a layer with the first file in it, or the settings. Exports both where a layer differs."""
+    """The difference of two images: a layer with the first file in it, or the settings. Exports both where a layer differs."""
     with asking("the images could not be read"):
         attributes = [client.images.get(image).attrs for image in (first, second)]
     layers = [image["RootFS"]["Layers"] for image in attributes]

@@ -26,7 +26,7 @@ from runner.images.lock import LockError, make_lock, resolve
 
 Say = Callable[[str], None]
 
-# What belongs to the neighbour's own lock.
+# Files of the neighbour's own lock.
 _OF_THE_LOCK = ("requirements.lock", "sources.lock", "requirements.seal", "*.part")
 
 # A package that is held to one CUDA may ask for another one that is not held yet.
@@ -75,7 +75,7 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Resolved:
-    """What the new requirements resolve to."""
+    """The resolution of the new requirements."""
 
     versions: Mapping[str, str]  # normalised name -> version
     cuda: str | None
@@ -159,7 +159,7 @@ def renew(image: Image, day: date, say: Say) -> bool:
 
 
 def still_to_do(image: Image, neighbour: Image | None) -> list[str]:
-    """What a person does before the image is good, a sentence each. `neighbour`: the image that it was made from."""
+    """The tasks of a person before the image is good, a sentence each. `neighbour`: the image that it was made from."""
     sentences = []
     if neighbour:
         sentences.append("Read `notes` and the comments in image.toml and requirements.in: they are the neighbour's.")
@@ -212,7 +212,7 @@ def _own(image: Image, pins: Iterable[_Pin]) -> _Pin | None:
 
 
 def _resolve(image: Image, lines: Iterable[str], day: date, say: Say, options: tuple[str, ...] = ()) -> dict[str, str]:
-    """What these requirements resolve to: normalised name -> version. Raises LockError."""
+    """The resolution of these requirements: normalised name -> version. Raises LockError."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{image.name}.in"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -250,7 +250,7 @@ def _new_requirements(newer: Newer, day: date, say: Say) -> tuple[str, str | Non
 
 
 def _with_the_framework(pin: _Pin, own: _Pin) -> bool:
-    """Whether a package has the framework's releases, as jaxlib has jax's."""
+    """True if a package has the framework's releases, as jaxlib has jax's."""
     return pin.name.startswith(own.name) and pin.version.public == own.version.public
 
 
@@ -299,26 +299,26 @@ def _on_one_cuda(newer: Newer, text: str, asked: Mapping[str, str], day: date, s
 
 
 def _can_be_on(image: Image, cuda: str) -> bool:
-    """Whether an image may have this release of CUDA in place of its own. The names of packages have the major release."""
+    """True if an image may have this release of CUDA in place of its own. The names of packages have the major release."""
     own = image.cuda or ""
     of_wheels = image.cuda_from == "wheels" and own.partition(".")[0] == cuda.partition(".")[0]
     return of_wheels and not _is_release(own, cuda)
 
 
 def _is_release(cuda: str, family: str | None) -> bool:
-    """Whether a CUDA such as 13.2.2 is of this release, such as 13.2."""
+    """True if a CUDA such as 13.2.2 is of this release, such as 13.2."""
     return ".".join(cuda.split(".")[:2]) == family
 
 
 def _is_of(versions: Mapping[str, str], cuda: str) -> bool:
-    """Whether these packages are of this CUDA, and none of another one."""
+    """True if these packages are of this CUDA, and none of another one."""
     releases = facts.cuda_releases(versions)
     of_it = any(facts.same_version(release, cuda) for release in releases)
     return of_it and not facts.of_another_cuda(versions, cuda)
 
 
 def _for_cuda(pin: _Pin, family: str) -> str:
-    """What is asked of a package of NVIDIA's on another CUDA, such as 13.2; "" where the package is of the older major release."""
+    """The requirement of a package of NVIDIA's on another CUDA, such as 13.2; "" if the package is of the older major release."""
     suffix = re.search(r"-cu(\d+)$", pin.name)
     if suffix and suffix[1] != family.partition(".")[0]:
         return ""

@@ -1,4 +1,4 @@
-"""Reads the archive of a kit. It comes from another machine, so nothing of it is believed: names, sizes, digests and fields are checked."""
+"""Reads the archive of a kit. It comes from another machine, so the content is untrusted: names, sizes, digests and fields are checked."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PlannedStep(_Frozen):
 
 
 class Users(_Frozen):
-    """Who computed on the GPU, as NVML showed it."""
+    """The users of the GPU, as NVML showed them."""
 
     proved: Annotated[tuple[Text, ...], Field(max_length=64)]
     reasons: Annotated[dict[Text, Text], Field(max_length=64)]
@@ -110,7 +110,7 @@ class InstalledFramework(_Frozen):
 
 
 class Packages(_Frozen):
-    """What is installed in the interpreter that was measured."""
+    """The packages of the interpreter that was measured."""
 
     python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
     path: Annotated[str, Field(max_length=4096)]
@@ -152,7 +152,7 @@ class KitFacts(_Frozen):
 
 
 class CheckVerdict(BaseModel):
-    """What `python -m bench check` prints, as far as it is shown."""
+    """The output of `python -m bench check`, as far as it is shown."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

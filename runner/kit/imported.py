@@ -1,4 +1,4 @@
-"""Makes a run of a kit's archive. An imported cell goes the way of a measured one: its events are checked and judged by the same code."""
+"""Makes a run of a kit's archive. An imported cell goes through the same door as a measured one: runner.admission judges its parcel."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _last_line(step: ReadStep) -> str:
 
 
 def _events(archive: Archive) -> list[tuple[str, float]]:
-    """Of each such step, how far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
+    """Of each such step, how far the clock is from CUDA's events at most. Skips unreadable steps."""
     found = []
     for step in archive.steps:
         if step.record.kind == EVENTS and step.record.code == 0:

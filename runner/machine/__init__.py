@@ -1,1 +1,1 @@
-"""What this machine has and does: its devices, who uses them, and what they do while a cell runs. It imports `results` only."""
+"""The machine: its devices, their users, and their telemetry while a cell runs. It imports `results` only."""

@@ -60,7 +60,7 @@ class Gpu:
     default_power_limit_watts: float | None = None
     max_sm_megahertz: int | None = None
     max_memory_megahertz: int | None = None
-    # What the application clocks are set to. Most GPUs of today have none.
+    # The application clocks that are set. Most GPUs of today have none.
     application_sm_megahertz: int | None = None
     application_memory_megahertz: int | None = None
     locked_sm_megahertz: int | None = None  # by --lock-clocks of this run; NVML does not tell what others have locked
@@ -81,7 +81,7 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """What --gpus calls it: its index, and for an instance its number after a colon."""
+        """The name for --gpus: its index, and for an instance its number after a colon."""
         return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class Machine:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """Whether somebody is known to compute on it. Where the driver does not say, `unknown_users` says so."""
+    """True if somebody is known to compute on it. If the driver does not say, `unknown_users` does."""
     return bool(gpu.processes)
 
 
@@ -137,7 +137,7 @@ def unknown_users(gpus: Sequence[Gpu]) -> list[str]:
 
 
 def same_gpus(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two lists of UUIDs name the same GPUs. Some frameworks write them without the prefix, or in capitals."""
+    """True if two lists of UUIDs name the same GPUs. Some frameworks write them without the prefix, or in capitals."""
     return sorted(map(bare_uuid, first)) == sorted(map(bare_uuid, second))
 
 

@@ -1,4 +1,4 @@
-"""Who computes on the GPUs of a running cell, by NVML: the cell's own process proves where it computes, and others disturb it."""
+"""The users of the GPUs of a running cell, by NVML: the cell's own process proves where it computes, and others disturb it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST_KEPT = 16
 # Of a sentence about a process.
 MOST_TEXT = 200
 
-# An idle GPU's mean power is at most so much above its lowest: power scatters, and falls slowly after the cell before.
+# The most of an idle GPU's mean power, relative to its lowest: power scatters, and falls slowly after the cell before.
 # The number is chosen, not measured.
 _IDLE_POWER = 1.2
-# So many rows of an idle GPU show that it was idle: the driver's utilisation is itself a mean over up to a second.
+# The rows that show an idle GPU: the driver's utilisation is itself a mean over up to a second.
 _IDLE_ROWS = 15
 
 
@@ -88,7 +88,7 @@ class GpuUsers:
             self._foreign[pid] = Process(pid, *who(pid), memory)
 
     def state(self) -> dict[str, Any]:
-        """What was seen, as JSON has it: where a process of the cell was, why none was elsewhere, and who else was there."""
+        """The users seen, as JSON: where a process of the cell was, why none was elsewhere, and who else was there."""
         foreign = [asdict(process) for process in self._foreign.values()]
         return {"proved": sorted(self._proved), "reasons": self._reasons, "foreign": foreign}
 

@@ -33,7 +33,7 @@ _PREFIX = "dlbench-"
 # In the place of a GPU's UUID: all CPUs of the machine.
 CPUS = "cpus"
 
-# What a runner writes into a lease is shorter. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
+# The most bytes of a lease; a runner writes fewer. The kernel's own limit is PID_MAX_LIMIT of linux/threads.h.
 _MOST_BYTES = 1000
 _LARGEST_PID = 2**22
 
@@ -114,7 +114,7 @@ def _held(device: str, run: str, say: Callable[[str], None], waits: tuple[float,
 
 
 def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | None]:
-    """A device's lease, and its descriptor where nobody else holds it. Where all users' lease cannot be used, it is this user's own."""
+    """A device's lease, and its descriptor where nobody else holds it. If all users' lease cannot be used, it is this user's own."""
     path = path_of(device)
     own = _own_folder()
     try:
@@ -159,7 +159,7 @@ def devices_with(ending: str) -> list[str]:
 
 
 def folder() -> Path:
-    """Where the leases lie. Raises LeaseError where the variable names a folder in which others can replace a file."""
+    """The folder of the leases. Raises LeaseError if the variable names a folder in which others can replace a file."""
     named = os.environ.get(VARIABLE)
     if not named:
         return next((path for path in _SHARED if _is_shared(path)), _own_folder())
@@ -177,7 +177,7 @@ def folder() -> Path:
 
 
 def _is_shared(path: Path) -> bool:
-    """Whether root made a folder in which all users make files, and each removes only their own."""
+    """True if root made a folder in which all users make files, and each removes only their own."""
     try:
         status = path.lstat()
     except OSError:
@@ -239,7 +239,7 @@ def _open(path: Path) -> int:
 
 
 def holder(path: Path) -> str:
-    """Who holds a lease, as the file says. Other users write these files, so only numbers and short words are shown."""
+    """The holder of a lease, as the file names it. Other users write these files, so only numbers and short words are shown."""
     about = _about(path)
     if about is None:
         return "another runner"
@@ -257,7 +257,7 @@ def _process(path: Path) -> str:
 
 
 def _about(path: Path) -> dict[str, Any] | None:
-    """What a runner wrote into a lease; None where it is anything else. Another user's file may have any size, and hold any JSON."""
+    """The content of a runner's lease; None if it is anything else. Another user's file may have any size, and hold any JSON."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

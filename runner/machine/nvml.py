@@ -67,7 +67,7 @@ def session() -> Iterator[Any]:
 
 
 def errors(nvml: Any) -> tuple[type[Exception], ...]:
-    """What a call of nvidia-ml-py raises for what the driver answers. A name that is not UTF-8 is such an answer too."""
+    """The exceptions of nvidia-ml-py for the driver's answers. A name that is not UTF-8 is such an answer too."""
     return nvml.NVMLError, nvml.NVMLLibraryMismatchError, UnicodeDecodeError
 
 
@@ -82,12 +82,12 @@ def ask(nvml: Any, question: Callable[..., Answer], *arguments: Any) -> Answer |
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether an error says that the driver or the GPU is gone."""
+    """True if an error means that the driver or the GPU is gone."""
     return type(error).__name__ in _GONE
 
 
 def never_answers(error: Exception) -> bool:
-    """Whether a GPU has no answer to the question at any time. A field in error has none now, and may have one later."""
+    """True if a GPU never answers the question. A field in error has none now, and may have one later."""
     return type(error).__name__ in _NEVER
 
 
@@ -176,7 +176,7 @@ def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: 
 
 
 def _with_settings(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
-    """The GPU with what its clocks, its power limit and its compute mode are set to."""
+    """The GPU with its set clocks, power limit and compute mode."""
     default_limit = ask(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
     vbios = ask(nvml, nvml.nvmlDeviceGetVbiosVersion, handle)
     mode = ask(nvml, nvml.nvmlDeviceGetComputeMode, handle)
@@ -212,7 +212,7 @@ def _instances(nvml: Any, handle: Any, board: Gpu) -> Iterator[Gpu]:
 
 
 def _of_instance(own: tuple[Process, ...] | None, board: Gpu) -> tuple[Process, ...] | None:
-    """Who computes on an instance. Some drivers tell it of the whole GPU only."""
+    """The processes on an instance. Some drivers list those of the whole GPU only."""
     return own or board.processes or own
 
 

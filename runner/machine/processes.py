@@ -1,4 +1,4 @@
-"""Who computes on a GPU, by the host's process ids, on every driver's form of NVML's answer.
+"""The users of a GPU, by the host's process ids, from every driver's form of NVML's answer.
 
 NVML gives an array of entries. Their size differs between drivers: 16 bytes without a suffix; 24 with `_v2`; with `_v3` 24, and 32 in
 535.43 to 535.86 (and by reports in some of R525). Driver 535.98 has no `_v3`, and drivers before 510 have none either. The sources are the
@@ -37,9 +37,9 @@ _NOT_AVAILABLE = 2**64 - 1
 
 
 def running(nvml: Any, handle: Any) -> tuple[Process, ...] | None:
-    """Who computes on a GPU; None where the driver does not say. Desktops that only draw are not among them.
+    """The processes on a GPU; None if the driver does not say. Desktops that only draw are not among them.
 
-    Raises NVMLError where the GPU or the driver is gone, and what else the driver answers instead of a list.
+    Raises NVMLError if the GPU or the driver is gone, and passes the driver's other errors on.
     """
     listed = entries(nvml, handle)
     return None if listed is None else tuple(Process(pid, *who(pid), memory) for pid, memory in listed)

@@ -1,4 +1,4 @@
-"""What the devices did while a cell ran, seen from the host: inside a container one sees neither all of it nor true process ids.
+"""The devices' telemetry while a cell runs, seen from the host: inside a container one sees neither all of it nor true process ids.
 
 One thread samples every device in use ten times a second, and sleeps while none is. telemetry_gpu.py asks the GPUs, telemetry_cpu.py
 the CPU, and telemetry_summary.py makes results of the samples.
@@ -32,7 +32,9 @@ class Observed(Protocol):
 
 
 class Recording:
-    """What one cell's devices did: rows of the table `telemetry`, with `unix` instead of a time on the cell's clock."""
+    """The telemetry of one cell's devices: rows of the table `telemetry`, with `unix` instead of a time
+    on the cell's clock.
+    """
 
     def __init__(
         self, boards: Sequence[str], running: Observed, cpus: Sequence[int], uuids: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What the CPU did while a cell ran: the cell's CPU time and memory, the clock of its CPUs, the energy of the CPU's packages.
+"""The CPU's telemetry while a cell runs: the cell's CPU time and memory, the clock of its CPUs, the energy of the CPU's packages.
 
 The first two come from the cell's control group, or from psutil where the cell has none of its own. Most virtual machines give neither
 clock nor energy: those columns are empty there.
@@ -121,7 +121,7 @@ def read_tree(pid: int) -> tuple[float, int]:
 
 
 class CpuClock:
-    """What some CPUs run at."""
+    """The clock of some CPUs."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         files = [_CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_cur_freq" for cpu in cpus]
@@ -149,7 +149,7 @@ class CpuClock:
 
 @functools.cache
 def _measures_clocks() -> bool:
-    """Whether /proc/cpuinfo has the present clock: without these two counters the kernel repeats the clock that it saw at its start."""
+    """True if /proc/cpuinfo has the present clock: without these two counters the kernel repeats the clock that it saw at its start."""
     with contextlib.suppress(OSError):
         return any(
             line.startswith("flags") and "aperfmperf" in line.split() for line in _CPUINFO.read_text().splitlines()

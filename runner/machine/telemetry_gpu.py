@@ -1,4 +1,4 @@
-"""What a GPU does while a cell runs, by NVML."""
+"""A GPU's telemetry while a cell runs, by NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the telemetry of a cell says in short: energy, heat and throttling over its steady windows. Pure."""
+"""The summary of a cell's telemetry: energy, heat and throttling over its steady windows. Pure."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def visible(
 
 
 def limits(gpus: Sequence[Gpu], refused: Sequence[Refused], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """What the variable does here, as a sentence; none where it leaves every GPU. For what only shows the GPUs."""
+    """The effect of the variable here, as a sentence; none if it leaves every GPU. For commands that only show the GPUs."""
     try:
         sentence = visible(gpus, refused, variables)[1]
     except VisibleError as error:

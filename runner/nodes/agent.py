@@ -65,7 +65,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
-    # What it ran has been ended on the way out of the block.
+    # The exit of the block ended its cells.
     with interruptible(), contextlib.suppress(KeyboardInterrupt):
         try:
             # A beat needs no lock of the cells: it shows that the process runs, not that it has nothing to wait for.
@@ -86,7 +86,7 @@ def _beat(pipe: _Pipe) -> None:
 
 
 def _listen(source: BinaryIO, agent: Agent) -> None:
-    """Take what the driver says. Its end, and what it cannot have said, end the agent as Ctrl-C would."""
+    """Take what the driver says. End of input or an invalid message stops the agent."""
     decoder = Decoder()
     with contextlib.suppress(FrameError, OSError):
         while chunk := os.read(source.fileno(), _READ_BYTES):
@@ -111,7 +111,7 @@ class Agent:
         self._ready: dict[str, Prepared] = {}
         # Job -> its attempt, and the boards that it holds.
         self._held: dict[Job, tuple[str, tuple[Place, ...]]] = {}
-        # What ended last; a CellRunner says at once whether it is put back.
+        # The job that ended last; a CellRunner says at once whether it is put back.
         self._last: tuple[Job, str, tuple[Place, ...]] | None = None
         self._node = ""
         self._lost: set[str] = set()
@@ -199,7 +199,7 @@ class Agent:
                 self._changed.wait(1.0)
             order = self._orders.popleft()
         if not isinstance(order, kind):
-            raise UserError(f"the driver said {order.kind} where {kind.__name__.lower()} is due")
+            raise UserError(f"the driver sent {order.kind} instead of {kind.__name__.lower()}")
         return order
 
     def _look(self, look: messages.Look) -> Prospect:
@@ -215,7 +215,7 @@ class Agent:
         try:
             options = Options.model_validate(look.options)
         except ValidationError:
-            # It says which option.
+            # stored_options raises an error that names the option.
             options = stored_options(Path("the driver's options"), look.options)
         if options.data and not options.data.is_dir():
             raise UserError(f"--data: there is no folder {options.data} on this node; put the data sets there")

@@ -40,7 +40,7 @@ _TICK_SECONDS = 0.5
 # A node that could not be reached is tried again, and the transport is asked for further ones, this often.
 _AGAIN_SECONDS = 30.0
 
-# What is kept for the agents' end and the report before nodes are taken away: so many seconds, but not more than this part of the time.
+# Seconds for the agents' end and the report before nodes are taken away, but not more than this part of the time.
 _END_SECONDS = 60.0
 _END_SHARE = 0.1
 
@@ -49,7 +49,7 @@ _MOST_SENTENCES = 20
 _SENTENCE_SECONDS = 10.0
 _PROGRESS_SECONDS = 0.5
 
-# So many nodes fetch or build images at once: a registry serves them all.
+# The most nodes that fetch or build images at once: a registry serves them all.
 _MOST_PREPARING = 32
 
 
@@ -92,7 +92,7 @@ _NOT_READY = ("wait", "prepare", "prepared", "opening")
 
 @dataclass
 class Sentences:
-    """What a node says for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
+    """A limit on a node's sentences for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
 
     seconds: float = _SENTENCE_SECONDS
     _left: float = _MOST_SENTENCES
@@ -197,20 +197,20 @@ class Driver:
             self._start_all(now)
             with contextlib.suppress(queue.Empty):
                 self._hear(self._fleet.hear(_TICK_SECONDS))
-                # What has come meanwhile is taken before the clock is looked at: it may be a beat. What comes still later waits: an
-                # agent that never stops talking must not hold up the others.
+                # Handle the messages queued now before the timeout check: one may be a heartbeat. Later ones wait, so that a chatty
+                # agent cannot block the loop.
                 for _ in range(self._fleet.heard.qsize()):
                     self._hear(self._fleet.hear(0.0))
             self._look_at_the_clock(time.monotonic())
 
     def _is_open(self) -> bool:
-        """Whether something runs or waits on a node, or a node that will take something is not ready yet."""
+        """True if something runs or waits on a node, or a node that will take jobs is not ready yet."""
         if self._tracker.is_open():
             return True
         return self._is_awaited() and self._tracker.has_homeless()
 
     def _is_awaited(self) -> bool:
-        """Whether a node is not ready yet."""
+        """True if a node is not ready yet."""
         return any(site.state in _NOT_READY for site in self._sites.values())
 
     # --- nodes
@@ -355,7 +355,7 @@ class Driver:
             site.member.link.send(messages.Stop(attempt=attempt))
         if not may_return:
             return
-        say(f"node {name} is back; what it ran meanwhile does not count")
+        say(f"node {name} is back; results from before the reconnect are ignored")
         site.why += "; it came back"
         self._tracker.watch(name, time.monotonic())
         if site.images or not site.begun:
@@ -395,13 +395,13 @@ class Driver:
         elif isinstance(message, messages.Returned) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             if not self._tracker.returned(message.attempt):
-                self._fail(job, "gpu-lost", f"on {name}: {message.why}; it had been tried as often as a cell is")
+                self._fail(job, "gpu-lost", f"on {name}: {message.why}; the retry limit was reached")
         elif isinstance(message, messages.Lost):
             self._gpu_lost(name, site, message.board)
 
     def _prepared(self, name: str, site: _Site, message: messages.Prepared) -> None:
         if site.state != "prepare" or site.images[:1] != [message.image]:
-            raise FrameError(f"it prepared {message.image}, which was not its turn")
+            raise FrameError(f"it prepared image {message.image} out of order")
         del site.images[0]
         if message.digest is not None:
             site.digests[message.image] = message.digest
@@ -416,7 +416,7 @@ class Driver:
         """The job of an attempt on this node. Raises FrameError where it is another node's."""
         assignment = self._tracker.assignment(attempt)
         if assignment is None or assignment.node != name:
-            raise FrameError("it speaks of another node's cell")
+            raise FrameError("it reported a cell of another node")
         return assignment.job
 
     def _gpu_lost(self, name: str, site: _Site, board: str) -> None:
@@ -499,7 +499,7 @@ class Driver:
             data_given=self._data_given,
         )
         if (parcel.uuids, parcel.boards) != (host.uuids, host.boards):
-            raise FrameError("a repeat ran on other devices than it was given")
+            raise FrameError("the repeat ran on devices that were not assigned to it")
         admitted = store_parcel(self._run, parcel, cell, host, partial(self._observer.printed, job))
         return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0)
 
@@ -516,7 +516,7 @@ class Driver:
         self._observer.ended(outcome)
 
     def _fail_what_no_image_serves(self) -> None:
-        """Jobs whose image no node could prepare have failed. What only lacks a node waits for --resume."""
+        """Jobs whose image no node could prepare have failed. Jobs without a free node stay for --resume."""
         if not self._unready or self._is_awaited():
             return
         for job in self._tracker.homeless():
@@ -542,7 +542,7 @@ class Driver:
         return [outcome.Outcome(name, site.why, site.drained) for name, site in self._sites.items()]
 
     def last_words(self) -> list[str]:
-        """What the user must know of the nodes at the end, the worst first."""
+        """The last sentences on the nodes, the worst first."""
         lines = list(outcome.last_words(self._fared()))
         if self._unfit or time.monotonic() >= self._ends_at:
             lines.append("the nodes are taken away soon: a cell that could not end before was not begun, or was ended")

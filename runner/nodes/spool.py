@@ -20,7 +20,7 @@ from runner.paths import cache_folder
 from runner.results.parcel import ENDING, MOST_BYTES, ParcelError, decode
 from runner.results.store import read_bytes, write_bytes
 
-# What no driver asked for in this time is removed: nobody goes on with that run.
+# Delete results that no driver fetched in this time: nobody goes on with that run.
 _KEPT_SECONDS = 30 * 86400.0
 
 _RUNNING = "running-"

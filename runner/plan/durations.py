@@ -13,12 +13,12 @@ from runner.catalog.workloads import Workload
 from runner.plan.plan import Cell
 from runner.results import store
 
-# What a cell takes beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and how long the
-# whole run of preset full is.
+# Seconds of a cell beside its measured windows (start, import, parity, warm-up, evaluation) on two CPU cores, and of the whole run of
+# preset full.
 _OVERHEAD_SECONDS = 20.0
 _FULL_SECONDS = 1800.0
 
-# What an image takes to fetch and to install, before any has been: so much, and so much more for each byte of wheels. Fifteen CPU images
+# Seconds to fetch and install an image, before any has been: a fixed part, and a part for each byte of wheels. Fifteen CPU images
 # took 14 to 83 s on two busy cores that had the wheels near; 0.9 GB took 83 s.
 _PREPARE_SECONDS = 30.0
 _SECONDS_A_BYTE = 60e-9
@@ -69,8 +69,9 @@ class Durations:
     _paces: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
 
     def seconds(self, cell: Cell) -> float:
-        """What a cell takes, by what is nearest to it: its like in this run, then what the run that goes on stored, then its like in
-        earlier runs, then the guess at this run's pace."""
+        """The estimate of a cell's seconds, by the nearest figure: its like in this run, then what the resumed run stored, then its
+        like in earlier runs, then the guess at this run's pace.
+        """
         alike = _alike(cell)
         if learned := self._learned.get((*alike, cell.device_model)):
             return statistics.median(learned)
@@ -81,7 +82,7 @@ class Durations:
         return self.earlier.get((*alike, cell.device_model)) or self.earlier.get((*alike, None)) or guess
 
     def guessed(self, cell: Cell) -> bool:
-        """Whether nothing like the cell has been measured, in this run or in earlier ones."""
+        """True if nothing like the cell has been measured, in this run or in earlier ones."""
         alike = _alike(cell)
         known = (*alike, cell.device_model), (*alike, None)
         if known[0] in self._learned:
@@ -95,7 +96,7 @@ class Durations:
         self._learned.setdefault(kind, []).append(seconds)
 
     def took(self) -> list[dict[str, Any]]:
-        """What the cells of this run took that ended well, for its run.json: the median of each kind of cell."""
+        """Seconds of the cells of this run that ended well, for its run.json: the median of each kind of cell."""
         known = {_kind_of(entry): entry for entry in self.ended}
         for kind, seconds in self._learned.items():
             words = tuple(map(str, kind))
@@ -103,7 +104,7 @@ class Durations:
         return list(known.values())
 
     def preparing(self, image: str, cost: int) -> float:
-        """What an image takes until it is ready, with `cost` bytes to fetch or build; 0 where nothing is."""
+        """Seconds until an image is ready, with `cost` bytes to fetch or build; 0 if there are none."""
         if not cost:
             return 0.0
         same = [each.seconds for each in self.prepared if each.image == image]
@@ -117,7 +118,7 @@ class Durations:
         return statistics.median([*_AS_GUESSED, *map(statistics.median, self._paces.values())])
 
     def _guess(self, cell: Cell) -> float:
-        # What was stored holds the pace of the run until then.
+        # Stored figures already hold the pace of the run until then.
         if cell.id in self.stored:
             return self.stored[cell.id][0]
         seconds = self.workloads[cell.workload].preset(cell.preset).seconds
@@ -147,7 +148,7 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
         entries = (_manifest(path) or {}).get("took")
         for entry in entries if isinstance(entries, list) else ():
             seconds = entry.get("seconds") if isinstance(entry, dict) else None
-            # What is not a number is not in these bounds either.
+            # NaN fails these bounds, too.
             if isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
                 *alike, model = _kind_of(entry)
                 for key in ((*alike, model), (*alike, None)):
@@ -166,7 +167,7 @@ def earlier_preparations(results: Path, engine: str) -> list[Preparation]:
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
-    """What a run.json holds. None where it cannot be read: an estimate can do without."""
+    """The content of a run.json. None if it cannot be read: an estimate can do without."""
     try:
         manifest = json.loads(store.read_bytes(path))
     except (OSError, ValueError, RecursionError):

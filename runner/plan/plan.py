@@ -30,7 +30,7 @@ class PlanError(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """What a cell and a combination that is left out have in common."""
+    """The common fields of a cell and of a combination that is left out."""
 
     image: str
     framework: str
@@ -101,12 +101,6 @@ class Skip(Combination):
 class Plan:
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
-
-    def skipped_by_reason(self) -> dict[str, list[Skip]]:
-        grouped: dict[str, list[Skip]] = {}
-        for skip in self.skips:
-            grouped.setdefault(skip.reason, []).append(skip)
-        return grouped
 
 
 @dataclass(frozen=True)
@@ -303,7 +297,10 @@ def _are(count: int) -> str:
 
 
 def _usable_bytes(gpu: Gpu) -> int | None:
-    """What a cell may take of a GPU's memory: only the free part where somebody else uses it too, or may. None: the driver does not say."""
+    """The part of a GPU's memory that a cell may take: only the free part if somebody else uses it too, or may.
+
+    None: the driver does not say.
+    """
     return gpu.memory_bytes if gpu.free_bytes is None or gpu.processes == () else gpu.free_bytes
 
 

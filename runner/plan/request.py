@@ -1,4 +1,4 @@
-"""What a user wants to measure. These options decide which cells there are; `runner/run/options.py` adds how they are run."""
+"""The user's request for a measurement. These options decide which cells there are; `runner/run/options.py` adds how they are run."""
 
 from __future__ import annotations
 

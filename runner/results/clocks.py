@@ -25,7 +25,7 @@ THROTTLED = HELD_BACK & ~0x4
 
 
 def state(entry: Mapping[str, Any]) -> str:
-    """Whether a GPU's clocks float or are locked. NVML does not tell what others than the runner have locked."""
+    """The state of a GPU's clocks: floating or locked. NVML does not tell what others than the runner have locked."""
     locked, most, application = (
         _number(entry.get(name)) for name in ("locked_sm_megahertz", "max_sm_megahertz", "application_sm_megahertz")
     )

@@ -38,7 +38,7 @@ MOST_TELEMETRY_BYTES = 48 << 20
 MOST_ROWS = 200_000
 # An escape makes a byte of text two at most (_ACTS), and beside its text a piece takes some fifty bytes.
 MOST_UNPACKED_BYTES = 2 * _MOST_OUTPUT_BYTES + MOST_PIECES * 64 + MOST_TELEMETRY_BYTES + (2 << 20)
-# What cannot be compressed grows a little.
+# Incompressible data grow a little.
 MOST_BYTES = 140 << 20
 
 # Of the header.
@@ -74,7 +74,7 @@ class Parcel:
     cell_id: str
     repeat: int
     engine: str
-    # Whether the user gave the folder of the real data.
+    # True if the user gave the folder of the real data.
     data_given: bool = False
     # Which attempt at it this is, and on which node, where the run has several.
     attempt: str | None = None
@@ -98,7 +98,7 @@ class Parcel:
     jit_cache_grew_bytes: int | None = None
     # (board, number) of the driver's critical errors.
     xids: tuple[tuple[str, int], ...] = ()
-    # What went wrong while telemetry was sampled.
+    # The fault of the telemetry, if any.
     fault: str | None = None
     # Seconds between two rows of a device.
     row_seconds: float = 0.1
@@ -106,7 +106,7 @@ class Parcel:
     proved: tuple[str, ...] = ()
     unproved: Mapping[str, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
-    # What it printed, each piece with the time at which it came; None where nobody noted that.
+    # Its output, each piece with the time at which it came; None where nobody noted that.
     tape: tuple[tuple[float | None, bytes], ...] = ()
     # The end of its standard error.
     log: str = ""
@@ -115,7 +115,7 @@ class Parcel:
 
     @property
     def never_ran(self) -> bool:
-        """Whether no process of the cell ended: its engine could not start it, or it was lost with its node."""
+        """True if no process of the cell ended: its engine could not start it, or it was lost with its node."""
         return self.code is None
 
 
@@ -184,7 +184,7 @@ def decode(content: bytes, name: str) -> Parcel:
 
 
 def _unpacked(content: bytes, name: str) -> bytes:
-    """What a gzip file of one member holds. It is never unpacked beyond the most that a parcel holds."""
+    """The content of a gzip file of one member. It is never unpacked beyond the most that a parcel holds."""
     wrong = "it is damaged"
     try:
         unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

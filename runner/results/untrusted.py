@@ -51,7 +51,7 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-# A decoder takes longer to make than a line to read.
+# A parcel has a line for each event. json.loads would make a decoder for each.
 _DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
 
 _Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False, strict=True)]
@@ -64,7 +64,7 @@ _COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("ru
 
 @functools.cache
 def _adapters() -> dict[str, TypeAdapter[Any]]:
-    """What checks each column of a row. To make them takes as long as to read five thousand values."""
+    """The validators of each column of a row. To make them takes as long as to read five thousand values."""
     adapters: dict[str, TypeAdapter[Any]] = {
         column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
     }

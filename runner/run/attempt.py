@@ -1,4 +1,4 @@
-"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its row in the store."""
+"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its parcel."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _HANGS = ("time-limit", "hang")
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
-# What is written to a full disk raises one of these.
+# A write to a full disk raises one of these.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # A row waits so long for room that other cells are about to give back.
 _ROOM_SECONDS = 10.0
 
-# What the watchdog takes at most to count what a cell keeps.
+# The watchdog's limits for one count of a cell's files.
 _COUNT_NAMES, _COUNT_SECONDS = 100_000, 2.0
 
 # The watchdog is called twice a second. After a longer gap the runner itself stood still: Ctrl-Z, a debugger, a machine that slept.
@@ -58,7 +58,7 @@ _GAP_SECONDS = 5.0
 # When the disk has so much less room than before, what the cell keeps is counted again.
 _COUNT_AFTER_BYTES = 1 << 30
 
-# A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
+# If the start time of a process differs from the host's by more than this, use the host's. Two clocks of one
 # machine agree within milliseconds, unless one is set meanwhile.
 _CLOCK_SECONDS = 2.0
 
@@ -85,7 +85,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Site:
-    """What every attempt of a run has in common."""
+    """The common facts of every attempt of a run."""
 
     engine: Engine
     run: store.RunStore
@@ -96,7 +96,7 @@ class Site:
     profiled: frozenset[str] = frozenset()
     # (framework, workload) -> the digest of the code that its cells run. What is not in it is not compared.
     code: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    # What is done with the parcel of a job that has ended. None: it is admitted and stored here.
+    # The function that keeps the parcel of a job that has ended. None: it is admitted and stored here.
     keep: Callable[[Job, Parcel], None] | None = None
 
     def store(self, job: Job, parcel: Parcel, image: Image | None = None) -> tuple[str, str | None]:
@@ -115,7 +115,7 @@ class Site:
 
 
 def arguments(cell: Cell, profiled: bool = False) -> list[str]:
-    """What follows `python -m bench` for a cell."""
+    """The arguments of `python -m bench` for a cell."""
     values = {
         "--framework": cell.framework,
         "--precision": cell.precision,
@@ -158,12 +158,12 @@ class Attempt:
         # (kind, reason) where the runner ended the cell.
         self._ended_by: tuple[str, str] | None = None
         self._kill_at: float | None = None
-        # What its image's cells may write, once it began.
+        # The bytes that its image's cells may write, once it began.
         self._cache: Path | None = None
-        # What it printed and when: each piece ends a line at least. One line is not whole yet.
+        # Its output and the times: each piece ends a line at least. One line is not whole yet.
         self._tape: list[tuple[float, bytes]] = []
         self._torn = bytearray()
-        # What its disk had left when it began, and at how much room what it keeps is counted again.
+        # The free room of its disk when it began, and the room at which its files are counted again.
         self._room: cell_cache.Room | None = None
         self._count_at = 0
         self._began = time.monotonic()
@@ -268,7 +268,7 @@ class Attempt:
             time.sleep(0.2)
 
     def _parcel(self, recording: telemetry.Recording, ended: Exit) -> Parcel:
-        """What was seen of the cell, as far as a parcel holds it."""
+        """The facts of the cell that a parcel holds."""
         seen = recording.users.state()
         rows, row_seconds = _rows_that_fit(recording)
         return Parcel(
@@ -300,7 +300,7 @@ class Attempt:
             running, recording = self._running, self._recording
         gap, self._watched = now - max(self._watched, self._began), now
         if gap > _GAP_SECONDS:
-            # What the cell printed meanwhile waits to be read.
+            # The output of the cell meanwhile waits to be read.
             self._stood_still += gap
             self._silent_still += gap
         if running is None or recording is None:
@@ -350,7 +350,7 @@ class Attempt:
         return f"the disk of {cache} is nearly full: {lost}" if lost else None
 
     def _fills_disk(self, running: Running) -> tuple[str, str] | None:
-        """Where the disk ran full since the cell began, or this image's cells keep more than they may."""
+        """The reason if the disk ran full since the cell began, or this image's cells keep more than they may."""
         full, cache, before = self._full(), self._cache, self._room
         if full and len(_LIVE) == 1:
             return "disk", full
@@ -393,7 +393,7 @@ class Attempt:
         return self._ended_by is not None and self._ended_by[0] == "disk"
 
     def _is_wrong(self, recorder: Recorder) -> bool:
-        """Whether the cell computes on another device than it was given, or runs other code. Its row will say so."""
+        """True if the cell computes on another device than it was given, or runs other code. Its row will say so."""
         cell = self.job.cell
         planned = self._site.code.get((cell.framework, cell.workload))
         wrong = wrong_device(recorder, cell, self.slot.device_uuids) or other_code(recorder, planned)

@@ -1,4 +1,4 @@
-"""What stands before the first cell: look ahead (machine, engine, images, plan), then start a new run or resume an old one."""
+"""The steps before the first cell: look ahead (machine, engine, images, plan), then start a new run or resume an old one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
+from runner.plan.breadth import tiers
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
@@ -43,7 +44,7 @@ REPEATS_OF_FEW = {2: 7, 3: 5, 4: 5, 5: 5, 6: 5}
 
 @dataclass(frozen=True)
 class Prospect:
-    """What would be run: the plan with all that it was made from."""
+    """The prospect of a run: the plan with all that it was made from."""
 
     options: Options
     machine: Machine
@@ -89,7 +90,7 @@ class Prospect:
         return [gpu.board for gpu in self.machine.gpus] if any(job.cell.device_kind == "cuda" for job in jobs) else []
 
     def leased(self, jobs: Sequence[Job]) -> list[str]:
-        """What no other runner may measure on meanwhile: the GPUs, and the CPUs where some of these jobs run on them."""
+        """The leases of a run: the GPUs, and the CPUs if some of these jobs run on them."""
         on_cpus = any(job.cell.device_kind == "cpu" for job in jobs)
         return [*self.boards(jobs), *([lease.CPUS] if on_cpus else [])]
 
@@ -113,16 +114,17 @@ class Prospect:
         }
 
     def agenda(self) -> Agenda:
-        """What the steps of the run depend on."""
-        cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
+        """The facts that the steps of the run depend on."""
+        cells = self.plan.cells
+        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        return Agenda(self.machine, self.durations, tiers(cells, self.images), costs, self.repeats)
 
     def facts(self) -> dict[str, Any]:
-        """What run.json says beside what every run's says."""
+        """Facts for run.json beside those of every run."""
         return {}
 
     def fetch_bytes(self) -> int:
-        """What must be fetched or built before the first cell."""
+        """Bytes to fetch or build before the first cell."""
         parts: dict[str, int] = {}
         for name in {cell.image for cell in self.plan.cells}:
             parts |= self.engine.parts(self.images[name])
@@ -139,7 +141,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
     machine = detect.detect(options.gpus, options.share)
-    # One machine builds what it lacks, once. Each of a thousand nodes would do it for itself.
+    # One machine builds its missing images once. Each of a thousand nodes would do it for itself.
     one_machine = options.nodes is None or options.nodes.startswith("local:")
     settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
     # It reads hundreds of files: once for both plans.
@@ -225,7 +227,7 @@ Look = Callable[[Options, float | None], Prospect]
 def start(
     options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
 ) -> tuple[Prospect, store.RunStore]:
-    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: what it may take."""
+    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
     prospect = look(options, minutes)
     refuse_nothing(prospect)
     code = _code_digests(prospect.plan.cells)
@@ -325,7 +327,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
         # The nodes may have to be waited for, and the other runner may hold them.
         with lease.alone(run.folder):
             pass
-    # Whether to wait for another runner belongs to the call.
+    # `wait` belongs to the call.
     prospect = look(options.model_copy(update={"wait": given.wait}), None)
     planned = {cell["id"]: str(cell.get("image")) for cell in manifest["plan"]}
     today = {cell.id for cell in prospect.plan.cells}
@@ -338,7 +340,7 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
             f"--resume {name}: today's plan has other cells{which} (a lock, an image or a device has changed); start a new run"
         )
     if added := today - planned.keys():
-        # What could not run when the run began, and can now, is of another run: a figure of today would stand beside those of then.
+        # A cell that could not run when the run began is of another run: a figure of today would stand beside those of then.
         print(f"{plural(len(added), 'cell')} can run today and could not then: a new run has them", file=sys.stderr)
         cells = tuple(cell for cell in prospect.plan.cells if cell.id in planned)
         prospect = replace(prospect, plan=replace(prospect.plan, cells=cells))
@@ -396,7 +398,7 @@ def _code_from_elsewhere(options: Options) -> dict[str, str]:
 
 
 def _mark(run_id: str) -> Path:
-    """Where it stands what a run that was begun here may start."""
+    """The path of the mark of what a run that was begun here may start."""
     return data_folder() / "begun" / run_id
 
 

@@ -1,4 +1,4 @@
-"""What a run does next: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
+"""The next step of a run: which image it prepares, and which jobs it then measures, in the time that is left. Pure.
 
 Without a limit of time, and where all fits into it, all is measured: the first repeat of every cell image by image, then the rest in its
 shuffled order. An image is prepared, then measured, then the next is prepared, so that nothing is ever prepared beside a measurement.
@@ -25,15 +25,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from runner.catalog.images import Image
-from runner.engines.base import Engine
 from runner.machine.devices import Machine
-from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.run.dispatch import Job, Span, block, places, run_alone, simulate, turns
 
-# What is kept of a run's time for the report at its end: so many seconds, but not more than this part.
+# The part of a run's time for the report at its end: these seconds, but not more than this share.
 _REPORT_SECONDS = 10.0
 _REPORT_SHARE = 0.1
 
@@ -64,7 +61,7 @@ class Unsettled(Protocol):
 
 
 def measuring_seconds(minutes: float) -> float:
-    """How long preparing and measuring may go on in a run of so many minutes."""
+    """The time for preparing and measuring in a run of this many minutes."""
     return 60 * minutes - min(_REPORT_SECONDS, _REPORT_SHARE * 60 * minutes)
 
 
@@ -78,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Agenda:
-    """What the steps of a run depend on, and what does not change while it goes on."""
+    """The facts that the steps of a run depend on, and that stay while it goes on."""
 
     machine: Machine
     durations: Durations
@@ -335,7 +332,7 @@ def without(waiting: Sequence[Job], taken: Collection[Job]) -> list[Job]:
 def _columns(
     group: Sequence[Cell], of_cells: Mapping[Cell, Sequence[Job]], unready: Collection[str]
 ) -> dict[tuple[object, ...], list[Job]]:
-    """What waits of a group's cells that have begun and can be measured, by what the cells share that are compared."""
+    """The waiting jobs of a group's cells that have begun and can be measured, by the key of the comparison."""
     columns: dict[tuple[object, ...], list[Job]] = {}
     for cell in group:
         jobs = of_cells.get(cell, ())
@@ -353,7 +350,7 @@ def _by_repeat(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 
 def _compared(cell: Cell) -> tuple[object, ...]:
-    """What the cells share that stand in one column of the report."""
+    """The key of the cells that stand in one column of the report."""
     return cell.workload, cell.precision, cell.device_kind, cell.device_model, cell.devices, cell.scaling
 
 
@@ -390,24 +387,9 @@ def _later(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
     )
 
 
-def agenda(
-    cells: Sequence[Cell],
-    images: Mapping[str, Image],
-    engine: Engine,
-    machine: Machine,
-    durations: Durations,
-    repeats: int,
-    unsettled: Unsettled | None = None,
-) -> Agenda:
-    """The agenda of a run of so many repeats of these cells."""
-    names = dict.fromkeys(cell.image for cell in cells)
-    costs = {name: engine.cost(images[name]) for name in names}
-    return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
-
-
 @dataclass(frozen=True)
 class Forecast:
-    """What a run's time holds by the estimates, and what it leaves."""
+    """The steps that a run's time holds by the estimates, and the rest."""
 
     # In the order in which they are done, each with the seconds from the start at which its jobs begin.
     steps: tuple[tuple[Step, float], ...]
@@ -416,7 +398,7 @@ class Forecast:
 
 
 def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
-    """Go through the steps of a run of so many minutes with a clock that only counts the estimates."""
+    """Go through the steps of a run of `minutes` with a clock that only counts the estimates."""
     now, waiting, ready = 0.0, list(jobs), frozenset[str]()
     steps: list[tuple[Step, float]] = []
     spans: list[Span] = []

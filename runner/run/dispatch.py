@@ -52,7 +52,7 @@ class Place:
 
 
 def places(machine: Machine, kind: str) -> list[Place]:
-    """Where jobs of this kind can run."""
+    """The places for jobs of this kind."""
     if kind == "cpu":
         return [Place("", "cpu", "cpu", machine.cpu.model)]
     return [Place(gpu.uuid, gpu.board, "cuda", gpu.model, gpu.near) for gpu in machine.gpus]
@@ -87,7 +87,9 @@ def block(cells: Sequence[Cell], number: int) -> list[Job]:
 
 
 def run_alone(jobs: Iterable[Job]) -> bool:
-    """Whether each of these jobs runs alone: cells of one GPU each (--each-gpu) compare the GPUs, and side by side they share the host."""
+    """True if each of these jobs runs alone: cells of one GPU each (--each-gpu) compare the GPUs, and side by side they share the
+    host.
+    """
     return any(job.cell.device_uuid for job in jobs)
 
 
@@ -349,7 +351,7 @@ class Span:
 def simulate(
     jobs: Sequence[Job], devices: Sequence[Place], seconds: Callable[[Cell], float], until: float = math.inf
 ) -> list[Span]:
-    """What a run would look like if every job took exactly as long as expected. What begins after `until` may be left out."""
+    """The schedule of a run if every job took exactly as long as expected. Jobs that begin after `until` may be left out."""
     # There may be thousands of repeats of a cell.
     seconds = functools.cache(seconds)
     if len(devices) == 1 and all(job.cell.takes == 1 and _is_for(job.cell, devices[0]) for job in jobs):
@@ -373,7 +375,7 @@ def simulate(
 
 
 def _is_for(cell: Cell, place: Place) -> bool:
-    """Whether a cell may run on a device."""
+    """True if a cell may run on a device."""
     return place.model == cell.device_model and cell.device_uuid in ("", place.uuid)
 
 

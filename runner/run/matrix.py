@@ -105,7 +105,7 @@ class Renewal:
     remember: Callable[[], None]
     _shown: int = 0
     _again_at: float = 0.0
-    # What writes it beside GPU cells, and since when.
+    # The process that writes it beside GPU cells, and its start.
     _process: subprocess.Popen[bytes] | None = None
     _began: float = 0.0
 
@@ -135,7 +135,7 @@ class Renewal:
         self._space_since(began)
 
     def _is_writing(self) -> bool:
-        """Whether the process beside GPU cells still writes. Once it has ended, its time counts as that of any other report."""
+        """True if the process beside GPU cells still writes. Once it has ended, its time counts as that of any other report."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -264,10 +264,10 @@ def _take_steps(cells: CellRunner, prospect: Prospect, jobs: Sequence[Job], ends
 
 
 def _agenda(prospect: Prospect, run: RunStore, limited: bool) -> Agenda:
-    """What the steps of the run depend on.
+    """The facts that the steps of the run depend on.
 
-    Only a run whose time is limited adds repeats to the planned ones, where time is left. Who gives a number of repeats has a reason, such
-    as a comparison with another run: it is meant as it stands.
+    Only a run whose time is limited adds repeats to the planned ones, where time is left. A user who gives a number of repeats has a
+    reason, such as a comparison with another run: no repeat is added.
     """
     agenda = prospect.agenda()
     if not limited or prospect.options.repeats is not None:

@@ -1,4 +1,4 @@
-"""What the repeats of a run leave open while it goes on: the pairs whose order is not settled, and the repeats far from their others.
+"""The pairs whose order a run leaves open while it goes on, and the repeats far from their others.
 
 The rule is that of the report (runner.results.rank.ranking). A pair is settled when one is slower, or both are the same within the margin.
 """

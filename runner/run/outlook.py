@@ -1,4 +1,4 @@
-"""What `runner matrix --dry-run` shows: a grid of what would run, how long it takes, and why the rest is skipped."""
+"""The output of `runner matrix --dry-run`: a grid of what would run, how long it takes, and why the rest is skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.paths import typed
 from runner.plan.plan import Cell, Skip
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
@@ -20,17 +19,17 @@ from runner.run.dispatch import Job, Span
 from runner.terminal import columns, folded, print_table
 from runner.text import length, plural, visible
 
-# What follows in a reason is the name of an image that runs instead.
+# The words before the name of an image that runs instead.
 _TWIN = "; its CPU twin "
 
 # How large an image is, in a reason.
 _SIZE = re.compile(r"(\d+\.\d) GB")
 
-# Of the things that one reason holds for, so many are named.
+# The most things to name that one reason holds for.
 _NAMED = 3
 
 
-# What stands under lengths that are guesses.
+# The note under lengths that are guesses.
 _GUESS = (
     "a guess until a like cell has ended well here: a slow compiler or an old framework may take many times as long"
 )
@@ -74,7 +73,7 @@ def print_plan(
 
 
 def _print(line: str) -> None:
-    print(folded(typed(visible(line, len(line)))))
+    print(folded(visible(line, len(line))))
 
 
 def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def _name(cell: Cell) -> str:
 
 
 def _place(cell: Cell) -> str:
-    """What the cells of one grid share."""
+    """The common facts of the cells of one grid."""
     several = f"{cell.devices} x " if cell.devices > 1 else ""
     return f"{cell.precision} on {several}{cell.device_model}" + (f", {cell.scaling}" if cell.scaling else "")
 
@@ -129,7 +128,7 @@ def _print_grids(prospect: Prospect, jobs: Sequence[Job]) -> None:
         row[cell.workload] = row.get(cell.workload, 0.0) + repeats[cell] * prospect.durations.seconds(cell) / 60
         if prospect.durations.guessed(cell):
             guesses.add((place, name, cell.workload))
-    # Where all are guesses, one line says so.
+    # If all are guesses, one line says so.
     marked = guesses if len(guesses) < sum(len(row) for rows in grids.values() for row in rows.values()) else set()
     for place, rows in grids.items():
         print(f"minutes of each cell, {plural(prospect.repeats, 'repeat')}: {place}")
@@ -169,7 +168,7 @@ def _below_one_another(names: Iterable[str]) -> Iterator[str]:
 
 
 def _narrow() -> bool:
-    """Whether lines have a width: those of a pipe have none."""
+    """True if lines have a width: those of a pipe have none."""
     return sys.stdout.isatty() or columns() > 0
 
 

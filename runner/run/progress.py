@@ -1,4 +1,4 @@
-"""What a person sees while the matrix runs: a bar with the time left and a line per running cell, or plain lines in a log."""
+"""The display while the matrix runs: a bar with the time left and a line per running cell, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.paths import typed
+from runner.paths import own_command
 from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def say(sentence: str) -> None:
     """Print for a person: standard output is for scripts."""
-    print(typed(sentence), file=sys.stderr, flush=True)
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
@@ -38,6 +38,8 @@ def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
 
 def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped: str = "") -> None:
     """The lines that a run begins with. `left`: the jobs of a run that goes on. `why_skipped`: the option that says it."""
+    if (own := own_command()) != "runner":
+        say(f"`runner` in a command is {own}")
     if not prospect.machine.gpus:
         say(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images")
     for refused in prospect.machine.refused:
@@ -55,15 +57,16 @@ def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped:
 
 
 def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bool = False) -> str:
-    """What so many minutes hold, by the estimates, and what they leave. `ended`: the ids of the cells that have a repeat already.
+    """The cells that fit into these minutes by the estimates, and the others, as a sentence.
 
-    `further`: pairs whose order is open get further repeats. Nobody knows before which pairs these are.
+    `ended`: the ids of the cells that have a repeat already. `further`: pairs whose order is open get further
+    repeats. Nobody knows before which pairs these are.
     """
     cells = dict.fromkeys(span.job.cell for span in held.spans)
     if not cells and not held.left:
         return "nothing is left to measure"
     if not cells:
-        return f"{plain(given)} min hold no cell by the estimates; give more"
+        return f"{plain(given)} min is too short for any cell; use a larger --minutes"
     images = sum(step.image is not None for step, _ in held.steps)
     more = len(held.spans) - len(cells)
     begun = {*ended, *(cell.id for cell in cells)}

@@ -66,7 +66,7 @@ class Observer(Protocol):
 
 
 class Source(Protocol):
-    """Where the next job comes from, and who is to know how it ended. A Dispatcher is one."""
+    """The source of the next job, which learns of its end. A Dispatcher is one."""
 
     def next(self, now: float) -> tuple[Job, tuple[Place, ...]] | None:
         """The job that starts now, and its devices; None while nothing can start."""
@@ -156,7 +156,7 @@ class CellRunner:
     seconds: Callable[[Cell], float]
     # Reads the temperatures before a cell starts. None: no cell waits for its GPU to cool.
     cool_down: GpuSampler | None = None
-    # Whether a cell would end in the time that is left. One that would not is not started, and has no outcome. None: all would.
+    # True if a cell would end in the time that is left. Others are not started, and have no outcome. None: all would.
     fits: Callable[[Cell], bool] | None = None
     # Called while no CPU cell runs, with whether a GPU cell does.
     renew: Callable[[bool], None] | None = None
@@ -167,7 +167,7 @@ class CellRunner:
     outcomes: list[Outcome] = field(default_factory=list)
     # The UUIDs of the GPUs that fell off the bus.
     lost: list[str] = field(default_factory=list)
-    # Whether the engine did not answer when the run was stopped: its cells may go on.
+    # True if the engine did not answer when the run was stopped: its cells may go on.
     hung: bool = False
     _active: dict[Job, Attempt] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -313,7 +313,7 @@ class CellRunner:
         return attempt.lost is not None and not attempt.stopped
 
     def _after_engine_error(self, attempt: Attempt, error: EngineError) -> bool:
-        """Whether the job is to be tried again, because it was not to blame. Otherwise its row says what happened."""
+        """True if the job is tried again, because it was not to blame. Otherwise its row says what happened."""
         job = attempt.job
         if isinstance(error, EngineGoneError) and not self._stopped.is_set():
             self._wait_for_engine(str(error))
@@ -328,7 +328,7 @@ class CellRunner:
         return False
 
     def _wait_for_engine(self, reason: str) -> None:
-        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it does not come back."""
+        """Wait until the engine answers again, and clear up its leftovers. Raises EngineError when it does not come back."""
         # One thread waits for all.
         with self._engine_lock:
             end = time.monotonic() + _ENGINE_SECONDS

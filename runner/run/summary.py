@@ -10,7 +10,6 @@ import numpy as np
 
 from runner.admission.renew import renew
 from runner.errors import UserError
-from runner.paths import typed
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
@@ -89,19 +88,19 @@ def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
 
 
 def go_on_with(run: store.RunStore) -> str:
-    """The command that goes on with a run, as one can type it here."""
+    """The command that goes on with a run."""
     usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
-    return typed(resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent)))
+    return resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent))
 
 
 def _over(minutes: float, measured: int) -> str:
     if not measured:
-        return f"nothing of what is left fits into {plain(minutes)} min"
+        return f"none of the remaining cells fits into {plain(minutes)} min"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 
 def _made(make: Callable[[Path], Made], folder: Path) -> Made | None:
-    """What is made of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
+    """The product of the stored results at the end. A fault in it must not look like a failed run: the results are stored."""
     try:
         return make(folder)
     except (UserError, OSError):

@@ -105,7 +105,7 @@ def rate_text(rate: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class _Site:
-    """Where the loads run."""
+    """The place of the loads."""
 
     prospect: Prospect
     monitor: telemetry.Monitor

@@ -44,7 +44,7 @@ FASTER: dict[tuple[str, str], tuple[float, str]] = {
     ("tensorflow_v1", "gru-imdb"): (
         0.7,
         "The adapter takes the input's product before the loop; CudnnCompatibleGRUCell takes three products at each position.",
-    ),
+    )
 }
 # Where an adapter costs more than its framework's documents: the largest ratio, and what makes it so. The report says it beside the figure.
 SLOWER: dict[tuple[str, str], tuple[float, str]] = {

@@ -10,13 +10,12 @@ from runner.catalog.images import Image
 from runner.cli.images import chosen
 from runner.cli.images.show import facts
 from runner.cli.shared import PLAIN, TextOrJson, print_json
-from runner.paths import typed
 from runner.terminal import folded, print_table
 from runner.text import plural
 
 app = typer.Typer(**PLAIN)
 
-# What fits 80 columns. `runner images show IMAGE` and --format json have all facts.
+# The columns fit 80 characters. `runner images show IMAGE` and --format json have all facts.
 HEADS = ("image", "Python", "CUDA", "driver ≥", "GPU", "GB")
 
 
@@ -30,7 +29,7 @@ def show_list(output_format: TextOrJson = "text") -> None:
         *_notes(images),
         "GPU: compute capability; GB: wheels to fetch; `runner images show IMAGE`: all facts",
     ):
-        print(folded(typed(line)))
+        print(folded(line))
     return None
 
 
@@ -51,7 +50,7 @@ _RUNS_IN = " runs in"
 
 
 def _notes(images: Sequence[Image]) -> Iterator[str]:
-    """What holds for some images only: a line for each thing, with the images."""
+    """Facts of some images only: a line for each thing, with the images."""
     notes: dict[str, list[str]] = {}
     for image in images:
         others = [name for name in image.frameworks if not image.name.startswith(f"{name.replace('_', '-')}-")]

@@ -11,7 +11,7 @@ from runner.images.recipe import recipe
 
 
 def facts(image: Image) -> dict[str, object]:
-    """What image.toml says of an image, the hash of its lock, and its tag."""
+    """The fields of an image.toml, the hash of its lock, and its tag."""
     return image.model_dump(mode="json") | {"lock_sha256": image.lock_sha256, "input_tag": recipe(image).input_tag}
 
 

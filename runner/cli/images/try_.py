@@ -101,9 +101,9 @@ def _tried(
     venv: trial.TrialEngine,
     keep: bool,
 ) -> Tried | None:
-    """What came of one image; None, and the reason is printed, where it could not be made ready.
+    """The trial of one image; None, and the reason is printed, if it could not be made ready.
 
-    The record is written with each check: what is interrupted keeps what it has.
+    The record is written with each check: an interrupted one keeps its checks.
     """
 
     def keep_record(tried: Tried) -> None:
@@ -115,7 +115,7 @@ def _tried(
             return trial.attempt(docker, engine, docker.prepare(image, note), [], checks, limit, note, keep_record)
         prepared, left_out = trial.environment(image, venv, note)
     except EngineError as error:
-        # That is of this machine and its network, and says nothing of the image: the record stays as it is.
+        # This error is of the machine and its network, not of the image: the record stays as it is.
         note(f"runner: {visible(str(error), 4000)}")
         return None
     try:

@@ -16,7 +16,7 @@ def agent() -> None:
         raise UserError("runner agent speaks to `runner matrix --nodes` over a pipe; start that instead")
     from runner.nodes.agent import serve
 
-    # What a library prints must not come between two frames.
+    # A library's output must not come between two frames.
     with os.fdopen(os.dup(0), "rb", buffering=0) as source, os.fdopen(os.dup(1), "wb") as sink:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""What the container of a cell may do and see: no network, no host files but its cache and the data, no capabilities, its own devices."""
+"""The limits of a cell's container: no network, no host files but its cache and the data, no capabilities, its own devices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def container_options(
     cdi: Collection[str] = (),
     groups: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """What the container may do and see, as arguments of docker-py's create().
+    """The container's limits, as arguments of docker-py's create().
 
     `cdi` are the names that the engine knows, `groups` those that a GPU cell's user needs to open the GPUs.
     """
@@ -87,7 +87,8 @@ def container_options(
 
 
 def _alarm(seconds: int | None, program: str) -> tuple[str, ...]:
-    """What makes the kernel end a cell after so long: a container outlives a runner that is killed, and its node may get no other.
+    """A prefix that makes the kernel end a cell after this time: a container outlives a runner that is killed, and its node may get no
+    other.
 
     A process keeps its alarm when it becomes another program. Python sets it, where the cell's own program is Python.
     """
@@ -119,7 +120,7 @@ def data_mounts(data: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> l
 
 
 def _mount_points(mountinfo: Path) -> Iterator[Path]:
-    """Where file systems are mounted (proc(5)): the fifth field, in which a space is \\040."""
+    """The mount points of file systems (proc(5)): the fifth field, in which a space is \\040."""
     for line in mountinfo.read_bytes().splitlines():
         escaped = line.split(b" ")[4]
         yield Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), escaped)))
@@ -138,7 +139,7 @@ def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
     }
     if slot.device_kind != "cuda":
-        # Where NVIDIA's runtime is the default one, a CPU cell gets no GPU from it.
+        # If NVIDIA's runtime is the default, a CPU cell gets no GPU from it.
         return environment | {"NVIDIA_VISIBLE_DEVICES": "void"}
     if device_request(slot.device_uuids, cdi)["Driver"] == "cdi":
         # CUDA's base images ask NVIDIA's runtime for all GPUs. The cell has its GPUs by CDI, so the runtime must add none.
@@ -150,7 +151,7 @@ def _environment(slot: Slot, cdi: Collection[str]) -> dict[str, str]:
 
 
 def maps_users(info: Mapping[str, Any]) -> bool:
-    """Whether the engine gives a container's users other numbers on the host: rootless, or a user namespace."""
+    """True if the engine gives a container's users other numbers on the host: rootless, or a user namespace."""
     return any("rootless" in option or "userns" in option for option in info.get("SecurityOptions") or ())
 
 
@@ -158,7 +159,7 @@ def device_groups(info: Mapping[str, Any], devices: Path = Path("/dev")) -> list
     """The groups that may use NVIDIA's device nodes where not everybody may, as the driver's NVreg_DeviceFileMode can say.
 
     A container's user has no group of the host's but those that are added. Root's group is never added: it would open more than GPUs.
-    Where the engine maps users, no group of the host has a number inside.
+    If the engine maps users, no group of the host has a number inside.
     """
     if maps_users(info):
         return []
@@ -173,7 +174,7 @@ def device_groups(info: Mapping[str, Any], devices: Path = Path("/dev")) -> list
 def prepare_cache(cache: Path, shared: bool) -> str:
     """Make the cache folder, writable for the user that the cell runs as, and return that user as uid:gid.
 
-    It is the runner's own user, or the image's when the runner is root. Where the engine maps users (`shared`:
+    It is the runner's own user, or the image's when the runner is root. If the engine maps users (`shared`:
     rootless, or a user namespace) the cell's user has another number on the host, and the folder is opened as /tmp is.
     """
     cache.mkdir(parents=True, exist_ok=True)

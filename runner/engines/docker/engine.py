@@ -130,13 +130,13 @@ class DockerEngine(Engine):
         return self._images
 
     def _recipe(self, image: Image) -> Recipe:
-        """What a build of the image depends on, read once until the next one is prepared: it walks over the whole bench."""
+        """The recipe of the image's build, read once until the next one is prepared: it walks over the whole bench."""
         recipe = self._recipes.get(image.name) or make_recipe(image, self._base_image)
         self._recipes[image.name] = recipe
         return recipe
 
     def _exported(self, recipe: Recipe) -> folder.Exported | None:
-        """What the folder of exported images has of this one. One that is damaged is said when it is to be loaded."""
+        """The image in the folder of exported images. A damaged one is reported when it is loaded."""
         with contextlib.suppress(folder.FolderError):
             found = folder.find(self._settings.images_from, recipe) if self._settings.images_from else None
             return found if found and folder.base_here(self._listed(), recipe, found.base_id) else None
@@ -174,7 +174,7 @@ class DockerEngine(Engine):
         return {recipe.tag: exported.bytes} if exported else super().disk_parts(image)
 
     def images_folder(self) -> Path | None:
-        """Where images lie; None where the engine does not tell."""
+        """The folder of images; None if the engine does not report it."""
         folder = self._info.get("DockerRootDir")
         return Path(folder) if folder else None
 
@@ -231,7 +231,7 @@ class DockerEngine(Engine):
     def sweep(self) -> int:
         """Remove the containers whose runner has died, and our own that could not be ended; return how many.
 
-        One that cannot be removed stays for the next sweep: it says nothing of the engine.
+        A container that cannot be removed stays for the next sweep: it says nothing of the engine.
         """
         with asking("the containers of earlier runners could not be listed"):
             # Without a look at each of them, as docker-py's own list takes: a container that hangs does not answer that.
@@ -297,7 +297,7 @@ class DockerRunning:
                 self._killer.start()
 
     def _kill(self) -> None:
-        """Kill the container until it has ended. Where it does not end, and the engine answers, it is given up."""
+        """Kill the container until it has ended. If it does not end, and the engine answers, it is given up."""
         kills = 0
         while kills < _KILLS:
             with contextlib.suppress(EngineError):
@@ -398,7 +398,7 @@ def _own_client(client: DockerClient) -> Iterator[DockerClient]:
 
 
 def _remove_or_note(client: DockerClient, container: str, left: list[str]) -> bool:
-    """Remove a container by id or name, whatever it is doing. Where the engine does not do it, note it among those that are left.
+    """Remove a container by id or name, whatever it is doing. If the engine does not do it, note it among those that are left.
 
     Says whether it was removed: False also where it is gone already.
     """

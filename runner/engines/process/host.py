@@ -30,9 +30,9 @@ class HostImage(Image):
 
 
 def precisions_of(framework: str, version: str, accelerator: str, catalog: Iterable[Image]) -> tuple[Precision, ...]:
-    """What an installed framework computes: what the catalog's image of that framework does, on the same kind of device.
+    """The precisions of an installed framework: those of the catalog's image of that framework, on the same kind of device.
 
-    It is the oldest image that is as new as the installed framework, else the newest. Where the catalog has none: fp32.
+    It is the oldest image that is as new as the installed framework, else the newest. If the catalog has none: fp32.
     """
     images = [image for image in catalog if framework in image.frameworks and image.accelerator == accelerator]
     images.sort(key=lambda image: Version(image.framework_version))
@@ -44,7 +44,7 @@ def precisions_of(framework: str, version: str, accelerator: str, catalog: Itera
 
 
 def not_on_cpu_of(framework: str, version: str, catalog: Iterable[Image]) -> dict[str, str]:
-    """What the catalog says that this release of a framework does not compute on a CPU, from an image of the same release."""
+    """The workloads that this release of a framework does not compute on a CPU, by the catalog's image of the same release."""
     release = version.split(".")[:2]
     for image in catalog:
         if framework in image.frameworks and image.framework_version.split(".")[:2] == release and image.not_on_cpu:
@@ -53,7 +53,7 @@ def not_on_cpu_of(framework: str, version: str, catalog: Iterable[Image]) -> dic
 
 
 def _accelerator(entry: Mapping[str, Any], gpus: bool) -> Literal["cpu", "cuda"]:
-    """What a listed framework is planned for: a build with CUDA for GPUs where there are some, any other for the CPU."""
+    """The device that a listed framework is planned for: a build with CUDA for GPUs where there are some, any other for the CPU."""
     kinds = entry.get("device_kinds")
     return "cuda" if gpus and isinstance(kinds, list) and "cuda" in kinds else "cpu"
 
@@ -105,7 +105,7 @@ class HostEngine(Engine):
         return images
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
-        """That nothing shuts a cell off, and which frameworks are planned for the CPU though there is a GPU."""
+        """Two warnings: cells are not isolated, and some frameworks are planned for the CPU though there is a GPU."""
         without = [str(entry["framework"]) for entry in self._frameworks if _accelerator(entry, gpus) == "cpu"]
         if not gpus or not without:
             return (NOT_WALLED_IN,)

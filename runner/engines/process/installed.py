@@ -1,4 +1,4 @@
-"""An interpreter that is there already: what is installed in it, and what its frameworks are called as images."""
+"""An existing interpreter: its packages, and the names of its frameworks as images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT = ("HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CON
 
 _LISTING_SECONDS = 300  # importing every framework, on a cold disk
 
-# What is installed, as name==version: it stands in for the lock that this interpreter does not have.
+# The installed packages, as name==version: it stands in for the lock that this interpreter does not have.
 _INSTALLED = """
 import json, platform, sys
 from importlib import metadata
@@ -40,7 +40,7 @@ def frameworks(python: str) -> list[dict[str, Any]]:
 
 
 def image_name(framework: str, version: str) -> str:
-    """What one of its frameworks is called as an image."""
+    """The name of one of its frameworks as an image."""
     return re.sub(r"[^a-z0-9.]+", "-", f"host-{framework}-{version.split('+')[0]}".lower())
 
 
@@ -55,7 +55,7 @@ def image_digest(lock: str, python: str) -> str:
 
 
 def _ask(python: str, arguments: Sequence[str], kind: type) -> Any:
-    """What the interpreter prints, as JSON. Raises EngineError."""
+    """The JSON that the interpreter prints. Raises EngineError."""
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -93,7 +93,7 @@ def _ask(candidate: str) -> dict[str, object] | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """What a command prints, or None when it fails."""
+    """The output of a command, or None when it fails."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

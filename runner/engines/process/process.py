@@ -28,8 +28,8 @@ KEEPER = Path(__file__).with_name("keeper.py")
 
 CHUNK_BYTES = 64 * 1024
 
-# Where frameworks keep code that they compiled and load again, by default below HOME or a folder that all users share. A cell gets a new
-# folder, as in a container: no other cell finds there what it left.
+# Folders in which frameworks keep compiled code, by default below HOME or a folder that all users share. A cell gets a new folder, as
+# in a container: it loads nothing that another cell left.
 CACHE_VARIABLES = (
     "XDG_CACHE_HOME",  # tinygrad, JAX, Numba and others
     "TORCHINDUCTOR_CACHE_DIR",
@@ -40,7 +40,7 @@ CACHE_VARIABLES = (
     "MS_COMPILER_CACHE_PATH",
 )
 
-# What a user must know of a cell of these engines.
+# The warning about cells of these engines.
 NOT_WALLED_IN = (
     "cells run without containers: they can read and write what you can (--engine docker runs them in containers)"
 )
@@ -75,7 +75,7 @@ def cell_environment(slot: Slot, cache: Path, scratch: Path, keep: Sequence[str]
 
 
 class Startable(Protocol):
-    """What starts a cell: an image that is ready, or the kit's interpreter."""
+    """The program of a cell: an image that is ready, or the kit's interpreter."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class LocalRunning:
             del self._log[:-LOG_TAIL_BYTES]
 
     def events(self) -> Iterator[bytes]:
-        """What the cell prints on standard output, until no process of it is left to print."""
+        """The cell's standard output, until none of its processes is left."""
         assert self._process.stdout is not None
         while chunk := os.read(self._process.stdout.fileno(), CHUNK_BYTES):
             yield chunk
@@ -173,7 +173,7 @@ class LocalRunning:
                 self._lifeline = None
 
     def wait(self) -> Exit:
-        """Wait for the end of the cell and of what it started."""
+        """Wait for the end of the cell and its processes."""
         for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()

@@ -43,7 +43,7 @@ COMPLETE = ".complete"
 COMPLETE_TRIAL = "left-out"
 _SHOWN_LINES = 15
 
-# What pip prints when no index has a requirement. A wheel that it refuses for its hash gives another message.
+# The message of pip when no index has a requirement. A wheel that it refuses for its hash gives another message.
 _NOT_FOUND = "No matching distribution found"
 
 # Settings that would install elsewhere than in the environment. `user` may stand in a site's pip.conf, too.
@@ -72,7 +72,7 @@ class VenvEngine(Engine):
         return 0 if ready else image.download_bytes
 
     def images_folder(self) -> Path | None:
-        """Where environments lie; before there is one, the folder in which theirs will be made."""
+        """The folder of environments, or before the first one its nearest existing parent."""
         return next(folder for folder in (cache_folder(), *cache_folder().parents) if folder.is_dir())
 
     def prepare(self, image: Image, say: Callable[[str], None]) -> Prepared:
@@ -102,7 +102,7 @@ class VenvEngine(Engine):
         return start_process(prepared, arguments, slot, label, data, cache, extra=self.variables())
 
     def notes(self, gpus: bool) -> tuple[str, ...]:
-        """That nothing shuts a cell off."""
+        """A warning: cells are not isolated."""
         return (NOT_WALLED_IN,)
 
     def variables(self) -> dict[str, str]:
@@ -144,17 +144,17 @@ def _key(image: Image, interpreter: Interpreter) -> str:
 
 
 def environment_folder(image: Image, interpreter: Interpreter) -> Path:
-    """Where the environment of an image lies, or will."""
+    """The folder of an image's environment, made or not."""
     return cache_folder() / "venvs" / f"{image.name}-{_key(image, interpreter)[:12]}"
 
 
 def is_any_made() -> bool:
-    """Whether an environment of some image is there, whole."""
+    """True if the environment of some image is complete."""
     return any((cache_folder() / "venvs").glob(f"*/{COMPLETE}"))
 
 
 def trial_folder(environment: Path) -> Path:
-    """Where `runner images try` makes its own environment of the image that `environment` is of."""
+    """The folder of the environment that `runner images try` makes of the image of `environment`."""
     return environment.parent.parent / "tried" / environment.name
 
 
@@ -189,7 +189,7 @@ class NewEnvironment:
     """An environment in the making, a step a method. Every step raises EngineError where it fails."""
 
     def __init__(self, image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
-        """Make an environment that holds nothing but pip. What the folder held is removed."""
+        """Make an environment that holds nothing but pip. The folder's old content is removed."""
         log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         trees.remove(folder)
@@ -247,7 +247,7 @@ class _Steps:
         log.write_bytes(b"")
 
     def said(self, words: str) -> bool:
-        """Whether the words are among the last command's last lines."""
+        """True if the words are among the last command's last lines."""
         return any(words in line for line in self._last)
 
     def failure(self, what: str) -> EngineError:

@@ -1,1 +1,1 @@
-"""Where a built image comes from and goes to: a registry, or a folder that several machines see."""
+"""The source and target of a built image: a registry, or a folder that several machines see."""

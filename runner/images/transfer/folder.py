@@ -1,8 +1,8 @@
 """Built images in a folder that several machines see: one machine exports them, and the nodes load them without a registry.
 
-An image is two files: <name>@<tag of its inputs>.json says what it is, and <sha256>.tar is what `docker save` gives. The first is
+An image is two files: <name>@<tag of its inputs>.json describes it, and <sha256>.tar is the output of `docker save`. The first is
 written last, under another name, and renamed: an image is there whole or not at all. Whoever can write into the folder can put
-anything into an image: the sums find damage, and no forger. But an image of the folder takes no name but its own.
+anything into an image: checksums detect damage, not forgery. A file can only load the image that it is named for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # A description has five short fields.
 _MOST_BYTES = 64 << 10
 _CHUNK_BYTES = 4 << 20
-# What an exporter writes, until it is whole.
+# The name of an unfinished export.
 _PART = re.compile(r"\.[0-9a-f]{32}\.part")
 _OTHER_BASE = "another base image than the one here"
 
@@ -46,7 +46,7 @@ class FolderError(UserError):
 
 
 class Exported(BaseModel):
-    """What the description of an image says."""
+    """The description of an image."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ def description(folder: Path, recipe: Recipe) -> Path:
 
 
 def find(folder: Path, recipe: Recipe) -> Exported | None:
-    """What the folder has of the image with these inputs; None where it has none. Raises FolderError for one that cannot be used."""
+    """The image with these inputs in the folder; None if it has none. Raises FolderError for one that cannot be used."""
     path = description(folder, recipe)
     try:
         found = Exported.model_validate_json(store.read_bytes(path, _MOST_BYTES))
@@ -92,7 +92,7 @@ def _again(recipe: Recipe) -> str:
 
 
 def base_here(images: Listing, recipe: Recipe, base_id: str | None) -> bool:
-    """Whether what was built on the base image with this id fits the one here. Where there is none, everything does."""
+    """True if an image built on the base image with this id fits the one here. Without one here, every image does."""
     return (here := images.id_of(recipe.base)) is None or here == base_id
 
 
@@ -161,7 +161,7 @@ def _save(client: DockerClient, recipe: Recipe, file: BufferedRandom) -> tuple[s
     with patient(client), asking(attempt):
         image = client.images.get(recipe.tag)
         chunks = iter(image.save(chunk_size=_CHUNK_BYTES, named=recipe.tag))
-    # What the disk says is no error of the engine.
+    # An error of the disk is no error of the engine.
     while chunk := _next(chunks, attempt):
         sha256.update(chunk)
         file.write(chunk)

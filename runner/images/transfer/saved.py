@@ -1,4 +1,4 @@
-"""What a file of `docker save` names, read before an engine loads it: an engine gives an image every name that such a file says.
+"""The names in a file of `docker save`, read before an engine loads it: an engine gives an image every name of such a file.
 
 Without a look, a file that says that it is one image could also take the name of another, or of a base image, on every node. The
 file may come from anybody: each read is bounded, and its members are passed over.
@@ -46,7 +46,7 @@ _NAME, _REFERENCE = "io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class _Bounded:
-    """A file of which only so much is read: a header can say that gigabytes of names follow."""
+    """A file with a limit on its reads: a header can say that gigabytes of names follow."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MOST_HEADER_BYTES
@@ -67,10 +67,10 @@ def why_not(file: BinaryIO, tag: str) -> str | None:
             return "it is no file of `docker save`"
         names = [name for image in _MANIFEST.validate_json(lists["manifest.json"]) for name in image.names or [""]]
         if len(names) != 1:
-            return f"it holds {len(names)} images or names of images, and one is due"
+            return f"it holds {len(names)} images or names of images instead of one"
         others = {*names, *_further_names(lists, tag)} - {tag, f"docker.io/{tag}"}
     except (tarfile.TarError, ValidationError, ValueError, OverflowError) as error:
-        # What pydantic says has many lines.
+        # A message of pydantic has many lines.
         reason = f" ({error})" if isinstance(error, tarfile.TarError) else ""
         return f"it is no file of `docker save`{reason}"
     if others:
@@ -106,7 +106,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _further_names(lists: dict[str, bytes], tag: str) -> Iterator[str]:
-    """What the two other lists call images, as a whole name."""
+    """The images' names in the two other lists, in full."""
     repository, _, short = tag.rpartition(":")
     if "repositories" in lists:
         for name, tags in _REPOSITORIES.validate_json(lists["repositories"]).items():
@@ -122,7 +122,7 @@ def _further_names(lists: dict[str, bytes], tag: str) -> Iterator[str]:
 
 
 def _ends(file: BinaryIO) -> bool:
-    """Whether the archive has its end: an engine that breaks off its answer has status 200 all the same."""
+    """True if the archive has its end: an engine that breaks off its answer has status 200 all the same."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - len(_END)))
     return file.read(len(_END)) == _END

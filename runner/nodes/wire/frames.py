@@ -27,13 +27,13 @@ _END = b"\n"
 MOST_HEADER_BYTES = 8 << 20
 MOST_BODY_BYTES = parcel.MOST_BYTES
 
-# What a login shell may print before the first frame, and how much of it an error shows.
+# The most bytes that a login shell may print before the first frame, and the part that an error shows.
 _MOST_NOISE_BYTES = 64 << 10
 _SHOWN = 200
 
 
 class FrameError(UserError):
-    """What came is no frame. The other side is not believed any more."""
+    """A malformed frame. Ignore this peer from now on."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Decoder:
     def __init__(self) -> None:
         self._pending = bytearray()
         self._begun = False
-        # What came before the first frame, from its end.
+        # The bytes before the first frame, from their end.
         self.noise = b""
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:

@@ -1,4 +1,4 @@
-"""What the driver of a run and the agents on its nodes say to each other: every message as a model with bounds.
+"""The messages between the driver of a run and the agents on its nodes: every message as a model with bounds.
 
 An agent's words are untrusted as a file from a stranger is. Numbers fit the store's columns, and texts hold no character that acts on a
 terminal.
@@ -62,7 +62,7 @@ _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def is_image_name(text: str) -> bool:
-    """Whether a message can name an image so."""
+    """True if a message can name an image so."""
     try:
         _IMAGE_NAME.validate_python(text)
     except ValidationError:
@@ -89,7 +89,7 @@ class Look(_Message):
     options: dict[str, Any]
     # The CPUs that this agent and its cells may use. None: those that it finds.
     cpus: tuple[int, ...] | None = None
-    # So many nodes share the memory of its machine.
+    # The number of nodes that share the memory of its machine.
     sharing: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
@@ -160,7 +160,7 @@ class Refusal(_Message):
 
 
 class Hello(_Message):
-    """What the node is, and what it would run of the options."""
+    """The node's description, and its plan by the options."""
 
     kind: Literal["hello"] = "hello"
     host: Text
@@ -173,7 +173,7 @@ class Hello(_Message):
     notes: Annotated[tuple[Line, ...], Field(max_length=100)]
     engine: Name
     why_engine: Line
-    # What must be fetched or built before its first cell.
+    # Bytes to fetch or build before its first cell.
     fetch_bytes: _Bytes
     cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
     skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]
@@ -281,13 +281,13 @@ _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(dis
 
 
 def from_driver(frame: Frame) -> FromDriver:
-    """What a driver says. Raises FrameError."""
+    """A driver's message. Raises FrameError."""
     message: FromDriver = _message(_FROM_DRIVER, frame)
     return message
 
 
 def from_agent(frame: Frame) -> FromAgent:
-    """What an agent says. Raises FrameError, also where a message has a body that none of its kind has."""
+    """An agent's message. Raises FrameError, also if a message has a body that none of its kind has."""
     message: FromAgent = _message(_FROM_AGENT, frame)
     if frame.body and not isinstance(message, Ended):
         raise FrameError(

@@ -102,8 +102,8 @@ def test_a_hundred_thousand_repeats_on_128_nodes_take_a_minute_and_two_gigabytes
         (lambda run: encoded(make_cell(seed=9), run.repeat), "a parcel is of another repeat"),
         (lambda run: encoded(run.cell, run.repeat)[:-1], "is no parcel: it is damaged"),
         (lambda run: encoded(run.cell, run.repeat, code=None, ended_by=("engine", "no")), "one that never ran"),
-        (lambda run: encoded(run.cell, run.repeat, uuids=("GPU-1",)), "on other devices than it was given"),
-        (lambda run: encoded(run.cell, run.repeat, boards=("GPU-1",)), "other devices than it was given"),
+        (lambda run: encoded(run.cell, run.repeat, uuids=("GPU-1",)), "on devices that were not assigned to it"),
+        (lambda run: encoded(run.cell, run.repeat, boards=("GPU-1",)), "devices that were not assigned to it"),
     ],
 )
 def test_a_node_that_sends_another_parcel_than_it_was_asked_for_is_cut_off(

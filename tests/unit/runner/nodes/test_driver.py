@@ -198,7 +198,7 @@ def test_a_node_that_hangs_is_given_up_and_what_it_sends_late_does_not_count(sta
     assert process.wait(60) == 0, "".join(lines)
     printed = "".join(lines)
     assert "is silent: nothing was heard of it" in printed
-    assert "is back; what it ran meanwhile does not count" in printed
+    assert "is back; results from before the reconnect are ignored" in printed
     assert_each_cell_once(tmp_path, 3)
     # Its cell ended meanwhile. Whether it sends the result or hears first that nobody wants it, depends on its next step.
     late = list((folder_of(tmp_path) / "late").glob("*"))
@@ -332,7 +332,7 @@ def test_what_the_nodes_had_finished_when_the_driver_was_killed_is_not_measured_
 def test_a_node_that_lies_is_cut_off_and_nothing_that_it_says_is_stored(start: Start, tmp_path: Path) -> None:
     code, err = ended(start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", toy="lies"))
     assert code == 1
-    assert err.count("it sent what no agent sends (a repeat ran on other devices than it was given)") == 2
+    assert err.count("it sent what no agent sends (the repeat ran on devices that were not assigned to it)") == 2
     assert "drained: local-1, local-2; look at these nodes before you use them again" in err
     assert [row for row in rows(tmp_path) if row["status"] == "ok"] == []
     wait_for(lambda: not marked(tmp_path, b""))
