@@ -262,6 +262,45 @@ class PaddingIndex(Training):
 
 
 @gru.mistake("padding")
+class PaddingIndexOne(Training):
+    """The embedding of id 1 is not trained (padding_idx=1, as RoBERTa's vocabulary has it)."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.network.embedding.padding_idx = 1
+
+
+class RowsFrozen(Training):
+    """Some rows of the embedding are not trained."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.network.embedding.weight.register_hook(self.frozen)
+
+    def frozen(self, gradient):
+        gradient = gradient.clone()
+        gradient[self.rows()] = 0
+        return gradient
+
+
+@gru.mistake("padding", slow=True)
+class Row2Frozen(RowsFrozen):
+    """The embedding of id 2 (out of vocabulary) is not trained."""
+
+    def rows(self):
+        return [2]
+
+
+@gru.mistake("padding", slow=True)
+class RowsOfNoRandomBatchFrozen(RowsFrozen):
+    """The rows that three batches of random ids leave out, half of all, are not trained."""
+
+    def rows(self):
+        named = torch.randint(1, 30000, (3 * 6720,), generator=torch.Generator().manual_seed(0))
+        return torch.bincount(named, minlength=30000) == 0
+
+
+@gru.mistake("padding")
 class PaddingOfZeros(WithNetwork):
     """The embedding of id 0 is zero."""
 
