@@ -144,7 +144,7 @@ def in_its_own_language(options):
     """Become the entrypoint of a framework that is not in Python. Returns where the framework has no such entrypoint. Raises OSError.
 
     The entrypoint gets the same arguments and owes the same output. DLBENCH_PYTHON names this interpreter, which it embeds for the
-    bench's part. Where DLBENCH_PYTHON is set already, that entrypoint is running this code.
+    bench's part. If DLBENCH_PYTHON is set already, that entrypoint is running this code.
     """
     entrypoint = rules.framework_declaration(options.framework).get("entrypoint")
     if entrypoint and "DLBENCH_PYTHON" not in os.environ:
@@ -156,7 +156,7 @@ def in_its_own_language(options):
 
 
 def device_kinds(framework):
-    """The kinds of devices that a framework's build can compute on, as a list. One that fails to tell is taken for the CPU."""
+    """The kinds of devices that a framework's build can compute on, as a list. An interpreter that fails to tell is taken for the CPU."""
     try:
         return list(framework.device_kinds())
     except Exception as error:

@@ -50,8 +50,8 @@ class MonteCarlo(object):
     """Monte Carlo arithmetic (Parker 1997): each result gets a random error as large as the precision's own.
 
     A float32 sum of n terms t errs by about unit * sqrt(n) * sqrt(sum(t)^2 / 3 + sum(t^2) / 2), in any order. Rounding each partial sum
-    s_i errs by unit * |s_i|. Where the terms have random signs |s_i| grows as sqrt(i), and the squared errors sum to
-    unit^2 * n / 2 * sum(t^2). Where they have one sign it grows as i, and they sum to unit^2 * n / 3 * sum(t)^2.
+    s_i errs by unit * |s_i|. If the terms have random signs |s_i| grows as sqrt(i), and the squared errors sum to
+    unit^2 * n / 2 * sum(t^2). If they have one sign it grows as i, and they sum to unit^2 * n / 3 * sum(t)^2.
 
     Each element is disturbed by what its own terms make of it: rows of a gradient may differ in size by 10^8, and Adam divides each by its
     size. `operand` is the unit roundoff to which the factors of a product are rounded first (tf32): it adds operand * sqrt(2) *
@@ -139,7 +139,7 @@ _EXPONENT = np.int64(0x7FF0000000000000)  # its bits in a float64
 class Mixed(MonteCarlo):
     """Mixed precision: factors rounded to a half type, summed in float32, stored in the half type; losses and optimisers in float32.
 
-    Factors are rounded to nearest, as every framework rounds them. What is stored goes up or down at random, up the more often the
+    Factors are rounded to nearest, as every framework rounds them. A stored value goes up or down at random, up the more often the
     nearer that is, so that it is right on average (Parker's random rounding). Its variance is twice that of rounding to nearest: a
     product's, and that of the bias that many add afterwards. With `nearest` what is stored is rounded to nearest too, as the hardware
     does it: then a state that changes by less than half a unit stands still, position after position, which no random rounding shows.

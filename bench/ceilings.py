@@ -12,7 +12,7 @@ import time
 
 WINDOWS = 9
 WINDOW_SECONDS = 0.06
-# Of the square matrices, and of a copy: so much fills the device, and a copy goes beyond any cache but the largest servers'.
+# Sizes that fill the device: square matrices, and a copy beyond any cache but the largest servers'.
 SIDES = {"cpu": 1024, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 CORE_ITEMS = 4096  # in the first-level cache: arithmetic of one core, no memory

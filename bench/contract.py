@@ -41,7 +41,7 @@ class _Adapter(abc.ABC):
 
 
 class Training(_Adapter):
-    """Task "train". Where setup.training is False dropout is off, and batch normalisation is as in training."""
+    """Task "train". If setup.training is False dropout is off, and batch normalisation is as in training."""
 
     @abc.abstractmethod
     def load(self, parameters):
@@ -208,8 +208,8 @@ class Specification(_Module):
     # predict(p, x, rounding): logits in evaluation, where they differ from those of a training step without dropout.
     predict = None
 
-    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at a batch of so many on all devices together and of
-    # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check, as many as it takes. None: the optimiser's own.
+    # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at `batch` items on all devices together and
+    # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check, one for each. None: the optimiser's own.
     rate = None
     PARITY_RATES = (None, None, None)
 
@@ -220,7 +220,7 @@ class Specification(_Module):
     # The classes of a multi-label network, whose metric is the AUC of each. (): accuracy is the metric.
     FINDINGS = ()
 
-    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has so many parts, and
+    # More than 1: each of several devices normalises its own part of a batch. The canonical batch then has PARTS parts, and
     # loss_and_gradients takes `parts`.
     PARTS = 1
 

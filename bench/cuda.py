@@ -24,7 +24,7 @@ def kinds(has_cuda):
 
 
 def device(name="GPU 0", count=None, compute_capability=None, memory=None):
-    """The protocol's `device` for a GPU. What the framework does not tell comes from the CUDA driver, but for the model."""
+    """The protocol's `device` for a GPU. Facts that the framework lacks come from the CUDA driver, but for the model."""
     names = uuids(count)
     return {
         "kind": "cuda",
@@ -39,7 +39,7 @@ def device(name="GPU 0", count=None, compute_capability=None, memory=None):
 def uuids(count=None):
     """UUIDs of the first `count` devices that this process sees (None: of all), as NVML writes them.
 
-    A GPU has "GPU-...", a MIG instance "MIG-...". Where there are fewer devices, the list has those that there are. [] without a driver, or
+    A GPU has "GPU-...", a MIG instance "MIG-...". With fewer devices the list has those that exist. [] without a driver, or
     when a device has no UUID.
     """
     try:

@@ -20,7 +20,7 @@ from bench import arithmetic, canonical, contract, rules
 STEPS = 300
 SINGLE_STEPS = 20  # held one by one
 SINGLE_BOUND = 1e-3
-MEAN_OF = 50  # and then as means of so many
+MEAN_OF = 50  # and then as means of this number
 MEAN_BOUND = 0.02
 
 
@@ -62,7 +62,7 @@ def write_reference(name):
 
 
 def follow(name, training):
-    """The losses of an adapter over the same steps. Where the workload has dropout, it was built with training=False."""
+    """The losses of an adapter over the same steps. If the workload has dropout, it was built with training=False."""
     workload = contract.specification(name)
     parameters, batches = _case(workload)
     training.load(parameters)

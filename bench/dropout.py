@@ -3,14 +3,14 @@
 Under dropout what a step adds to a parameter, the gradient times the rate, is random. The reference computes three steps RUNS times in
 float64, each time with masks of its own (bench.reference; the workload's draw_masks). Of each step and parameter it stores the mean M of
 what the step adds, as a sketch (bench.parity.sketch), and the spread S = E||a - M||^2; and of all three steps together those of the
-movement. What a step adds is its movement less the momentum times the movement of the step before. Of an adapter's one a:
+movement. A step's own part is its movement less the momentum times the movement of the step before. Of an adapter's one a:
 
 landing     <a - M, M> / ||M||^2: how far it moves along the mean, beyond it. It sees the rate, the momentum, the loss, the batches, steps
             that are skipped, a missing factor 1 / (1 - p).
 dropout     log(||a - M|| / sqrt(S)): its distance from the mean against the reference's own. It sees the rates of dropout, masks
             that are shared, a network that moves elsewhere; and in the movement of all steps together ("together"), masks that repeat.
 
-Each is the mean over the steps, for each parameter. What is due to chance follows from the reference's own runs: each is held against the
+Each is the mean over the steps, for each parameter. The part of chance follows from the reference's own runs: each is held against the
 others in the same way, and the bound is MARGIN times the deviation of what comes out.
 
 The case is that of the parity check with the workload's adjust_dropout: the last layer is zero. So in the first step no mask has a part
@@ -30,7 +30,7 @@ from bench import arithmetic, canonical, contract, mixed, parity, rules, sketche
 
 # Of the reference, each with masks of its own. The deviation of a statistic is then known to 9 %.
 RUNS = 64
-# The bound is so many deviations of one run.
+# The bound in deviations of one run.
 MARGIN = 6.0
 # All steps together, beside the single ones.
 TOGETHER = "together"
@@ -178,7 +178,7 @@ def stored(name):
 
 
 def check(name, training, precision, devices=1):
-    """Hold three steps of an adapter built with training=True, on so many devices, against the stored runs: a list of parity.Result."""
+    """Hold three steps of an adapter built with training=True on `devices` devices against the stored runs: a list of parity.Result."""
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)

@@ -74,7 +74,7 @@ class ArrayFeed(object):
         return itertools.cycle([(x, y) for x, y, _ in ordered])
 
     def held_out(self, training, size):
-        """Whole mini-batches, made once; the processes take turns. Where nothing is held out, the first batch of what is trained on."""
+        """Whole mini-batches, made once; the processes take turns. If nothing is held out, the first batch of the training data."""
         if self.evaluated is None:
             x, y = self.data.test_x, self.data.test_y
             if self.test_items:

@@ -22,9 +22,9 @@ import numpy as np
 from bench.parity import Result
 
 MARGIN = 3.0
-# The spread at a step is estimated from so many steps before it and after it besides.
+# The steps before and after a step from which its spread is estimated, too.
 NEIGHBOURS = 3
-# The spread is at least so much of the loss. On a CPU five frameworks differ from the reference by 3.5e-7 of it at most in gru-imdb, and by
+# The least spread, relative to the loss. On a CPU five frameworks differ from the reference by 3.5e-7 of it at most in gru-imdb, and by
 # 6e-6 in mlp-mnist, whose sums have 60 000 terms. Other processors add in other orders.
 ROUNDING = 2.0**-16
 

@@ -22,7 +22,7 @@ SPIN_SECONDS = {"cpu": 0.0, "cuda": 0.3}
 CACHE_BYTES = {"cpu": 64 * 2**20, "cuda": 256 * 2**20}
 MOST_BUFFERS = 16
 
-# A point is given up after so many times the time that it should take.
+# A point is given up after this multiple of its expected time.
 TOO_LONG = 3.0
 # No larger size is tried where the fastest run took TOO_LONG, and longer than this.
 LONG_RUN_SECONDS = 0.5
@@ -40,7 +40,7 @@ ROUNDOFF = {
 
 
 class OperatorsCell(RunningCell):
-    """Every point of the preset. What a framework or the device cannot do is emitted as left out, with the reason."""
+    """Every point of the preset. An operation that a framework or the device cannot do is emitted as left out, with the reason."""
 
     # On the clock of time.perf_counter.
     worked_until = float("-inf")

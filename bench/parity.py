@@ -30,7 +30,7 @@ RUNS = 8
 MARGIN = 3.0
 # Truncation is no random error: each run errs alike, so the margin is for what the model leaves out.
 TRUNCATION_MARGIN = 1.5
-# A parameter that stands still errs by 1. Where Adam divides gradients that are noise in a half type, three times an honest error is more.
+# A parameter that stands still errs by 1. If Adam divides gradients that are noise in a half type, three times an honest error is more.
 MOST_OF_MOVEMENT = 0.9
 # The decay is measured to some per cent in float32. A decay that is missing, or applied to other tensors, is off by 100 %.
 DECAY_BOUND = 0.2
@@ -105,9 +105,9 @@ def parts_of(workload, devices):
 
 
 def dealt(workload, devices, array):
-    """The canonical batch (or its labels) as so many devices take it, one equal share after another.
+    """The canonical batch (or its labels) as `devices` devices take it, one equal share after another.
 
-    Where each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
+    If each device normalises its own share, a share is one of the workload's PARTS, the same for several devices: their mean
     is then that of the parts, however many they are.
     """
     parts = parts_of(workload, devices)
@@ -194,7 +194,7 @@ def variant_of(training, name):
 
 
 def check(name, adapter, precision, devices=1):
-    """Hold an adapter (built with training=False) on so many devices against the stored reference; a list of Result."""
+    """Hold an adapter (built with training=False) on `devices` devices against the stored reference; a list of Result."""
     if isinstance(adapter, contract.Inference):
         return _check_features(name, adapter, precision)
     results, gradients = check_network(name, adapter, precision, devices)

@@ -65,7 +65,7 @@ def _moved(what, before, after):
 def computes(name, adapter, precision, devices=1, gradients=None, evaluations=()):
     """The check of the measured adapter from canonical parameters: a list of parity.Result.
 
-    adapter: of any task, built with training=True, on so many devices, as one (bench.parallel's `whole`);
+    adapter: of any task, built with training=True on `devices` devices, as one (bench.parallel's `whole`);
     gradients: of the canonical batch as parity.check_network returns them, for a workload with a weight decay;
     evaluations: the logits of one batch before training and after it, where the cell has evaluated twice.
     """

@@ -172,7 +172,7 @@ EVENTS = {
         "size": _text,  # its numbers as the workload orders them, joined by x
         "mop": _amount,  # million floating-point operations in one run
         "bytes": _count,  # the least that one run reads and writes
-        "buffers": _count,  # so many sets of inputs took turns
+        "buffers": _count,  # the sets of inputs that took turns
         "index": _count,
         "begin": _seconds,  # on the clock of `t`
         "seconds": _seconds,
@@ -184,10 +184,10 @@ EVENTS = {
         "on": _one_of("cpu", "cuda"),
         "calls": _count,  # in all the profiled steps together
         "seconds": _seconds,  # its own, without what it calls, of all its calls together
-        "steps": _count,  # so many were profiled
+        "steps": _count,  # those that were profiled
         "step_seconds": _seconds,  # of one of them, by the clock: a profiler slows what it watches
     },
-    # Of a GPU: in which share of a step's time kernels ran. So many steps were profiled, after all that is measured.
+    # Of a GPU: in which share of a step's time kernels ran. The profiled steps, after all that is measured.
     "kernels": {"share": _share, "steps": _count},
     "left-out": {"what": _text, "reason": _text},
     "metric": {

@@ -22,7 +22,7 @@ class Sketch(object):
     """The sketch of one tensor. Its `of` is a vector whose difference to another's has, up to 5 %, the 2-norm of the tensors'.
 
     Small tensors are kept whole. Large ones are count-sketched (Charikar et al. 2002): each element is added with a random sign to one
-    of so many sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
+    of `buckets` sums; E||s||^2 = ||v||^2 with relative deviation sqrt(2 / buckets) on the square, 4.4 % for 1024.
     """
 
     PIECE = 2**15  # numbers that are added at a time: they stay in the processor's cache

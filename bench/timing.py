@@ -20,9 +20,9 @@ WINDOW_SECONDS = 0.1
 # Of a whole run. It may take days, and the host keeps some hundred bytes of each window in memory, and takes 200 000 events at most: a
 # window has two to four.
 MOST_WINDOWS = 40000
-# A window is expected to take at most so many times what the one before it took.
+# A window is expected to take at most this multiple of the one before it.
 WINDOWS_DIFFER = 1.5
-# Every skipped step halves the loss scale. So many halvings bring the largest float32 scale below the smallest loss.
+# Every skipped step halves the loss scale. This number of halvings brings the largest float32 scale below the smallest loss.
 MOST_SKIPPED = 256
 
 
@@ -98,7 +98,7 @@ class Loop(object):
         return seconds / trained
 
     def _run(self, steps):
-        """Run so many steps: (when they began, the seconds that they took, the handle of the last)."""
+        """Run `steps` steps: (when they began, the seconds that they took, the handle of the last)."""
         step, batches, handle = self._step, self._batches, None
         self._synchronize()
         begin = self._clock()
@@ -118,7 +118,7 @@ class Loop(object):
     def warm_up(self, limit_seconds, least_seconds=0.0, most_steps=float("inf")):
         """Run single steps until they stop getting faster, or for limit_seconds; returns the expected seconds per step.
 
-        Where least_seconds are due, windows of several steps follow until they are over and the windows stop getting faster: a step
+        If least_seconds are given, windows of several steps follow until they are over and the windows stop getting faster: a step
         alone between two synchronisations takes longer than one of many, in a framework that runs ahead of its device. They end
         before more than most_steps are taken.
         """
@@ -135,7 +135,7 @@ class Loop(object):
         return step_seconds
 
     def _until_steady(self, steps, end, not_before=0.0, most=float("inf")):
-        """Windows of so many steps until they stop getting faster; returns the seconds per step of the last ones.
+        """Windows of `steps` steps until they stop getting faster; returns the seconds per step of the last ones.
 
         end, not_before: in seconds of the training so far. most: steps of the training, which the windows do not exceed.
         """
@@ -169,7 +169,7 @@ class Loop(object):
                 return "time", reached
 
     def _expected(self, steps):
-        """The seconds of a window of so many steps, by the window before it."""
+        """The seconds of a window of `steps` steps, by the window before it."""
         before = self.samples[-1:]
         return steps * before[0].seconds / before[0].steps if before else 0.0
 

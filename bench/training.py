@@ -185,7 +185,7 @@ class TrainingCell(RunningCell):
     def train_epochs(self, training, feed, loop, steps_an_epoch, per_window, step_seconds):
         """The specification's whole run: every epoch to its last whole batch, evaluated ten times, outside the clock.
 
-        With a schedule of the learning rate it is evaluated after each epoch. Where there is a validation part, that part is evaluated,
+        With a schedule of the learning rate it is evaluated after each epoch. If there is a validation part, that part is evaluated,
         and the test once at the end, with the last weights: choosing the best by validation would be another procedure.
         """
         epochs = self.preset["epochs"]

@@ -147,7 +147,7 @@ def _too_few(repeats: int) -> str:
 
 
 def between_ratios(ratio: Estimate | None) -> str:
-    """The two ends of a ratio's interval. Where a side has one repeat, they say how its windows scatter, and no more."""
+    """The two ends of a ratio's interval. If a side has one repeat, they say how its windows scatter, and no more."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return between(ratio)
     # The other side of a ratio may have more repeats: then its cell is not one of one run.

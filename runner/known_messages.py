@@ -7,6 +7,7 @@ where a message comes from NVIDIA's or Docker's own pages or sources, or was met
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -223,3 +224,9 @@ def hint(kind: str | None, *texts: str | None) -> str | None:
 def xid(number: int) -> tuple[str, str]:
     """(what an Xid means, what to do)."""
     return _XIDS.get(number, ("an error of the GPU or its driver", "NVIDIA's list of Xid errors tells more"))
+
+
+def xids(reported: Sequence[tuple[str, int]]) -> str:
+    """The driver's reports on a cell's boards, as a clause: (board, Xid)."""
+    each = ", ".join(f"Xid {number} ({xid(number)[0]})" for _, number in dict.fromkeys(reported))
+    return f"the NVIDIA driver reported {each}"

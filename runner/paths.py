@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -12,11 +11,6 @@ PROJECT = Path(__file__).resolve().parents[1]
 BENCH = PROJECT / "bench"
 
 _NAME = "dlbench"
-
-# Our name before the name of a command. One that follows a folder or `-m` is typed already.
-_COMMAND = re.compile(
-    r"(?<![\w./-])(?<!-m )runner(?= (?:matrix|import|report|compare|history|rosetta|verify|reference|gpus|doctor|images|nodes|agent)\b)"
-)
 
 
 def own_command() -> str:
@@ -28,12 +22,6 @@ def own_command() -> str:
     if started.name != "runner" or (on_path and started.resolve() == Path(on_path).resolve()):
         return "runner"
     return shlex.quote(str(started))
-
-
-def typed(sentence: str) -> str:
-    """The sentence with each command of ours as one can type it here, in backticks or not. One that is typed already stays."""
-    own = own_command()
-    return sentence if own == "runner" else _COMMAND.sub(lambda _: own, sentence)
 
 
 def cache_folder() -> Path:

@@ -35,7 +35,7 @@ def visible(text: str, longest: int = LONGEST) -> str:
 
 
 def in_a_line(text: str, longest: int = LONGEST) -> str:
-    """`visible` in one line: a message with line breaks must not look like lines of ours."""
+    """`visible` in one line: a message with line breaks must not look like the runner's lines."""
     return "⏎".join(visible(text, longest).splitlines())
 
 

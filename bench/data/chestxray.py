@@ -40,7 +40,7 @@ RESIZE = "resize every picture once to 264 x 264, bilinear"
 
 
 def load(folder, train_items, test_items, seed, cache):
-    """The Pictures of a folder, or of a stand-in where it is None: at most so many, evenly spaced. Raises DataError."""
+    """The Pictures of a folder, or of a stand-in if it is None: at most these numbers, evenly spaced. Raises DataError."""
     if folder is None:
         folder = files.stand_in(cache, NAME, GENERATOR, seed, train_items, test_items, write_stand_in)
     folder = str(folder)
@@ -144,7 +144,7 @@ SHARE = 0.2  # of the pictures that have a given finding
 
 
 def write_stand_in(folder, train_items, test_items, seed):
-    """Write the table and `images/` of a stand-in: so many for training, for the test, and half of those for validation."""
+    """Write the table and `images/` of a stand-in: items for training and for the test, and half of the latter for validation."""
     random = np.random.RandomState(seed)
     parts = ((train_items, 1), (test_items // 2, TRAIN + 1), (test_items, TRAIN + VALIDATION + 1))
     lines = ["Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position"]

@@ -36,7 +36,7 @@ MOST_PICTURES = 1 << 22  # of a part: ImageNet has 1 281 167
 
 
 def load(folder, train_items, test_items, seed, cache):
-    """The Pictures of a folder, or of a stand-in where it is None: at most so many, evenly spaced. Raises DataError."""
+    """The Pictures of a folder, or of a stand-in if it is None: at most these numbers, evenly spaced. Raises DataError."""
     if folder is not None:
         return _of_folder(str(folder), train_items, test_items)
     written = [min(items, MOST_DRAWN) for items in (train_items, test_items)]
@@ -71,7 +71,7 @@ def _of_folder(folder, train_items, test_items):
 
 
 def _again(part, items):
-    """A part of so many items, whose pictures come again and again where there are fewer."""
+    """A part of `items` items, whose pictures repeat if there are fewer."""
     places = np.arange(items) % len(part.pictures)
     return part._replace(pictures=[part.pictures[place] for place in places], labels=part.labels[places])
 
@@ -235,7 +235,7 @@ DIRECTIONS, WIDTHS = 5, (6.0, 11.0, 20.0, 36.0)  # of the stripes, the widths in
 
 
 def write_stand_in(folder, train_items, test_items, seed):
-    """Write `train` and `val` of a stand-in, so many pictures each, as many of one class as of another."""
+    """Write `train` and `val` of a stand-in with these numbers of pictures, as many of one class as of another."""
     random = np.random.RandomState(seed)
     for what, items in ((TRAIN, train_items), (TEST, test_items)):
         for label in range(DIRECTIONS * len(WIDTHS)):

@@ -1,6 +1,6 @@
 """JPEG pictures of one size, by Pillow: the images of the workloads that read pictures have it.
 
-A JPEG has no checksums. One that ends early is refused, as is one whose header or coding is broken. Damage that still decodes is not
+A JPEG has no checksums. A picture that ends early is refused, as is one whose header or coding is broken. Damage that still decodes is not
 seen. Nothing is scaled while it is decoded (Pillow's `draft`): a picture is stored at the size that a step takes.
 """
 

@@ -70,7 +70,7 @@ def find(folder):
 def read(located):
     """(train_x, train_y, test_x, test_y) of what find() found: uint8 (N, 1, 28, 28) and int32, in file order.
 
-    Where there are no test files the last two are empty.
+    Without test files the last two are empty.
     """
     folder, ending, tested = located
     train = _pair(*(os.path.join(folder, name + ending) for name in TRAIN))
@@ -98,7 +98,7 @@ def _pair(images_path, labels_path):
 
 
 def read_idx(path, dimensions):
-    """The unsigned bytes of an IDX file, an array of so many dimensions. Raises DataError, naming the file and the fix."""
+    """The unsigned bytes of an IDX file, an array of `dimensions` dimensions. Raises DataError, naming the file and the fix."""
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
             head = file.read(4 + 4 * dimensions)

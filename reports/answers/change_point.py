@@ -1,8 +1,9 @@
-"""Whether the level of a series of runs changed: at one step, or along a line. And how sure that is.
+"""The change of a series of runs' level: at one step, or along a line. And how sure that is.
 
 A value of the series is the mean log step time of one run. Runs differ by more than their repeats show, so how much they
 differ is taken from the runs themselves. Neighbouring runs may be alike: a machine that is busy this week was busy
-yesterday. Pure functions of numbers.
+yesterday. So a change must be larger than what any of three machines without one shows: runs that do not depend on one another,
+runs of which neighbours are alike, and a level that wanders. Pure functions of numbers.
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from runner.results.statistics import ALPHA, FARTHEST, LEVEL, SEED, Array, Estimate
-from runner.results.student import student_quantile, student_tail
+from runner.results.student import student_quantile
 
 FEWEST_RUNS = 4  # two of them say how much runs differ after a level before the step and one after it were taken
 SMALLEST_ERROR = 1e-5  # of a logarithm: runs that agree exactly have a coarse clock, or were copied
-DRAWS = 40_000  # series without a change
-NEAREST = 2_000  # of these, those whose neighbours are as alike as the measured ones
-# A longer limit than this of the simulated ones is known too badly: Student's distribution goes on from here.
+# How far a run may depend on the one before it: not at all, somewhat, or so far that the level wanders.
+CORRELATIONS = (0.0, 0.5, 0.9)
+DRAWS = 20_000  # series without a change, of each correlation
+# A larger score than this part of the simulated ones has is known too badly: its chance is computed from the power law of the tail.
 KNOWN = 0.99
-# So many times as far as the noise reaches a daily cycle, at least and at most: drawn on a logarithmic scale.
-CYCLE = (0.5, 30.0)
 # Of runs that lie in fewer hours a line is not told from the daily cycle of a machine.
 DAY = 24.0
 _AT_ONCE = 2_000_000  # numbers in memory, while series are drawn
@@ -43,39 +42,30 @@ class Change:
 
 
 def change(levels: Array, hours: Sequence[float] = ()) -> Change:
-    """The step of a series of at least FEWEST_RUNS log levels, or its drift: which of both leaves the smaller residuals.
+    """The step of a series of at least FEWEST_RUNS log levels, or its drift: which of all leaves the smallest squares.
 
-    A step is at the split with the largest Student's t of its two means; a drift is a straight line, with Student's t of its slope.
-    How large the larger t is without a change is simulated, since the place was chosen and neighbours may be alike: in
-    first-order autoregressions of any coefficient, of which those count whose residuals are correlated as the measured ones are.
-    `hours`: when each run began, since any moment. Half of the simulated series then have a daily cycle, too, and a drift takes
-    more than a day. The simulated 95 % limit makes the interval. Where no change is told, the interval holds each change that
-    Student's t at any place does not exclude.
+    Its score is how many times as large the squares are without a change, once the correlation of neighbours is taken out of them:
+    the likelihood ratio of runs that scatter around a change to an autoregression without one. The place was chosen, so how large the
+    score becomes without a change is simulated. p is the largest of those of CORRELATIONS, since a few runs do not show
+    their own. `hours`: when each run began, since any moment: a drift takes more than a day. The interval holds each size
+    without which no change would be left at that place. Where none is told, it holds each change that Student's t at any place does
+    not exclude.
     """
     count = len(levels)
-    hours = hours if len(hours) == count else ()
-    changes, errors, places, correlations = _best(levels[None, :])
-    values, best = changes[0], int(places[0])
-    errors = np.maximum(errors[0], SMALLEST_ERROR)
-    score = abs(float(values[best])) / float(errors[best])
-    without = _alike(count, tuple(hour % DAY for hour in hours), float(correlations[0]))
-    p = float(1 + np.sum(without >= score)) / (1 + len(without))
-    known = float(np.quantile(without, KNOWN))
-    if score > known:
-        p = student_tail(student_quantile((1 + KNOWN) / 2, count - 2) * score / known, count - 2)
-    drift = best == count - 1
-    if drift and hours and max(hours) - min(hours) < DAY:
+    values, left = (rows[0] for rows in _fits(levels[None, :]))
+    place = int(np.argmin(left))
+    drift = place == count - 1
+    p = max(_chance(levels, float(left[place]), correlation) for correlation in CORRELATIONS)
+    if drift and len(hours) == count and max(hours) - min(hours) < DAY:
         p = 1.0
-    value, error = float(values[best]), float(errors[best])
-    reach = float(np.quantile(without, LEVEL)) * error
-    low, high = value - reach, value + reach
+    errors = np.sqrt(left / (count - 2) / np.sum(_shapes(count) ** 2, axis=1))
+    ends = [end for one in CORRELATIONS for end in _possible(levels, _shapes(count)[place], float(left[place]), one)]
     if p >= ALPHA:
         reaches = student_quantile((1 + LEVEL) / 2, count - 2) * errors
-        low, high = min(low, float(np.min(values - reaches))), max(high, float(np.max(values + reaches)))
-    ratio = _estimate(
-        value, low, high, error, count, "largest t of all splits of the runs and of a line, simulated limit"
-    )
-    return Change("drift" if drift else "step", 1 if drift else best + 1, ratio, p)
+        ends += [*(values - reaches), *(values + reaches)]
+    method = "least squares of all splits of the runs and of a line, simulated limit"
+    ratio = _estimate(float(values[place]), min(ends), max(ends), float(errors[place]), count, method)
+    return Change("drift" if drift else "step", 1 if drift else place + 1, ratio, p)
 
 
 def difference(before: Array, after: Array) -> Estimate:
@@ -100,51 +90,57 @@ def _shapes(count: int) -> Array:
     return np.asarray(shapes - shapes.mean(axis=1, keepdims=True))
 
 
-def _best(series: Array) -> tuple[Array, Array, npt.NDArray[np.int64], Array]:
-    """Of each series (a row): the size of each change and its standard error by Student's t, the place of the clearest one, and the
-    correlation of neighbouring residuals around that."""
-    shapes, count = _shapes(series.shape[1]), series.shape[1]
-    squares = np.sum(shapes**2, axis=1)
+def _fits(series: Array) -> tuple[Array, Array]:
+    """Of each series (a row): the size of each change, and the sum of the squares that it leaves."""
+    count = series.shape[1]
+    squares = np.sum(_shapes(count) ** 2, axis=1)
     centred = series - series.mean(axis=1, keepdims=True)
-    changes = centred @ shapes.T / squares
-    inside = np.maximum(0.0, np.sum(centred**2, axis=1, keepdims=True) - changes**2 * squares)
-    errors = np.sqrt(inside / (count - 2) / squares)
-    places = np.argmax(np.abs(changes) / np.maximum(errors, SMALLEST_ERROR), axis=1)
-    left = centred - np.take_along_axis(changes, places[:, None], axis=1) * shapes[places]
-    total = np.maximum(np.sum(left**2, axis=1), count * SMALLEST_ERROR**2)
-    return changes, errors, places, np.sum(left[:, 1:] * left[:, :-1], axis=1) / total
+    changes = centred @ _shapes(count).T / squares
+    left = np.sum(centred**2, axis=1, keepdims=True) - changes**2 * squares
+    return changes, np.maximum(left, count * SMALLEST_ERROR**2)
 
 
-def _alike(count: int, hours: tuple[float, ...], correlation: float) -> Array:
-    """The largest |t| of the simulated series without a change whose residuals are correlated most nearly as these."""
-    scores, correlations = _without_a_change(count, hours if len(set(hours)) > 1 else ())
-    first = int(np.searchsorted(correlations, correlation)) - NEAREST // 2
-    first = min(max(0, first), len(scores) - NEAREST)
-    return scores[first : first + NEAREST]
+def _apart(series: Array, correlation: float) -> Array:
+    """Each series less its level, and less what each run has of the one before it."""
+    apart = np.array(series, dtype=np.float64)
+    apart[:, 1:] -= correlation * series[:, :-1]
+    level = np.full(series.shape[1], 1 - correlation)
+    level[0] = first = math.sqrt(1 - correlation**2)
+    apart[:, 0] *= first
+    return np.asarray(apart - np.outer(apart @ level, level) / (level @ level))
 
 
-@functools.lru_cache(maxsize=32)
-def _without_a_change(count: int, hours: tuple[float, ...]) -> tuple[Array, Array]:
-    """The largest |t| of simulated series without a change, and the correlation of their residuals, in the order of that.
+def _chance(levels: Array, left: float, correlation: float) -> float:
+    """The chance of at least this score in a series without a change.
 
-    Any coefficient from 0 to 1 is as likely as another.
+    The tail is a power law: a score is large where a point of count - 2 dimensions lies near to 0.
     """
-    random, found = np.random.default_rng(SEED), []
+    score = float(np.sum(_apart(levels[None, :], correlation) ** 2)) / left
+    scores = _without_a_change(len(levels), correlation)
+    known = float(np.quantile(scores, KNOWN))
+    if score > known:
+        return float((1 - KNOWN) * (known / score) ** ((len(levels) - 2) / 2))
+    return float(1 + np.sum(scores >= score)) / (1 + len(scores))
+
+
+def _possible(levels: Array, shape: Array, left: float, correlation: float) -> tuple[float, ...]:
+    """The ends of the sizes of one change without which the series would have none, by its score. Empty where there is no such size."""
+    series, unit = _apart(np.array([levels, shape]), correlation)
+    size, squares = float(series @ unit / (unit @ unit)), float(unit @ unit)
+    most = float(np.quantile(_without_a_change(len(levels), correlation), LEVEL)) * left
+    room = (most - float(np.sum((series - size * unit) ** 2))) / squares
+    return (size - math.sqrt(room), size + math.sqrt(room)) if room >= 0 else ()
+
+
+@functools.lru_cache(maxsize=128)
+def _without_a_change(count: int, correlation: float) -> Array:
+    """The scores of simulated series without a change, of this correlation of neighbours."""
+    random, scores = np.random.default_rng(SEED), []
     many = max(1, _AT_ONCE // count)
     for first in range(0, DRAWS, many):
-        drawn = min(many, DRAWS - first)
-        coefficients = random.random(drawn)
-        series = random.standard_normal((drawn, count))
+        series = random.standard_normal((min(many, DRAWS - first), count))
+        series[:, 1:] *= math.sqrt(1 - correlation**2)
         for at in range(1, count):
-            series[:, at] *= np.sqrt(1 - coefficients**2)
-            series[:, at] += coefficients * series[:, at - 1]
-        if hours:
-            half = drawn // 2
-            heights = np.exp(random.uniform(math.log(CYCLE[0]), math.log(CYCLE[1]), (half, 1)))
-            series[:half] += heights * np.sin(2 * np.pi * (random.random((half, 1)) + np.array(hours) / DAY))
-        changes, errors, places, correlations = _best(series)
-        clearest = np.take_along_axis(np.abs(changes) / errors, places[:, None], axis=1)[:, 0]
-        found.append((clearest, correlations))
-    scores, correlations = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(correlations)
-    return scores[order], correlations[order]
+            series[:, at] += correlation * series[:, at - 1]
+        scores.append(np.sum(_apart(series, correlation) ** 2, axis=1) / _fits(series)[1].min(axis=1))
+    return np.concatenate(scores)

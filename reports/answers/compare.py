@@ -28,13 +28,13 @@ MOST_NAMED = 3  # of the values of a fact on one side
 _ALL = "all cells together"
 
 
-# What may be why no cell of one side is in the other.
+# Facts that may explain why no cell of one side is in the other.
 _FACTS = (
     *export.CELL,
     export.Column("mode", lambda row: row.cell.mode or "default"),
     export.Column("batch", lambda row: str(row.cell.key.batch)),
 )
-# What always differs between the sides: of most kinds the cell.
+# Facts that always differ between the sides: of most kinds the cell.
 _IS_A_SIDE = {"run": (), "gpu": ("device",)}
 
 
@@ -98,7 +98,7 @@ class Comparison:
 
     @property
     def disjoint(self) -> bool:
-        """Whether no cell is on both sides."""
+        """True if no cell is on both sides."""
         return not self.rows and not any(cell.both for cell in self.unpaired)
 
     @property
@@ -156,7 +156,7 @@ def different_images(comparison: Comparison) -> tuple[list[str], list[str]] | No
 _SIDES = (attrgetter("before"), attrgetter("after"))
 
 
-# So many images are named in a command.
+# The most images in a command.
 _MOST_IMAGES = 4
 
 # The kinds whose sides are other images: the heads of a table name the sides, and a row what both share.
@@ -178,13 +178,13 @@ def _implied(kind: str, row: Contrast) -> tuple[str, ...]:
 
 
 def _differences(kind: str, row: Contrast) -> str:
-    """What was recorded to differ besides what the sides are."""
+    """The recorded differences, besides the sides themselves."""
     implied = _implied(kind, row) if row.after.cells else ()
     return "; ".join(str(fact) for fact in row.differences if fact.name not in implied)
 
 
 def _shared_columns(kind: str) -> tuple[export.Column, ...]:
-    """What both sides of a row have in common. The sides themselves are no such thing."""
+    """The common columns of both sides of a row. The sides themselves are no such thing."""
     cell, *others = export.CELL
     if kind in _ACROSS_IMAGES:
         cell = export.Column("framework", _frameworks, narrows=True)
@@ -242,7 +242,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _figures(row: Contrast) -> dict[str, Any]:
-    """What a row without cells says."""
+    """The figures of a row, without its cells."""
     ratio = row.ratio
     return {
         "ratio": ratio and ratio.value,
@@ -325,8 +325,19 @@ def remarks(comparison: Comparison) -> list[str]:
     missed += [f"not compared: {visible(line, 300)}" for line in awaited]
     undecided = any(row.undecided for row in comparison.rows)
     rest = list(_to_tell_more(comparison)) if undecided else []
+    rest += _of_more_runs(comparison)
     said = f"{visible(comparison.b, 80)} against {visible(comparison.a, 80)}: {comparison.summary}"
     return [said, *(visible(line, 300) for line in rest), *drifted, *missed]
+
+
+def _of_more_runs(comparison: Comparison) -> list[str]:
+    """The way to settle the open rows of two runs: repeats do not show how far runs differ, other runs do."""
+    shift = comparison.shift
+    if shift is None or shift.sessions is None or not any(row.undecided for row in comparison.all_rows):
+        return []
+    if shift.sessions.runs:
+        return ["to settle what is open: `runner history` takes all runs of this folder"]
+    return ["to settle what is open: measure two more runs of each side into this folder, and compare again"]
 
 
 def _to_tell_more(comparison: Comparison) -> Iterator[str]:

@@ -14,12 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from reports.data.groups import in_blocks, left_open, pair_of
+from reports.data.groups import left_open, pair_of
 from reports.data.model import Group, MeasuredCell, Repeat
 from reports.text import between, bound, number, percent, plural
 from runner.results import statistics, steadiness
 from runner.results.cells import resume_command
 from runner.results.rank.blocks import Blocks, moderated
+from runner.results.rank.levels import in_blocks
 from runner.results.rank.ranking import MARGIN, MOST_ADVISED, Field, Verdict, within
 from runner.results.statistics import Estimate
 
@@ -330,7 +331,7 @@ def shown(margin: float) -> str:
 
 
 def _with_verdict(row: Contrast, p: float | None, questions: int) -> Contrast:
-    """The row with its verdict. Where its interval alone says more than the table can hold, the reason says so."""
+    """The row with its verdict. If its interval alone says more than the table can hold, the reason says so."""
     verdict, reason = _verdict(row, p)
     ratio = row.judged
     alone = ratio is not None and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high

@@ -13,7 +13,7 @@ from reports.text import percent, plural
 from runner.results.statistics import Array
 from runner.results.student import student_tail
 
-# At most so many of 100 runs without a drift are said to have one.
+# The share of runs without a drift that are said to have one.
 ALPHA = 0.01
 # A smaller drift is real on a quiet machine, but below what cells are compared by.
 SMALLEST = 0.02

@@ -1,11 +1,11 @@
-"""Tables as text: Markdown, CSV, and for a terminal. What a cell printed stays text in each of them."""
+"""Tables as text: Markdown, CSV, and for a terminal. A cell's output stays text in each of them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,21 +31,10 @@ class Table:
     caption: str = ""
     notes: tuple[str, ...] = ()
 
-    def narrowed(self, heads: Collection[str]) -> Table:
-        """The table without those of the columns `heads` that say the same in every row: the caption says it once."""
-        columns = dict(zip(self.heads, zip(*self.rows, strict=True), strict=True))
-        same = {head: column[0] for head, column in columns.items() if head in heads and len(set(column)) == 1}
-        captions = [self.caption, *(f"{head} {value}" for head, value in same.items() if value)]
-        kept = [at for at, head in enumerate(self.heads) if head not in same]
-        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
-        return Table(
-            tuple(self.heads[at] for at in kept), rows, ", ".join(part for part in captions if part), self.notes
-        )
-
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its head, and what a row says in it. One that `narrows` goes into the caption where all rows say the same."""
+    """A column of a table: its head, and what a row says in it. A column that `narrows` goes into the caption if all rows say the same."""
 
     head: str
     of: Callable[[Any], str]
@@ -54,10 +43,17 @@ class Column:
 
 def table(columns: Sequence[Column], rows: Sequence[Any], notes: Mapping[str, int] | None = None) -> Table:
     """The rows as people read them. `notes` are sentences and their numbers, by which rows refer to them."""
-    words = tuple(tuple(column.of(row) for column in columns) for row in rows)
-    below = tuple(f"[{number_}] {words}" for words, number_ in (notes or {}).items())
-    drawn = Table(tuple(column.head for column in columns), words, notes=below)
-    return drawn.narrowed([column.head for column in columns if column.narrows]) if rows else drawn
+    words = [[column.of(row) for column in columns] for row in rows]
+    same = {
+        column.head: words[0][at]
+        for at, column in enumerate(columns)
+        if column.narrows and len({line[at] for line in words}) == 1
+    }
+    caption = ", ".join(f"{head} {value}" for head, value in same.items() if value)
+    shown = [at for at, column in enumerate(columns) if column.head not in same]
+    below = tuple(f"[{number_}] {sentence}" for sentence, number_ in (notes or {}).items())
+    heads = tuple(columns[at].head for at in shown)
+    return Table(heads, tuple(tuple(line[at] for at in shown) for line in words), caption, below)
 
 
 def escaped(value: str, longest: int = 200) -> str:

@@ -3,7 +3,7 @@
 A cell's runs, in the order of time, form states: runs between which no recorded fact changed. In each state a step is
 looked for, the run since which the cell takes longer, or less time; and a drift, where a line fits better than a step.
 Each state is compared with the state before it.
-The unit is the run, with the mean over its repeats: the repeats of one run share what differs between runs. Look first
+The unit is the run, with the step time that its report prints: the repeats of one run share what differs between runs. Look first
 at a number that moved while no recorded fact changed.
 """
 
@@ -74,7 +74,7 @@ def _count(row: Contrast) -> str:
 
 @dataclass(frozen=True)
 class History:
-    """What is known of each cell that several runs measured, and the number of cells that only one run measured."""
+    """The history of each cell that several runs measured, and the number of cells that only one run measured."""
 
     runs: tuple[str, ...]  # oldest first
     rows: tuple[Moved, ...]
@@ -96,7 +96,7 @@ class History:
 
     @property
     def moved_levels(self) -> tuple[tuple[Moved, tuple[float, float]], ...]:
-        """What moved, each row with its seconds a step before and since."""
+        """The moved rows, each with its seconds a step before and since."""
         return tuple((row, row.seconds) for row in self.moved)
 
     @property
@@ -135,7 +135,7 @@ def in_time(tables: Tables) -> dict[str, int]:
 
 
 def history(tables: Tables, margin: float = MARGIN) -> History:
-    """What moved over the runs of `tables`."""
+    """The moves over the runs of `tables`."""
     measured = _measured(tables)
     again = [cells for cells in measured if len(cells) > 1]
     hours = _hours(tables)
@@ -194,7 +194,7 @@ def _measured(tables: Tables) -> list[list[MeasuredCell]]:
 
 
 def _together(again: Sequence[Sequence[MeasuredCell]], rows: Sequence[Moved], margin: float) -> str:
-    """What moved nearly all cells: of two runs by their common shift, of more since one run, or as a drift."""
+    """The common move of nearly all cells: of two runs by their common shift, of more since one run, or as a drift."""
     if len({cell.run_id for cells in again for cell in cells}) == 2:
         pairs = [(Side((cells[0],)), Side((cells[-1],))) for cells in again if cells[0].run_id != cells[-1].run_id]
         shift = two_runs(pairs, margin)[1]

@@ -101,7 +101,7 @@ def _fastest(group: Group) -> Mapping[str, MeasuredCell]:
 
 
 def _winner(pair: Pair, first: str, second: str, questions: int) -> str | None:
-    """Which of two frameworks is faster, where that is asked of so many groups together."""
+    """The faster one of two frameworks, if `questions` groups are asked together."""
     if pair.p is None or questions * pair.p >= statistics.ALPHA:
         return None
     return {"faster": first, "slower": second}.get(pair.verdict)

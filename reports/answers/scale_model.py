@@ -7,7 +7,7 @@ reduce-scatter and all-gather (Rabenseifner's; Thakur, Rabenseifner and Gropp, I
 2005, 4.4): no algorithm sends less, and its latency grows with the logarithm, as that of NCCL's double binary trees does
 (Jeaugey, NCCL 2.4, 2019), which it takes among many devices. A ring sends as much, but its latency grows with n - 1: a network
 of rings scales worse than this says. Waiting for the slowest of n devices grows about as the logarithm too and is part of the
-latency here. Where gradients travel while others are still computed, latency and transfer are what could not be hidden.
+latency here. If gradients travel while others are still computed, latency and transfer are the parts that were not hidden.
 The three terms are fitted without a negative one, to relative errors.
 """
 

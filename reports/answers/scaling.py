@@ -17,7 +17,7 @@ from runner.results.statistics import Estimate
 BAND = 0.02
 # Metrics are compared after equal training. More than this ratio of items is not equal.
 EQUAL_ITEMS = 1.1
-# The text bounds what so many devices give, and the plot ends there: as many as the study of ChainerMN has. It is no prediction.
+# The text bounds the rate of this many devices, and the plot ends there: the study of ChainerMN has as many. It is no prediction.
 FARTHEST = 128
 
 
@@ -58,7 +58,7 @@ class Scaling:
         return self.key.device_kind == "cpu"
 
     def most(self, bound: Bound) -> float:
-        """Items a second at a bound of the step time: no more are expected on so many devices."""
+        """Items a second at a bound of the step time: no more are expected on its devices."""
         items = self.points[0].cells[0].items_per_step or 0.0
         return items * (bound.devices if self.kind == "weak" else 1) / bound.seconds
 

@@ -1,4 +1,4 @@
-"""What two sessions do to all that they measured. A session is everything that one run measures.
+"""The effect of two sessions on all their cells. A session is everything that one run measures.
 
 Clocks, temperature and other work of the machine move all cells of a run alike, and more repeats in the same run do not
 show by how much. Other runs of the same cells do. Without them it is assumed.
@@ -29,19 +29,20 @@ from reports.data.groups import sessions_of
 from reports.data.model import MeasuredCell, Tables
 from reports.text import between_ratios, percent, plural
 from runner.results import statistics
-from runner.results.rank.blocks import moderated
-from runner.results.rank.ranking import MARGIN, Verdict, within
+from runner.results.rank.blocks import LOUD, moderated
+from runner.results.rank.ranking import MARGIN, OWN_DEVIATION, Verdict, within
 from runner.results.statistics import SESSION_DEVIATION, Array, Estimate, of_kind
-from runner.results.student import student_quantile
+from runner.results.student import student_quantile, variance_tail
 
-# So many rows must have moved together. One changed cell of four leaves three: fewer rows cannot tell it from the others.
+# The share and the number of rows that must have moved together. One changed cell of four leaves three: fewer rows cannot tell it
+# from the others.
 NEARLY_ALL = 0.75
 FEWEST_ROWS = 4
 # Two of them say how much runs differ, after the levels of both sides were taken.
 FEWEST_RUNS = 4
 # As many runs as this count for what is assumed of sessions, where the measured ones differ by as much as that.
 PRIOR_FREEDOM = 4.0
-# Where the other cells moved the other way, a cell's own ratio must lie so many times as far from 1 as theirs: what the session did
+# The factor for a cell's own ratio if the other cells moved the other way: its distance from 1 beside theirs, as the session's effect
 # is in both. With more, a cell that is 10 % slower is missed in more than one of ten runs whose sessions differ by 2 %.
 OPPOSED = 1.5
 # The standard error of a median of normal values is so many times that of their mean.
@@ -58,8 +59,8 @@ class Sessions:
     deviation: float  # of what all cells of a run share
     freedom: float = math.inf  # degrees of freedom of it; infinite where it is assumed
     runs: int = 0  # that show it; 0: it is assumed
-    own: float = 0.0  # of one cell beside what all share, its repeats included
-    own_freedom: float = 1.0
+    own: float = 0.0  # of one cell beside what all share; where runs show it, its repeats included
+    own_freedom: float = 1e6
 
     @property
     def between_two(self) -> float:
@@ -67,7 +68,7 @@ class Sessions:
 
     @property
     def source(self) -> str:
-        """Where it comes from, and by how much two runs then differ at most."""
+        """The origin of the figure, and the most by which two runs then differ."""
         reach = math.expm1(student_quantile(0.975, min(1e6, self.freedom)) * self.between_two)
         if self.runs:
             return f"{plural(self.runs, 'run')} of these cells show that two differ by up to {percent(reach, 2)}"
@@ -100,13 +101,13 @@ class CommonShift:
 
     @property
     def known(self) -> bool:
-        """Whether the cells moved at all: by more than three standard errors of what the cells themselves show."""
+        """True if the cells moved at all: by more than three standard errors of the cells' own."""
         error = self.ratio.error if self.ratio.inside is None else self.ratio.inside
         return abs(math.log(self.ratio.value)) > 3 * (error or 0.0)
 
     @property
     def agreed(self) -> bool:
-        """Whether nearly all cells moved by it, so that the others can be judged beside it."""
+        """True if nearly all cells moved by it, so that the others can be judged beside it."""
         return self.rows >= FEWEST_ROWS and self.moved >= NEARLY_ALL * self.rows
 
     @property
@@ -212,18 +213,18 @@ def beside_sessions(row: Contrast) -> Contrast:
     sides = [sessions_of(side.cells) for side in (row.before, row.after)]
     if row.ratio is None or not all(sides) or sides[0] & sides[1]:
         return row
-    deviation = _assumed([(row.before, row.after)]) * math.sqrt(sum(1 / len(runs) for runs in sides))
+    deviation = _assumed([(row.before, row.after)], SESSION_DEVIATION) * math.sqrt(sum(1 / len(runs) for runs in sides))
     return replace(row, ratio=statistics.beside(row.ratio, 0.0, deviation))
 
 
-def _assumed(pairs: Sequence[tuple[Side, Side]]) -> float:
-    """What a session of the devices is assumed to differ by."""
+def _assumed(pairs: Sequence[tuple[Side, Side]], figures: Mapping[str, float]) -> float:
+    """The assumption on the devices: the largest of the figures of their kinds."""
     kinds = {cell.key.device_kind for _, after in pairs for cell in after.cells}
-    return max((of_kind(SESSION_DEVIATION, kind) for kind in kinds), default=0.0)
+    return max((of_kind(figures, kind) for kind in kinds), default=0.0)
 
 
 def same(cell: MeasuredCell) -> tuple[object, ...]:
-    """What the runs of one cell share."""
+    """The key of one cell's runs."""
     return cell.image, cell.framework, cell.mode, cell.uuid, cell.key
 
 
@@ -233,12 +234,12 @@ def _sessions(pairs: Sequence[tuple[Side, Side]], around: Tables | None) -> Sess
     The runs are alike one side in all that was recorded. Where both sides are, the level may have changed anywhere between
     them: at the place that leaves the least scatter. What is assumed counts less where the runs contradict it, in either direction.
     """
-    prior = _assumed(pairs)
+    prior = _assumed(pairs, SESSION_DEVIATION)
     groups = _alike(pairs, around) if around and len(pairs) > 1 else []
     left = [levels - levels.mean(axis=0) for levels in groups]
     runs = sum(map(len, left))
     if runs < FEWEST_RUNS:
-        return Sessions(prior)
+        return Sessions(prior, own=_assumed(pairs, OWN_DEVIATION))
     apart = np.concatenate(left)
     common = np.median(apart, axis=1)
     freedom, cells = runs - len(left), len(pairs)
@@ -285,8 +286,10 @@ def _levels(runs: Iterable[Sequence[MeasuredCell]]) -> Array:
 
 
 def level_of(cell: MeasuredCell) -> float:
-    """The mean over a cell's repeats of the logarithm of their median step time."""
-    return float(np.mean([repeat.log_median for repeat in cell.repeats if repeat.log_median is not None]))
+    """The logarithm of a cell's step time as the report of its run prints it. The cell must have one."""
+    if cell.step is None:
+        raise ValueError(f"{cell.name} has no step time")
+    return math.log(cell.step.value)
 
 
 def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
@@ -298,7 +301,7 @@ def _in_sessions(ratio: Estimate, sessions: Sessions) -> Estimate:
 
 
 def _at_least_own(ratio: Estimate, sessions: Sessions) -> Estimate:
-    """The ratio with at least the error that other runs show of one cell beside the others."""
+    """The ratio with at least the error that other runs show, or that is assumed, of one cell beside the others."""
     own = math.sqrt(2) * sessions.own
     return ratio if own <= (ratio.error or 0.0) else statistics.with_error(ratio, own, sessions.own_freedom)
 
@@ -325,7 +328,7 @@ def _beside(row: Contrast, ratio: Estimate | None, shift: CommonShift) -> Contra
 def _common(
     rows: Sequence[Contrast], all_ratios: Sequence[Estimate | None], sessions: Sessions, margin: float
 ) -> CommonShift | None:
-    """What moved the rows together: the median of the ratios' logarithms. None where there is one ratio or none.
+    """The common move of the rows: the median of the ratios' logarithms. None where there is one ratio or none.
 
     A row moved with it if it is nearer to the shift than the shift is far from no change, or lies within three standard errors.
     The shift's own error comes from the repeats and from how far the cells' ratios differ, whichever is larger.
@@ -354,11 +357,39 @@ def _without_drift(pairs: Sequence[tuple[Side, Side]]) -> list[Estimate | None]:
     Where a side has one repeat, nothing says how much another one would differ: the ratio has no error.
     """
     before, after = (_levelled(sides) for sides in zip(*pairs, strict=True)) if pairs else ([], [])
-    ratios = [statistics.ratio_estimate(*sides, alike=True) for sides in zip(after, before, strict=True)]
     ratios = [
-        ratio if ratio is None or ratio.repeats > 1 else replace(ratio, error=None, freedom=None) for ratio in ratios
+        _as_printed(statistics.ratio_estimate(new, old, alike=True), *pair)
+        for new, old, pair in zip(after, before, pairs, strict=True)
     ]
-    return moderated_ratios(pairs, ratios)
+    quiet = _quiet(pairs, ratios)
+    drawn = dict(zip(quiet, moderated_ratios([pairs[at] for at in quiet], [ratios[at] for at in quiet]), strict=True))
+    return [drawn.get(at, ratio) for at, ratio in enumerate(ratios)]
+
+
+def _quiet(pairs: Sequence[tuple[Side, Side]], ratios: Sequence[Estimate | None]) -> list[int]:
+    """The places of the pairs that are not loud, as runner.results.rank.blocks has it: one bad repeat is not the noise of all rows."""
+    variances = {
+        at: ((ratio.error or 0.0) ** 2 / sum(1 / len(side.repeats) for side in pairs[at]), ratio.freedom)
+        for at, ratio in enumerate(ratios)
+        if ratio is not None and ratio.freedom
+    }
+    left, loud = dict(variances), set[int]()
+    for _ in range(len(variances) // 3):
+        loudest = max(left, key=lambda at: left[at][0])
+        variance, own = left.pop(loudest)
+        freedom = sum(of_one for _, of_one in left.values())
+        common = sum(one * of_one for one, of_one in left.values()) / freedom
+        if common and variance_tail(variance / common, own, freedom) < LOUD / len(variances):
+            loud = variances.keys() - left.keys()
+    return [at for at in range(len(ratios)) if at not in loud]
+
+
+def _as_printed(ratio: Estimate | None, before: Side, after: Side) -> Estimate | None:
+    """The ratio as the quotient of the two step times, with an error only where both sides have repeats."""
+    if ratio is None or before.step is None or after.step is None:
+        return ratio
+    ratio = statistics.moved(ratio, after.step.value / before.step.value)
+    return ratio if ratio.repeats > 1 else replace(ratio, error=None, freedom=None)
 
 
 def _levelled(sides: Sequence[Side]) -> list[list[Array]]:

@@ -143,7 +143,7 @@ def _computed(shown: Sequence[Finding]) -> list[MeasuredCell]:
 def _leader(compared: Sequence[Standing]) -> tuple[str, Confidence]:
     """(words, how sure): the framework that leads these groups, those that may, or that none does everywhere.
 
-    What is said of several groups is asked of all of them together. A group in which every cell was measured once is no evidence.
+    A statement on several groups is tested on all of them together. A group in which every cell was measured once is no evidence.
     """
     asked = [of for of in compared if of.repeated]
     if not asked:

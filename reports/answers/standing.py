@@ -23,7 +23,7 @@ _INTERVAL = "95\u00a0% interval "
 class Standing:
     """The ranked cells of one group by what is known of them beside the first, the fastest of those with two repeats or more.
 
-    Where no cell has two repeats the first is the fastest of those with one, and all others are in `once`.
+    If no cell has two repeats the first is the fastest of those with one, and all others are in `once`.
     """
 
     first: Ranked
@@ -83,7 +83,7 @@ class Standing:
         return found
 
     def surely_out(self, questions: int) -> dict[str, Ranked]:
-        """Those of `out` that are slower beyond doubt where so many groups are asked about in one sentence (Bonferroni)."""
+        """Those of `out` that are slower beyond doubt if one sentence asks about `questions` groups (Bonferroni)."""
         return {
             name: entry
             for name, entry in self.out.items()
@@ -239,7 +239,7 @@ def _of_one_repeat(of: Standing) -> str:
 
 
 def in_short(of: Standing, questions: int) -> str:
-    """The frameworks of a group in few words: those that lead, and the nearest that is slower. It is said of so many groups together."""
+    """The frameworks of a group in few words: those that lead, and the nearest that is slower. `questions`: the groups of one sentence."""
     may = of.frameworks if not of.repeated else dict.fromkeys(entry.cell.framework for entry in of.level)
     lead = [framework_name(name) for name in may]
     lead = lead if len(lead) <= _MOST_NAMED else [*lead[: _MOST_NAMED - 1], f"{len(lead) - _MOST_NAMED + 1} more"]

@@ -48,7 +48,7 @@ class Ceiling:
 
 
 def ceilings(curves: Sequence[RateCurve]) -> dict[str, Ceiling]:
-    """Run id -> what its device reached, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
+    """Run id -> its device's best rates, from the curves of one group of comparable cells. Cells of several devices have no ceiling."""
     runs = dict.fromkeys(cell.run_id for curve in curves for cell, _ in curve.cells if cell.key.devices == 1)
     reached = {}
     for run in runs:

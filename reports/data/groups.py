@@ -11,12 +11,12 @@ from dataclasses import replace
 from reports.data.model import Group, MeasuredCell, MeasuredWorkload, Ranked, unsettled
 from reports.specifications import specification
 from reports.text import listing
-from runner.results import statistics, steadiness
+from runner.results import steadiness
 from runner.results.cells import Key
-from runner.results.rank.blocks import Blocks, InBlock
-from runner.results.rank.ranking import MARGIN, Contender, Field, Pair, usual_scatter
+from runner.results.rank.blocks import Blocks
+from runner.results.rank.levels import in_blocks, levelled
+from runner.results.rank.ranking import MARGIN, Contender, Field, Pair
 from runner.results.statistics import Estimate
-from runner.results.student import student_quantile
 
 
 def workloads(cells: Sequence[MeasuredCell]) -> tuple[MeasuredWorkload, ...]:
@@ -60,48 +60,14 @@ def blocks_of(cells: Iterable[MeasuredCell]) -> Blocks:
     return Blocks({cell.anchor: logs for cell in cells if not cell.unranked and (logs := in_blocks([cell]))})
 
 
-def in_blocks(cells: Iterable[MeasuredCell]) -> Sequence[InBlock]:
-    """Each repeat of the cells in its block. Empty for one repeat, which shows no noise.
-
-    A block is the repeats of one number in one run on one model of device. What was measured before the run was resumed is in
-    another block, and another session, than the rest: time has passed between them.
-    """
-    repeats = [
-        InBlock((session, repeat.number), repeat.log_median, session, repeat.began)
-        for cell in cells
-        for repeat in cell.repeats
-        if repeat.log_median is not None
-        and (session := (repeat.row.get("run_id"), cell.key.device_model, repeat.reused))
-    ]
-    return repeats if len(repeats) > 1 else ()
-
-
 def group_of(anchor: str, key: Key, cells: Sequence[MeasuredCell], blocks: Blocks) -> Group:
     """The group with its cells in the order of their step times, which are those within blocks."""
-    fit: dict[Hashable, MeasuredCell] = {cell.anchor: _levelled(cell, blocks) for cell in cells if not cell.unranked}
+    fit: dict[Hashable, MeasuredCell] = {
+        cell.anchor: levelled(cell, blocks, cell.anchor) for cell in cells if not cell.unranked
+    }
     field = Field({name: _contender(cell) for name, cell in fit.items()}, blocks, key.device_kind)
     others = tuple(cell for cell in cells if cell.unranked)
     return Group(anchor, key, tuple(_ranked(name, fit, field) for name in field.order), others, field)
-
-
-def _levelled(cell: MeasuredCell, blocks: Blocks) -> MeasuredCell:
-    """The cell with its step time beside the other cells of its run.
-
-    With repeats that blocks join it is without what its blocks did. The interval of one repeat has room for how much another would
-    differ, as the other cells of the run show it.
-    """
-    step, level = cell.step, blocks.level(cell.anchor)
-    if step is None:
-        return cell
-    if level is not None:
-        return replace(cell, step=statistics.moved(step, math.exp(level)))
-    if len(cell.measured) > 1 or step.low is None or cell.own_width is not None:
-        return cell
-    usual = usual_scatter(blocks, cell.key.device_kind)
-    reach = student_quantile((1 + statistics.LEVEL) / 2, min(usual.freedom, 1e6)) * usual.deviation
-    ends = [math.exp(math.hypot(reach, math.log(end / step.value))) for end in (step.low, step.high or step.value)]
-    wider = replace(step, low=step.value / ends[0], high=step.value * ends[1])
-    return replace(cell, step=wider, own_width=step.half_width)
 
 
 def _contender(cell: MeasuredCell) -> Contender:
@@ -157,7 +123,7 @@ def levels(cells: Iterable[MeasuredCell]) -> list[float]:
 
 
 def _described(anchor: str, name: str, groups: tuple[Group, ...]) -> MeasuredWorkload:
-    """The workload with what its specification says, where this checkout has one."""
+    """The workload with its specification's facts, if this checkout has one."""
     spec = specification(name)
     metric = spec.get("metric") or {}
     band = metric.get("band")

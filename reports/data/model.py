@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,15 +49,8 @@ class Signal:
 class Repeat(StoredRepeat):
     """A stored repeat with what the page shows of it besides its windows."""
 
-    reused: bool
     curves: tuple[Curve, ...]
     signals: tuple[Signal, ...] = ()
-
-    @property
-    def began(self) -> float:
-        """When its process started, on its machine's clock: seconds since 1970, not trusted. Not a number where it was not recorded."""
-        began = self.row.get("started_unix")
-        return float(began) if isinstance(began, (int, float)) else math.nan
 
 
 @dataclass(frozen=True)
@@ -106,8 +98,8 @@ class MeasuredCell(StoredCell):
     phases: Mapping[str, float]
     # By the names of reports.data.costs. A cost that was not recorded is left out.
     costs: Mapping[str, float]
-    caveats: tuple[str, ...]  # what its framework.json says beside its figure
-    compiled_repeats: int  # in so many of them the driver compiled kernels from PTX
+    caveats: tuple[str, ...]  # its framework.json's notes on its figure
+    compiled_repeats: int  # those in which the driver compiled kernels from PTX
     device_proof: str  # what the host saw of it on its GPUs; empty for a CPU
     foreign_processes: tuple[str, ...]  # who else computed on its GPUs meanwhile
     throttled: tuple[str, ...]  # why its device slowed down; empty where it did not
@@ -156,10 +148,6 @@ class MeasuredCell(StoredCell):
             return statistics.too_few(self.step.windows)
         noisy = self.noise is not None and self.noise > MOST_NOISE
         return f"too noisy: ± {percent(self.noise)}" if noisy else ""
-
-    @property
-    def parity_of(self) -> Mapping[str, ParityRow]:
-        return {row.quantity: row for row in self.parity}
 
     @property
     def host_bound(self) -> bool:
@@ -375,7 +363,7 @@ class Run:
 
     @property
     def gpus(self) -> tuple[tuple[str, str], ...]:
-        """(name, what its clocks and limits are set to) of the first GPUs of the run's machine."""
+        """(name, its set clocks and limits) of the first GPUs of the run's machine."""
         devices = (self.manifest.get("devices") or ())[:_MOST_GPUS]
         names = (f"GPU {_short(entry.get('index'))} ({_short(entry.get('model'))})" for entry in devices)
         return tuple(zip(names, map(clocks.settings, devices), strict=True))

@@ -108,14 +108,14 @@ def _curves(metrics: pa.Table | None, repeat: int) -> tuple[Curve, ...]:
     return tuple(curves)
 
 
-def _repeat(stored: StoredRepeat, place: Place, reused: bool, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
+def _repeat(stored: StoredRepeat, place: Place, parts: Mapping[str, Mapping[Place, pa.Table]]) -> Repeat:
     return Repeat(
         number=stored.number,
         status=stored.status,
         shift=stored.shift,
         windows=stored.windows,
         row=stored.row,
-        reused=reused,
+        reused=stored.reused,
         curves=_curves(parts["metrics"].get(place), stored.number),
         signals=telemetry.signals(parts["telemetry"].get(place), telemetry.values_each(len(parts["samples"]))),
     )
@@ -128,11 +128,8 @@ def _cell(
     parts: Mapping[str, Mapping[Place, pa.Table]],
 ) -> MeasuredCell:
     """One cell of the page from the stored one and its rows."""
-    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
     places = [(stored.run_id, stored.cell_id, repeat.number) for repeat in stored.repeats]
-    repeats = tuple(
-        _repeat(repeat, place, place[1:] in reused, parts) for repeat, place in zip(stored.repeats, places, strict=True)
-    )
+    repeats = tuple(_repeat(repeat, place, parts) for repeat, place in zip(stored.repeats, places, strict=True))
     short = any(row["short"] for row in rows)
     metric = specification(stored.key.workload).get("metric") or {}
     return MeasuredCell(

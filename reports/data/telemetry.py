@@ -13,7 +13,7 @@ import numpy as np
 
 from reports.data.model import MeasuredCell, Repeat, Signal, Tables
 from reports.text import listing, number, plural
-from runner.results import throttling
+from runner.results import clocks
 from runner.results.rows import floats, in_order, parts
 from runner.results.statistics import Array
 
@@ -41,7 +41,7 @@ _OF_A_GPU = {
 
 
 def values_each(repeats: int) -> int:
-    """How many values a line may have on a page with so many repeats."""
+    """The most values of a line on a page with these repeats."""
     return max(FEWEST, min(MOST, VALUES_IN_ALL // max(1, 4 * repeats)))
 
 
@@ -60,13 +60,13 @@ def signals(stored: pa.Table | None, most: int) -> tuple[Signal, ...]:
         for column, (name, unit, factor) in _OF_A_GPU.items():
             lines += _line(str(device), name, unit, seconds, floats(part, column) / factor, most)
         reasons = np.nan_to_num(floats(part, "throttle_reasons")).astype(np.int64)
-        clock = np.where(reasons & throttling.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
+        clock = np.where(reasons & clocks.HELD_BACK, floats(part, "sm_megahertz"), math.nan)
         lines += _line(str(device), HELD_BACK, "MHz", seconds, clock, most)
     return tuple(lines)
 
 
 def _rate(seconds: Array, counter: Array) -> tuple[Array, Array]:
-    """A counter's rise a second, between its samples. Where it falls, a process of the cell has ended, and the rate is not known."""
+    """A counter's rise a second, between its samples. If it falls, a process of the cell has ended, and the rate is not known."""
     recorded = np.isfinite(counter)
     seconds, counter = seconds[recorded], counter[recorded]
     step = np.diff(seconds)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from bench import identity
 from reports import text
-from reports.answers import across, findings, history, scaling, short
+from reports.answers import across, findings, history, left, scaling, short
 from reports.answers.across import Across
 from reports.answers.findings import Finding
 from reports.answers.health import NOT_JUDGED, NOTHING_BEGUN, NOTHING_MEASURED, Health
@@ -57,7 +57,6 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
     more_ladders = _elsewhere(plots.ladder(_only(data, [finding for finding in found if finding not in first])))
     most = plots.points_limit(data)
     scalings = scaling.scalings(data)
-    lacking = {cell.run_id for cell in data.cells if not cell.repeats}
     return Page(
         title=findings.title(data),
         where=findings.where(data),
@@ -100,7 +99,7 @@ def page_of(data: Tables, health: Health = NOT_JUDGED) -> Page:
         environments=environments(data),
         skipped=data.skipped,
         waiting=data.waiting,
-        go_on=tuple(glance.go_on(run) for run in data.runs if run.run_id in lacking),
+        go_on=tuple(entry.command for entry in left.left(data.cells) if entry.cells),
         cells=_cells(data, most),
     )
 

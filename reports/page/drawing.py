@@ -22,7 +22,7 @@ from runner.text import visible
 _LINE = 16  # pixels between two lines of text
 # Room above a picture with a title over its axis, and above any other: as charts.css has them.
 _TALL, _LOW = 22, 4
-# About 300 pixels: a phone shows so much in one line.
+# About 300 pixels: a phone's line has that.
 _LABEL = 44
 
 # Around a point, about ten pixels wide. The page's styles draw the same shapes beside the names of frameworks.

@@ -9,21 +9,13 @@ import numpy as np
 
 from reports import text
 from reports.answers import busy, left
-from reports.data.model import MeasuredCell, Run, Tables
+from reports.data.model import MeasuredCell, Tables
 from reports.page import results
 from reports.page.page import Pill
-from runner.results.cells import out_of, resume_command
 
 
 def pills(data: Tables) -> tuple[Pill, ...]:
     return (*_ends(data), *_sure(data), *_machine(data), *_limits(data))
-
-
-def go_on(run: Run) -> str:
-    """How a run gets what it lacks."""
-    if run.manifest.get("imported"):
-        return "run kit.py again on the machine that measured it"
-    return resume_command(run.run_id, out_of(run.manifest))
 
 
 def _ends(data: Tables) -> Iterator[Pill]:

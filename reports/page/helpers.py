@@ -1,7 +1,7 @@
 """The helpers that an adapter uses of its framework: the functions, classes and constants that its code names, directly or through these.
 
-Nobody keeps a list. A Python file is read by its imports. A file of R or Julia names no file at each use: what it uses is looked up in the
-files that the framework's entrypoint sources or includes. Only files below bench/frameworks are looked into, and of these only the
+Nobody keeps a list. A Python file is read by its imports. A file of R or Julia names no file at each use: the files that the framework's
+entrypoint sources or includes are its helpers, each as a whole. Only files below bench/frameworks are looked into, and of these only the
 folders that the framework uses (bench.identity): the bench's own code stays out.
 """
 
@@ -22,10 +22,7 @@ Place = tuple[Path, str]
 
 _PACKAGE = "bench.frameworks."
 _DAMAGED = (OSError, SyntaxError, ValueError, MemoryError, RecursionError)
-# In R and Julia: a definition begins a line. `name <- ...` in R; `name(arguments) = ...`, `name = ...` and the words below in Julia.
-_BEGIN = re.compile(r"(?:const |function |struct |mutable struct )?([A-Za-z_]\w*)")
 _READ = re.compile(r'(?:source|include)\([^"\n]*"([^"\n]+\.(?:R|jl))"')
-_COMMENT_OR_TEXT = re.compile(r"#.*|\"[^\"\n]*\"")
 # In R: `name <- import("bench.frameworks.keras._adam", ...)`, and then `name$Adam`.
 _IMPORTED_IN_R = re.compile(r'(\w+) <- import\("bench\.frameworks\.(\w+)\.(\w+)"')
 
@@ -34,26 +31,25 @@ def used(framework: str, adapter: Path) -> list[tuple[Path, str]]:
     """(file, text of what the adapter uses of it) for each helper, the nearest first. A damaged file has none."""
     folders = frozenset(identity.folders([framework], rules.BENCH))
     reached: dict[Path, set[str]] = {}
-    waiting = list(_uses(framework, adapter, None, folders))
+    whole = [] if adapter.suffix == ".py" else _read_by_entrypoint(framework)
+    waiting = list(_imported_in_r(adapter) if whole else _uses(adapter, None, folders))
     seen = set(waiting)
     while waiting:
         path, name = waiting.pop(0)
         if path == adapter:
             continue
         reached.setdefault(path, set()).add(name)
-        new = [place for place in _uses(framework, path, name, folders) if place not in seen]
+        new = [place for place in _uses(path, name, folders) if place not in seen]
         seen.update(new)
         waiting += new
-    return [(path, text) for path, names in reached.items() if (text := _text(path, names))]
+    parts = [(path, text) for path, names in reached.items() if (text := _text(path, names))]
+    return parts + [(path, path.read_text(encoding="utf-8")) for path in whole]
 
 
-def _uses(framework: str, path: Path, name: str | None, folders: frozenset[str]) -> Iterator[Place]:
-    """The definitions that the definition `name` of a file uses; None: the whole file."""
+def _uses(path: Path, name: str | None, folders: frozenset[str]) -> Iterator[Place]:
+    """The definitions that the definition `name` of a Python file uses; None: the whole file."""
     try:
-        if path.suffix == ".py":
-            yield from _python_file(path, path.read_text(encoding="utf-8"), folders).uses(name)
-        else:
-            yield from _uses_by_word(framework, path, name)
+        yield from _python_file(path, path.read_text(encoding="utf-8"), folders).uses(name)
     except _DAMAGED:
         return
 
@@ -62,7 +58,7 @@ def _text(path: Path, names: set[str]) -> str:
     """The definitions of these names, in the file's order, each with the comment above it."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    spans = _python_spans(_parsed(text)) if path.suffix == ".py" else _spans_by_line(lines)
+    spans = _python_spans(_parsed(text))
     wanted = sorted({span for name, span in spans.items() if name in names})
     return "\n\n\n".join("\n".join(lines[_with_comment(lines, first) : last]) for first, last in wanted) + "\n" * bool(
         wanted
@@ -186,20 +182,6 @@ def _names(node: ast.AST, local: frozenset[str]) -> Iterator[ast.AST]:
 # -- R and Julia ------------------------------------------------------------------------------------------------------------------------
 
 
-def _spans_by_line(lines: list[str]) -> dict[str, tuple[int, int]]:
-    """Name -> the lines of its definition: from a line that begins with it, to the last line before the next one that begins so."""
-    begins = [at for at, line in enumerate(lines) if _BEGIN.match(line) and not line.startswith("end")]
-    spans = {}
-    for first, last in zip(begins, [*begins[1:], len(lines)], strict=True):
-        while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
-            last -= 1
-        match = _BEGIN.match(lines[first])
-        defines = re.match(r"[\w ]+(?:\(.*\))? ?(?:<-|=(?!=))|(?:mutable )?struct |function ", lines[first])
-        if match and defines and match[1] not in spans:
-            spans[match[1]] = (first, last)
-    return spans
-
-
 def _files_read(script: Path) -> list[Path]:
     """The files of the bench that a script of R or Julia reads, directly or through one another, itself first."""
     files = [script]
@@ -209,30 +191,18 @@ def _files_read(script: Path) -> list[Path]:
     return files
 
 
-def _uses_by_word(framework: str, path: Path, name: str | None) -> Iterator[Place]:
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    if name is not None:
-        if name not in (spans := _spans_by_line(lines)):
-            return
-        first, last = spans[name]
-        text = "\n".join(lines[first:last])
+def _read_by_entrypoint(framework: str) -> list[Path]:
+    """The files that the entrypoint of a framework of another language reads, without the adapters and itself."""
+    script = FRAMEWORKS / framework / rules.framework_declaration(framework)["entrypoint"][1]
+    return [file for file in _files_read(script)[1:] if not _is_adapter(file)]
+
+
+def _imported_in_r(adapter: Path) -> Iterator[Place]:
+    """The definitions that a file of R uses of the bench's Python files."""
+    text = adapter.read_text(encoding="utf-8")
     for variable, folder, stem in _IMPORTED_IN_R.findall(text):
         for attribute in re.findall(rf"\b{variable}\$(\w+)", text):
             yield FRAMEWORKS / folder / f"{stem}.py", attribute
-    code = _COMMENT_OR_TEXT.sub("", text)
-    # A word after $ or a dot is another object's.
-    words = list(dict.fromkeys(re.findall(r"(?<![$.\w])[A-Za-z_]\w*", code)))
-    script = FRAMEWORKS / framework / rules.framework_declaration(framework)["entrypoint"][1]
-    others = [file for file in _files_read(script) if file != path and not _is_adapter(file)]
-    defined = {file: _spans_by_line(file.read_text(encoding="utf-8").splitlines()) for file in others}
-    own = _spans_by_line(lines)
-    for word in words:
-        if word in own:
-            if word != name:
-                yield path, word
-            continue
-        yield from ((file, word) for file, spans in defined.items() if word in spans)
 
 
 def _is_adapter(path: Path) -> bool:

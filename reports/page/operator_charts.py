@@ -15,7 +15,7 @@ from reports.text import number, percent
 def operator(place: str, curve: RateCurve, roofs: Mapping[str, Ceiling]) -> Chart | None:
     """One operation by size, a line for each cell: its share of the measured ceiling or of the datasheet's peak, from 0 to 1.
 
-    Where neither is known, its rate. The size is in operations, or in bytes as the rate.
+    If neither is known, its rate. The size is in operations, or in bytes as the rate.
     """
     believed = [(cell, [rate for rate in rates if not curve.refused(rate)]) for cell, rates in curve.cells]
     shares = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.answers.across import Across
@@ -31,7 +31,7 @@ class Entry:
     kind: str  # ranked | unranked | failed | waiting | skipped | none
     words: str  # the ratio to the fastest, or why there is none
     anchor: str = ""  # of the measurement; empty where there is none
-    title: str = ""  # what it says to a pointer
+    title: str = ""  # its text for a pointer
     measures: str = ""  # for the page's script: reports.page.results
     interval: str = ""  # the ends of the step time's interval in milliseconds, for the page's script
     best: bool = False
@@ -216,16 +216,3 @@ class Page:
     def unbegun(self) -> bool:
         """True if no cell has had a repeat."""
         return all(not section.cell.repeats for section in self.cells)
-
-    @property
-    def charts(self) -> Iterator[Chart]:
-        """Every picture of the page, in the order of the page."""
-        yield from (*self.ladders, *self.more_ladders, *self.gpus)
-        yield from (repeat.chart for section in self.cells for repeat in section.repeats if repeat.chart)
-        for section in self.sections:
-            for part in section.groups:
-                if isinstance(part, GroupSection):
-                    yield from filter(None, (part.step_times, *part.learning, part.phases))
-                else:
-                    yield from filter(None, (part.roofline, *(table.chart for table in part.tables)))
-        yield from filter(None, (*self.over_time, self.efficiency, self.efficiency_at_most))

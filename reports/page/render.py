@@ -1,6 +1,6 @@
 """From stored runs to one HTML file that holds all it needs: styles, scripts, pictures, and the library that draws samples.
 
-What a cell printed reaches the page in two ways only. The templates make every value visible and escape it. The figures
+A cell's output reaches the page in two ways only. The templates make every value visible and escape it. The figures
 are compressed and then consist of letters and digits only. A content security policy names our scripts by digest: no
 other script runs, and the page can request nothing.
 """
@@ -91,7 +91,7 @@ class Parts:
         self._parts: list[str] = []
 
     def add(self, content: Markup) -> Markup:
-        """Keep a part. What stands in its place is empty until the page's script builds it."""
+        """Keep a part. Its place is empty until the page's script builds it."""
         self._parts.append(str(escape(content)))
         return Markup('<div class="later" data-part="{}"></div>').format(len(self._parts) - 1)
 

@@ -248,7 +248,7 @@ def read_bases(folder: Path) -> dict[str, str]:
 
 
 def select_images(catalog: Mapping[str, Image], patterns: Iterable[str]) -> list[Image]:
-    """The images whose names fit a shell pattern, in the catalog's order. One that fits none raises CatalogError."""
+    """The images whose names fit a shell pattern, in the catalog's order. A name that fits none raises CatalogError."""
     names: set[str] = set()
     for pattern in patterns:
         matching = set(fnmatch.filter(catalog, pattern))

@@ -16,8 +16,8 @@ ScalingName = Literal["weak", "strong"]
 ROSETTA = ("cnn-cifar10", "gru-imdb")
 
 # The frameworks that most people come for, so that a run with little time begins with them. Developers name the first two most often in
-# Stack Overflow's survey (2022: TensorFlow 11.5 %, PyTorch 7.6 % of the professionals). That PyTorch is first today and that JAX is third
-# is our own judgement. Only the order of a run's cells depends on this list.
+# Stack Overflow's survey (2022: TensorFlow 11.5 %, PyTorch 7.6 % of the professionals). PyTorch's first place today and JAX's third are our
+# own judgement. Only the order of a run's cells depends on this list.
 FIRST_FRAMEWORKS = ("torch", "tensorflow", "jax")
 
 # Other names of frameworks and workloads: each stands for the name on the right.

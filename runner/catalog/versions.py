@@ -12,7 +12,7 @@ from runner.catalog.images import Image, read_pins
 
 PROVED = "proved by the lock"
 
-# Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with.
+# Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with. TensorFlow 1.15 says less.
 _PARTS = {"python": 2, "cuda": 2, "cudnn": 1}
 
 # Every image has it, so it says nothing of the framework.
@@ -26,18 +26,24 @@ def contradiction(image: Image, said: Mapping[str, Any]) -> str | None:
     for name, parts in _PARTS.items():
         declared: str | None = getattr(image, name)
         version = versions.get(name)
-        if declared and version and version.split(".")[:parts] != declared.split(".")[:parts]:
-            return f"it says that it ran {name} {version[:50]}, and {image.name} has {declared}"
+        if declared and version and not is_within(version, declared, parts):
+            return f"it reports {name} {version[:50]}, and {image.name} has {declared}"
     named = {name: pins[key] for name in versions if (key := canonicalize_name(name)) in pins}
     for name, pinned in named.items():
         if not _same(versions[name], pinned):
-            return f"it says that it ran {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
+            return f"it reports {name} {versions[name][:50]}, and the lock of {image.name} pins {pinned}"
     # An image of Theano serves Lasagne too, each with its own version.
     possible = [image.framework_version, *(pinned for name, pinned in named.items() if name != _EVERYWHERE)]
     version = said["framework_version"]
     if not any(_same(version, each) for each in possible):
-        return f"it says that it ran {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
+        return f"it reports {said['framework']} {version[:50]}, and {image.name} has {image.framework_version}"
     return None
+
+
+def is_within(version: str, declared: str, parts: int) -> bool:
+    """True if `parts` parts of a version, as far as it has them, are those of the declared one."""
+    said = version.split(".")[:parts]
+    return said == declared.split(".")[: len(said)]
 
 
 def proof(image: Image | None, said: Mapping[str, Any] | None) -> str:

@@ -27,17 +27,17 @@ class Preset(_Frozen):
     """How long a preset measures: by time and noise, or by whole epochs."""
 
     seconds: float | None = Field(gt=0)  # the most that the measured windows may take together
-    windows: int | None = Field(gt=0)  # at least so many windows, where the time allows
+    windows: int | None = Field(gt=0)  # the least number of windows, if the time allows
     noise: float | None = Field(gt=0)  # relative half width of the median's 95 % interval that is enough
     train_items: int = Field(ge=0)
     test_items: int = Field(ge=0)
     epochs: int | None = Field(gt=0)
     # where it is not the workload's; it is part of what a cell is
     batch: int | None = Field(default=None, gt=0)
-    # operators: points above so many million operations, or of more bytes of traffic, are not measured; None: no limit
+    # operators: points above these million operations, or bytes of traffic, are not measured; None: no limit
     most_mop: float | None = Field(default=None, gt=0)
     most_bytes: int | None = Field(default=None, gt=0)
-    # operators: so many sizes, the smallest and the largest among them; None: all
+    # operators: the number of sizes, the smallest and the largest among them; None: all
     most_sizes: int | None = Field(default=None, ge=2)
 
 

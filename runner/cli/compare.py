@@ -28,7 +28,6 @@ from runner.cli.shared import (
     stored_runs,
 )
 from runner.errors import UserError
-from runner.paths import typed
 from runner.results.store import RunStore, StoreError, run_folder
 from runner.terminal import folded
 from runner.text import visible
@@ -48,11 +47,13 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind, compared with A.")],
     runs: Annotated[
         list[str] | None,
-        typer.Option("--runs", "--run", help="Where the others are looked up; default: the newest run that has both."),
+        typer.Option(
+            "--runs", "--run", help="The run to look the others up in; default: the newest run that has both."
+        ),
     ] = None,
     by: Annotated[
         Literal["run", "image", "framework", "gpu", "cuda"] | None,
-        typer.Option(help="What A and B are; default: found by name."),
+        typer.Option(help="The kind of A and B; default: found by name."),
     ] = None,
     margin: Margin = 5.0,
     out: Out = Path("results"),
@@ -93,12 +94,12 @@ def compare(
         if comparison.rows:
             print_rows(answers.table(comparison), answers.compact(comparison))
         for line in [*answers.remarks(comparison), *([answers.method(comparison)] if comparison.rows else [])]:
-            print(folded(typed(line)))
+            print(folded(line))
     raise typer.Exit(comparison.exit_code)
 
 
 def _with_others(pair: Sequence[Path]) -> Tables:
-    """The two runs, and the nearest of those beside them that measured the same cells. One that cannot be read is skipped."""
+    """The two runs, and the nearest of those beside them that measured the same cells. An unreadable run is skipped."""
     sides = {folder.resolve(): _planned(RunStore(folder)) for folder in pair}
     shared = set.intersection(*sides.values())
     others = []

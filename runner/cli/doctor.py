@@ -13,7 +13,8 @@ from runner.doctor import doctor as checks
 def doctor(
     base_image: BaseImage = None,
     image: Annotated[
-        str | None, typer.Option(help="The image to start a container of; default: an image of ours on this machine.")
+        str | None,
+        typer.Option(help="The image to start a container of; default: one of this project's on this machine."),
     ] = None,
     output_format: TextOrJson = "text",
 ) -> None:

@@ -10,7 +10,6 @@ from runner.machine.detect import detect_cpu, detect_gpus
 from runner.machine.devices import Gpu, Refused, unknown_users
 from runner.machine.nvml import NVLINK
 from runner.machine.visible import limits
-from runner.paths import typed
 from runner.results import clocks
 from runner.terminal import print_table
 
@@ -29,7 +28,7 @@ def gpus(output_format: TextOrJson = "text") -> None:
             }
         )
     if why_none:
-        return print(typed(f"no GPU: {why_none}"))
+        return print(f"no GPU: {why_none}")
     _print_table(usable)
     return _print_notes(usable, refused, notes)
 
@@ -58,7 +57,7 @@ def _print_table(gpus: tuple[Gpu, ...]) -> None:
 def _print_notes(gpus: tuple[Gpu, ...], refused: tuple[Refused, ...], notes: tuple[str, ...]) -> None:
     """The facts without a column: `notes`, the driver, the links between GPUs, and broken GPUs."""
     for gpu_refused in refused:
-        print(typed(f"not usable: {gpu_refused.reason}"))
+        print(f"not usable: {gpu_refused.reason}")
     for note in notes:
         print(note)
     for gpu in gpus:

@@ -15,7 +15,6 @@ from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
 from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, stored_runs
 from runner.errors import UserError
-from runner.paths import typed
 from runner.terminal import folded
 from runner.text import visible
 
@@ -43,12 +42,12 @@ def history(
         typer.echo(answers.markdown(moves, rows), nl=False)
     else:
         if moves.together:
-            print(folded(typed(moves.together)))
-        # If nothing moved, show that of each cell.
+            print(folded(moves.together))
+        # Where nothing moved, that is shown of each cell.
         if shown := rows or moves.rows:
             print_rows(answers.table(shown), answers.compact(shown))
         for line in (moves.summary, *((METHOD,) if shown else ())):
-            print(folded(typed(line)))
+            print(folded(line))
     raise typer.Exit(moves.exit_code)
 
 

@@ -16,22 +16,21 @@ import typer
 from runner.cli.shared import PLAIN, LazyGroup
 from runner.errors import NothingBegunError, UserError
 
-# In characters. Where nothing can run, each combination has its reason.
+# In characters. If nothing can run, each combination has its reason.
 _LONGEST_ERROR = 20_000
 # An error about the command line repeats what was typed.
 _LONGEST_USAGE = 1_500
-# Nothing that a user types has so many digits for a reason.
+# No option needs that many digits.
 _DIGITS = re.compile(r"(\d{20})\d{20,}(?:\.\d+)?")
 _FIRST_DIGITS = r"\1…"
 
 
 def _say(error: str) -> None:
-    # Help needs no paths.
-    from runner.paths import typed
+    # Help needs no control characters made visible.
     from runner.text import visible
 
     # It may name what a file from elsewhere holds.
-    typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, typed(error)), _LONGEST_ERROR)}", err=True)
+    typer.echo(f"runner: {visible(_DIGITS.sub(_FIRST_DIGITS, error), _LONGEST_ERROR)}", err=True)
 
 
 # The base of all errors of Click's about the command line. Typer has its own copy of Click, and exports only this one.

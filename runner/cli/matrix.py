@@ -41,7 +41,7 @@ def matrix(
         float | None,
         typer.Option(
             metavar="M",
-            help="Start nothing that would not end in so many minutes: the frameworks that most people use first, then further repeats of "
+            help="Start nothing that would not end in these minutes: the frameworks that most people use first, then further repeats of "
             "pairs whose order is open, then the others. --resume goes on with the rest. Default: run everything.",
         ),
     ] = None,

@@ -14,7 +14,7 @@ import typer
 
 from runner.cli.shared import Out, chosen_runs
 from runner.errors import UserError
-from runner.paths import PROJECT, typed
+from runner.paths import PROJECT
 from runner.terminal import folded, print_table
 from runner.text import visible
 
@@ -26,7 +26,7 @@ MOST_NAMED = 6  # runs, above an answer in text
 
 
 def report_path(folder: Path) -> Path:
-    """The path of the report that a run writes of itself."""
+    """Where the report on a run lies that the run itself writes."""
     return folder / "report.html"
 
 
@@ -105,7 +105,7 @@ def _which(tables: Tables, folders: Sequence[Path]) -> Iterator[str]:
     between = len(lines) - MOST_NAMED
     yield from lines if between <= 0 else [*lines[: MOST_NAMED - 1], f"and {between} more runs, to", lines[-1]]
     for entry in left(tables.cells, tables.runs)[:MOST_NAMED]:
-        yield typed(visible(f"{entry.count}{entry.time}: `{entry.command}`", 300))
+        yield visible(f"{entry.count}{entry.time}: `{entry.command}`", 300)
 
 
 def _loaded(folders: Sequence[Path]) -> Tables:
@@ -124,7 +124,7 @@ def _print_sections(tables: Tables, *, to_stderr: bool) -> None:
         if section.rows:
             print_table(section.heads, section.rows, right=section.numbers, to_stderr=to_stderr)
         for line in section.below:
-            _print(typed(line), to_stderr)
+            _print(line, to_stderr)
 
 
 def _print(line: str, to_stderr: bool) -> None:

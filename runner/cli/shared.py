@@ -50,7 +50,7 @@ BaseImage = Annotated[
 class LazyCommands(Mapping[str, Any]):
     """Click's commands by name. A command's module is imported when the command is looked up.
 
-    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. Where the name is a word of
+    The module has a function of the command's name, or an `app` that Typer makes a group or a command of. If the name is a word of
     Python's, both end with "_". `modules`: the commands whose function is in another command's module.
     """
 
@@ -227,24 +227,21 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
 
 
 def print_rows(table: Table, few: Compact) -> None:
-    """Print the table with all columns where they fit, as in a pipe, and else with `few`. Its commands are as one can type them."""
+    """Print the table with all columns where they fit, as in a pipe, and else with `few`."""
     # Help prints no table.
-    from runner.paths import typed
     from runner.terminal import fits, folded, groups_fit, print_grouped, print_table
     from runner.text import visible
 
-    rows = [[typed(word) for word in row] for row in table.rows]
-    groups = [(heading, [[typed(word) for word in row] for row in lines]) for heading, lines in few.groups]
-    narrow = not fits(table.heads, rows) and groups_fit(few.heads, groups)
+    narrow = not fits(table.heads, table.rows) and groups_fit(few.heads, few.groups)
     captions, notes = (few.captions, few.notes) if narrow else (filter(None, (table.caption,)), table.notes)
     for line in captions:
         typer.echo(folded(visible(line)))
     if narrow:
-        print_grouped(few.heads, groups, few.numbers)
+        print_grouped(few.heads, few.groups, few.numbers)
     else:
-        print_table(table.heads, rows)
+        print_table(table.heads, table.rows)
     for line in notes:
-        typer.echo(folded(visible(typed(line))))
+        typer.echo(folded(visible(line)))
 
 
 def print_json(value: object) -> None:
@@ -252,11 +249,8 @@ def print_json(value: object) -> None:
 
 
 def note(line: str) -> None:
-    """Tell the user something on standard error, with its commands as one can type them. A script reads standard output."""
-    # Help needs no paths.
-    from runner.paths import typed
-
-    typer.echo(typed(line), err=True)
+    """Tell the user something on standard error. A script reads standard output."""
+    typer.echo(line, err=True)
 
 
 def stored_runs(out: Path) -> list[Path]:

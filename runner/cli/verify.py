@@ -39,7 +39,7 @@ Time = Annotated[
     typer.Option(
         metavar="30m",
         help="With --each-gpu: choose the workloads, the repeats, and whether GPUs are loaded fully, so that it ends in about this "
-        "time. It says what it chose.",
+        "time. It prints its choice.",
     ),
 ]
 
@@ -81,7 +81,7 @@ def verify(
     ] = False,
     time: Time = None,
     most_repeats: Annotated[
-        int, typer.Option(help="Repeat an open cell so many times, if that makes its interval narrower.", min=1)
+        int, typer.Option(help="Repeat an open cell so often, and one that looks slow 3 times as often.", min=1)
     ] = 9,
     reference: Annotated[
         list[str] | None, typer.Option(help="Compare with these references only, by name or file; default: all.")
@@ -89,7 +89,7 @@ def verify(
     references: References = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="What counts as equal, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
+        typer.Option(help="The margin of equality, in percent; default: 5 for a GPU, 8 for a CPU.", min=0.1, max=100),
     ] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.doctor import package_index
 from runner.doctor.scene import FAIL, OK, WARN, Check, Scene
 from runner.errors import EngineError
 
@@ -80,7 +80,7 @@ def _is_here(client: Any, name: str) -> bool:
 
 
 def _registry_answers(client: Any, name: str) -> str | None:
-    """None where the registry answers for an image; otherwise what it said."""
+    """None if the registry answers for an image; otherwise its message."""
     from runner.images.docker_client import DockerError, registry_digest
 
     try:
@@ -93,16 +93,15 @@ def _registry_answers(client: Any, name: str) -> str | None:
 
 def pip_index(scene: Scene) -> Iterator[Check]:
     """The package index that builds use answers. Without it, and with nothing installed, nothing can be measured."""
-    if package_index.answers(_TIMEOUT_SECONDS):
-        yield Check("pip index", OK, "it answers")
-        return
-    # pip may know more: a proxy, a password in a keyring, other places to look.
+    from runner.images.build import pip_configuration
+
+    # pip itself is asked: it knows its configuration, proxies, certificates, and a password in a keyring.
     options = ["--no-input", "--disable-pip-version-check", "--retries", "0", "--timeout", str(_TIMEOUT_SECONDS)]
     answer = _pip(*options, "index", "versions", "pip")
     if answer is not None and answer.returncode == 0:
-        yield Check("pip index", OK, "it answers pip")
+        yield Check("pip index", OK, "it answers")
         return
-    shown, secret = _shown(package_index.configured("index-url") or "")
+    shown, secret = _shown(os.environ.get("PIP_INDEX_URL") or pip_configuration().get("index-url", ""))
     said = "pip gave no answer" if answer is None else " ".join(answer.stderr.split())
     # Before it is cut: half of a password tells much.
     said = (said.replace(secret, "…") if secret else said)[-200:]

@@ -10,7 +10,6 @@ from runner.doctor.builds import base_image, disk, pip_index
 from runner.doctor.engine import cdi, cgroups, container, engine, hook, runtime, toolkit
 from runner.doctor.gpus import driver, gpus, mig
 from runner.doctor.scene import FAIL, WARN, Check, Scene, gather
-from runner.paths import typed
 from runner.terminal import folded
 
 CHECKS: tuple[Callable[[Scene], Iterator[Check]], ...] = (
@@ -39,6 +38,6 @@ def _print(checks: Sequence[Check]) -> None:
         if check.status in (WARN, FAIL):
             for word, sentence in (("means", check.means), ("fix", check.fix)):
                 if sentence:
-                    print(folded(f"{'':9}{word}: {typed(sentence)}"))
+                    print(folded(f"{'':9}{word}: {sentence}"))
     bad = failed(checks)
     print(f"\n{len(bad)} failed: {', '.join(bad)}" if bad else "\nnothing failed")

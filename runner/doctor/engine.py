@@ -148,7 +148,7 @@ def container(scene: Scene) -> Iterator[Check]:
         yield Check(
             "container",
             WARN,
-            "not started: no image of ours is here",
+            "not started: no image of this project is here",
             "whether GPUs reach a container is not known",
             fix,
         )

@@ -100,7 +100,7 @@ def _kernel_module() -> str | None:
 
 
 def _smallest_image(client: Any | None) -> str | None:
-    """The smallest image of ours on this machine: a container of it starts fastest."""
+    """The project's smallest image on this machine: a container of it starts fastest."""
     if client is None:
         return None
     ours = client.images.list(filters={"label": "dlbench.image"}) or client.images.list(name="dlbench/base")

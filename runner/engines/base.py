@@ -126,7 +126,7 @@ class Engine(Protocol):
         return 0
 
     def parts(self, image: Image) -> Mapping[str, int]:
-        """`cost` in parts: name -> bytes. What several images share has one name, and is fetched once for all of them."""
+        """`cost` in parts: name -> bytes. A part that several images share has one name, and is fetched once for all of them."""
         return {image.name: self.cost(image)}
 
     def disk_parts(self, image: Image) -> Mapping[str, int]:

@@ -10,7 +10,7 @@ from runner.engines.slots import JIT_CACHE_FOLDER
 # Cells write this folder, so it may hold anything. The driver's 4 GiB are some ten thousands of files.
 _MAX_FILES = 200_000
 
-# A cell can make sparse files of any size. What lies far above the driver's limit of 4 GiB is not the driver's.
+# A cell can make sparse files of any size. Files far above the driver's limit of 4 GiB are not the driver's.
 _MAX_BYTES = 2**40
 
 

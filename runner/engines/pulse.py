@@ -21,7 +21,7 @@ class Pulse:
         self._period = period
         self._ends = threading.Event()
         self._still: list[tuple[float, float]] = []
-        # Since when an answer is due; None while none is.
+        # The time of an unanswered question; None without one.
         self._asked: float | None = None
         threading.Thread(target=self._beat, daemon=True).start()
 

@@ -21,7 +21,7 @@ class Slot:
     device_kind: str  # cpu | cuda
     device_uuids: tuple[str, ...]  # the GPUs; empty for the CPU
     cpus: tuple[int, ...]  # numbers of the logical CPUs
-    memory_bytes: int | None  # host memory that the cell may use; None: no limit of ours
+    memory_bytes: int | None  # host memory that the cell may use; None: no limit by the runner
     memory_nodes: tuple[int, ...] = ()  # the NUMA nodes that its memory comes from; (): any
     # After so long the cell ends by itself, though nobody is left who watches it. None: never.
     seconds: int | None = None

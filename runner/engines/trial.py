@@ -1,6 +1,6 @@
 """Try an image on this machine's CPU: make it ready, import its frameworks, hold its adapters against the reference.
 
-What the image's processes print is not trusted: it is bounded, and read as one JSON line of a known form.
+The output of the image's processes is untrusted: it is bounded, and read as one JSON line of a known form.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from bench import rules
 from runner import trees
 from runner.catalog.images import ComputeCapability, Image
+from runner.catalog.versions import contradiction, is_within
 from runner.engines import cell_cache
 from runner.engines.base import Engine, EngineError, Prepared, Slot
 from runner.engines.process.interpreters import Interpreter, find_interpreter
@@ -63,37 +64,21 @@ class _Version(BaseModel):
     code_for: list[ComputeCapability] | None = Field(None, max_length=100)
 
     def contradictions(self, image: Image) -> list[str]:
-        """The framework's answers that contradict image.toml.
-
-        Of CUDA a framework may know the release and not the package, and of cuDNN the release that it was built with: the lock decides
-        on the rest, and `runner images check` holds image.toml against it.
-        """
-        facts = [
-            ("cuda", image.cuda, self.versions.get("cuda"), 2),
-            ("cudnn", image.cudnn, self.versions.get("cudnn"), 1),
-        ]
+        """The framework's answers that contradict the image's lock or image.toml: each of its cells would fail by it."""
+        versions = {name: version for name, version in self.versions.items() if version}
+        said = {"framework": self.framework, "framework_version": self.version, "versions": versions}
+        wrong = [sentence for sentence in [contradiction(image, said)] if sentence]
         if self.code_for and image.accelerator == "cuda":
             ordered = sorted(self.code_for, key=Version)
-            facts.append(("min_compute_capability", image.min_compute_capability, ordered[0], 2))
+            least, most = image.min_compute_capability, image.max_compute_capability
             # Code for 8.6 runs on 8.9.
-            facts.append(("max_compute_capability", image.max_compute_capability, ordered[-1], 1))
-        wrong = [
-            f"it says {field} {said}, and image.toml says {declared}"
-            for field, declared, said, parts in facts
-            if said and declared and _differ(said.split(".")[:parts], declared.split(".")[:parts])
-        ]
-        # An image of Theano serves Lasagne first, which says both versions.
-        own = {said.partition("+")[0] for said in (self.version, *self.versions.values()) if said}
-        if self.framework == image.frameworks[0] and image.framework_version not in own:
-            wrong.append(
-                f"it says version {self.version}, and image.toml says framework_version {image.framework_version}"
-            )
+            for field, declared, own, parts in (
+                ("min_compute_capability", least, ordered[0], 2),
+                ("max_compute_capability", most, ordered[-1], 1),
+            ):
+                if declared and not is_within(own, declared, parts):
+                    wrong.append(f"it says {field} {own}, and image.toml says {declared}")
         return wrong
-
-
-def _differ(said: Sequence[str], declared: Sequence[str]) -> bool:
-    """True if two versions differ, as far as the framework gives its own: TensorFlow 1.15 reports CUDA 10, and not 10.0."""
-    return list(said) != list(declared[: len(said)])
 
 
 class _Verdict(BaseModel):
@@ -201,7 +186,7 @@ def imports(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(framework -> its version, framework -> why it is not imported, or what it says otherwise than image.toml).
 
-    Where NVIDIA's wheels are not installed the lock is not `whole`, and what they say is not compared.
+    Without NVIDIA's wheels the lock is not `whole`, and their versions are not compared.
     """
     versions, failed = {}, {}
     for framework in frameworks:
@@ -219,7 +204,7 @@ def imports(
         if code:
             failed[framework] = f"it was imported, and its process ended with exit code {code}"
         elif said.framework != framework:
-            failed[framework] = _plain(f"it says that it is {said.framework}")
+            failed[framework] = _plain(f"it calls itself {said.framework}")
         elif wrong := said.contradictions(prepared.image) if whole else []:
             failed[framework] = _plain("; ".join(wrong))
         else:

@@ -422,7 +422,7 @@ def pip_settings() -> dict[str, str]:
 
     An empty variable leaves it to the base image. Folders of this machine are not in a build, and its loopback only with its network.
     """
-    configured, settings = _pip_configuration(), {}
+    configured, settings = pip_configuration(), {}
     for variable, option in _PIP_SETTINGS.items():
         words = os.environ.get(variable, configured.get(option, "")).split()
         if any("@" in word for word in words):
@@ -443,7 +443,7 @@ def _in_reach_of_builds(url: str) -> bool:
     return not here or os.environ.get(BUILD_NETWORK_VARIABLE) == "host"
 
 
-def _pip_configuration() -> dict[str, str]:
+def pip_configuration() -> dict[str, str]:
     """Those settings in pip.conf; nothing without pip. Settings for `install` come after `global`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     try:

@@ -1,7 +1,7 @@
 """The check of the catalog: `runner images check`, offline and fast.
 
 A lock is the only thing that decides what is installed, so what image.toml says of CUDA, cuDNN, NCCL and the framework is
-proved from the lock. What cannot be proved from a lock (a base image's CUDA) is proved from the base image's name.
+proved from the lock. A fact that no lock proves (a base image's CUDA) is proved from the base image's name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Facts:
-    """An image with what its lock holds, for the rules."""
+    """An image and its lock's content, for the rules."""
 
     image: Image
     pins: Mapping[str, str]  # normalised name -> version
@@ -187,7 +187,7 @@ def _cuda(facts: _Facts) -> Iterator[Problem]:
 
 
 def _base(facts: _Facts) -> Iterator[Problem]:
-    """A base image's name says what it holds: Python, or CUDA and cuDNN."""
+    """A base image's name lists its content: Python, or CUDA and cuDNN."""
     image = facts.image
     tag = image.base.rpartition(":")[2]
     if image.cuda and image.cuda_from == "base":

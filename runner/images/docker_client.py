@@ -1,4 +1,4 @@
-"""The one way to the Docker Engine. What docker-py, requests and urllib3 raise becomes an error of ours here, and goes no further."""
+"""The one way to the Docker Engine. Errors of docker-py, requests and urllib3 become this project's here."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _PATIENCE_SECONDS = 1800
 
 
 class DockerError(EngineError):
-    """The Docker Engine answers that it cannot. `said`: its own words. `status`: the HTTP status of its answer, if it has one."""
+    """The Docker Engine answers that it cannot. `said`: its own words."""
 
-    def __init__(self, sentence: str, said: str, status: int | None = None) -> None:
+    def __init__(self, sentence: str, said: str) -> None:
         super().__init__(sentence)
         self.said = said
-        self.status = status
 
 
 class NotThereError(DockerError):
@@ -73,7 +72,7 @@ _REFUSED, _ABSENT = _MEANINGS[2][1], _MEANINGS[3][1]
 
 @contextlib.contextmanager
 def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
-    """As `asking`, for what an engine asks a registry. `said` begins with what it means."""
+    """As `asking`, for an engine's question to a registry. `said` begins with the meaning."""
     try:
         with asking():
             yield
@@ -83,7 +82,7 @@ def asking_registry(client: DockerClient, attempt: str) -> Iterator[None]:
         # The engine is here, and waits for its registry.
         raise _of_a_registry(attempt, "timeout: the engine got no answer for too long") from error
     except DockerError as error:
-        raise _of_a_registry(attempt, error.said, error.status) from error
+        raise _of_a_registry(attempt, error.said) from error
 
 
 def _timed_out(error: BaseException | None) -> bool:
@@ -100,13 +99,13 @@ def _answers(client: DockerClient) -> bool:
         return False
 
 
-def _of_a_registry(attempt: str, words: str, status: int | None = None) -> DockerError:
+def _of_a_registry(attempt: str, words: str) -> DockerError:
     """The error of what an engine says of its registry in these words."""
     lower = words.lower()
     meaning = next((text for known, text in _MEANINGS if any(word in lower for word in known)), "")
     kind = {_REFUSED: DeniedError, _ABSENT: NotThereError}.get(meaning, DockerError)
     said = f"{meaning} ({words})" if meaning else words
-    return kind(f"{attempt}: {said}", said, status)
+    return kind(f"{attempt}: {said}", said)
 
 
 def watch(client: DockerClient, attempt: str, messages: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -128,7 +127,7 @@ def asking(attempt: str = "") -> Iterator[None]:
     except DockerException as error:
         kind = NotThereError if isinstance(error, NotFound) else DockerError
         said = short(error)
-        raise kind(f"{begin}{said}", said, getattr(error, "status_code", None)) from error
+        raise kind(f"{begin}{said}", said) from error
     except (RequestException, HTTPError) as error:  # docker-py hands these on as they are
         raise EngineGoneError(f"{begin}{why_no_engine(error)}") from error
 
@@ -187,7 +186,7 @@ def list_images(client: DockerClient) -> Listing:
 
 
 def find_images(client: DockerClient, *references: str) -> Listing:
-    """A listing of these images only. Where an engine has hundreds, that is quicker than a list of all."""
+    """A listing of these images only. If an engine has hundreds, that is quicker than a list of all."""
     images = [image for reference in references if (image := find_image(client, reference))]
     return Listing({"Id": image.id, "RepoTags": image.tags, "Labels": image.labels} for image in images)
 
@@ -223,7 +222,7 @@ def why_no_engine(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """An error's sentence without the HTTP around it. What the runtime and its hooks said stands at its end."""
+    """An error's sentence without the HTTP around it. The runtime's and its hooks' message stands at its end."""
     said: Any = getattr(error, "explanation", None) or error
     if isinstance(error, ContainerError) and error.stderr:
         said = error.stderr

@@ -35,7 +35,7 @@ _PLATFORMS = (
 _SEALED_SIZE, _SEALED_WHEEL = SEALED_SIZES = ("download_gb ", "bytes ")
 
 # NVIDIA's wheels are installed below an image's own packages, a layer a group, in this order; the last layer holds those that are in no
-# group. Images whose locks agree on a group share its layer. What most frameworks ask for comes first: the engine shares a layer only where
+# group. Images whose locks agree on a group share its layer. Usual requirements come first: the engine shares a layer only where
 # all layers below it are the same. docs/images.md says what these groups save.
 _LAYERS = (
     ("cublas", "cuda-runtime", "cufft", "curand", "nvjitlink"),

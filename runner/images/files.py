@@ -217,7 +217,7 @@ def sbom(image: Image, base: str, debian: Mapping[str, str] | None = None) -> st
         "name": image.name,
         "documentNamespace": f"https://spdx.org/spdxdocs/{image.name}-{image.lock_sha256}",
         "creationInfo": {"created": f"{image.locked}T00:00:00Z", "creators": ["Tool: dlbench-matrix"]},
-        "comment": f"What the locks of {image.name} install (sha256 {image.lock_sha256}) on {base}.",
+        "comment": f"The packages that the locks of {image.name} install (sha256 {image.lock_sha256}) on {base}.",
         "documentDescribes": [package["SPDXID"] for package in packages],
         "packages": packages,
     }

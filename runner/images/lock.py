@@ -131,7 +131,7 @@ def _write_lock(path: Path, text: str) -> None:
 def write_seal(image: Image, download_gb: float | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
     """Write digests of requirements.in and of each pin beside the locks, and what they weigh, for `runner images check`.
 
-    What is not given stays as image.toml and the seal have it.
+    Other fields stay as image.toml and the seal have them.
     """
     sizes = facts.wheel_bytes(image) if sizes is None else sizes
     pins = [pin for path in image.locks for pin in read_pins(path)]

@@ -120,7 +120,7 @@ class Recipe:
 
     @property
     def names(self) -> list[str]:
-        """Every name that a build gives, the image's own first. What no name is left of, the engine removes."""
+        """Every name that a build gives, the image's own first. The engine removes an image without a name."""
         names = [self.tag, self.steps_tag]
         names += [self.julia_tag] if self.image.julia else []
         names += [*reversed(self.nvidia_tags), self.base_tag]

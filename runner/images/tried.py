@@ -128,18 +128,8 @@ def adapter_sha256(framework: str, workload: str) -> str:
     The bench's core is not in it: an edit there would age every line of the page. Nor is what a check never reads: the stored losses and
     first steps.
     """
-    return str(identity.digest([path for path in _adapter_files(framework, workload) if not path.endswith(_OF_CELLS)]))
-
-
-def _adapter_digests(framework: str, workload: str) -> set[str]:
-    """The `adapter_sha256` of a check of today, and what it was when the stored losses were in it."""
-    older = [path for path in _adapter_files(framework, workload) if not path.endswith(_OF_CELLS[1])]
-    return {adapter_sha256(framework, workload), str(identity.digest(older))}
-
-
-def _adapter_files(framework: str, workload: str) -> list[str]:
-    files = identity.code_files(framework, workload)
-    return [path for path in files if path.startswith(("frameworks/", "workloads/"))]
+    files = [path for path in identity.code_files(framework, workload) if not path.endswith(_OF_CELLS)]
+    return str(identity.digest([path for path in files if path.startswith(("frameworks/", "workloads/"))]))
 
 
 def record_path(image: Image) -> Path:
@@ -170,7 +160,7 @@ def recorded(image: Image, engine: str, tried: Tried | None) -> set[tuple[str, s
         _key(check)
         for check in tried.checks
         if check.outcome != "unfinished"
-        and check.adapter_sha256 in (None, *_adapter_digests(check.framework, check.workload))
+        and check.adapter_sha256 in (None, adapter_sha256(check.framework, check.workload))
     }
 
 
@@ -219,14 +209,14 @@ def page_text(images: Iterable[Image], offered: Sequence[tuple[str, str, str, st
         ["image", "framework", "tried on", "installed", "checked: error / bound", "not checked, or not ok"],
         ["---"] * 6,
     ]
-    today: dict[tuple[str, str], set[str]] = {}
+    today: dict[tuple[str, str], str] = {}
     for image in images:
         if image.accelerator == "cuda":
             tried = read_record(image)
             for check in tried.checks if tried else ():
                 key = check.framework, check.workload
                 if check.adapter_sha256 and key not in today:
-                    today[key] = _adapter_digests(*key)
+                    today[key] = adapter_sha256(*key)
             for framework in image.frameworks:
                 own = [
                     (workload, precision)
@@ -242,9 +232,9 @@ def _row(
     framework: str,
     tried: Tried | None,
     offered: Sequence[tuple[str, str]],
-    today: Mapping[tuple[str, str], set[str]],
+    today: Mapping[tuple[str, str], str],
 ) -> list[str]:
-    """The row of one framework. `today`: (framework, workload) -> its digests, for each check that has one."""
+    """The row of one framework. `today`: (framework, workload) -> its digest, for each check that has one."""
     if tried is None:
         return [framework, "never", "nothing", "", "nothing was tried"]
     day = str(tried.date) if tried.lock_sha256 == image.lock_sha256 else f"{tried.date}, **with an older lock**"
@@ -257,7 +247,7 @@ def _row(
     old = {
         at: " **of older code**"
         for at, check in checks.items()
-        if check.adapter_sha256 and check.adapter_sha256 not in today[framework, check.workload]
+        if check.adapter_sha256 and check.adapter_sha256 != today[framework, check.workload]
     }
     good = [
         f"{name} {at} {check.worst:.2g}{old.get((name, at), '')}"

@@ -1,6 +1,6 @@
 """Images without times: the same layers and settings have the same digest, whenever and wherever they were built.
 
-The Dockerfiles give every file one time. What is left are the times and the containers' ids that the engine writes into an image's
+The Dockerfiles give every file one time. The rest is the times and the containers' ids that the engine writes into an image's
 configuration. An image that is loaded with another configuration keeps its layers: none is copied.
 """
 

@@ -1,4 +1,4 @@
-"""Whether two ways to measure the same agree: a GPU's energy counter and its power over time. Pure."""
+"""The agreement of two ways to measure the same: a GPU's energy counter and its power over time. Pure."""
 
 from __future__ import annotations
 

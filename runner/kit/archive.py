@@ -1,15 +1,11 @@
-"""Reads the archive of a kit. It comes from another machine, so nothing of it is believed: names, sizes, digests and fields are checked."""
+"""Reads the archive of a kit. It comes from another machine, so the content is untrusted: names, sizes, digests and fields are checked."""
 
 from __future__ import annotations
 
-import functools
 import gzip
 import hashlib
 import io
-import json
-import math
 import re
-import sys
 import tarfile
 import zlib
 from dataclasses import dataclass
@@ -17,18 +13,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from runner.engines.slots import LOG_TAIL_BYTES
-from runner.errors import UserError, first_problem
+from runner.errors import first_problem
 from runner.kit.pack import FILES, MANIFEST, VERSION
 from runner.machine.devices import Cpu, Gpu, Process, Refused
 from runner.results import store
-from runner.results.store import TABLES
+from runner.results.parcel import MOST_ROWS, MOST_TELEMETRY_BYTES
+from runner.results.untrusted import Hash, Name, Seconds, Text, UntrustedError, document, telemetry_rows
 
 # Of the whole archive when it is unpacked, of one file of it, and of the number of its files.
 MOST_BYTES = 512 * 2**20
-MOST_FILE_BYTES = 66 * 2**20
+MOST_FILE_BYTES = 65 * 2**20
 MOST_FILES = 20_000
 _MOST_FACTS_BYTES = 16 * 2**20
 # Of the telemetry of all steps: two days of a GPU and its CPU.
@@ -44,18 +41,13 @@ _BYTES_OF_A_ROW, _LEAST_ROWS = 8, 20_000
 _FILE = "|".join(map(re.escape, FILES))
 _NAME = re.compile(rf"facts\.json|manifest\.json|steps/[a-z][a-z0-9_.-]{{0,150}}/(?:{_FILE})")
 
-Text = Annotated[str, Field(max_length=300)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
-
 
 def _is_a_moment(text: str) -> str:
     datetime.fromisoformat(text)
     return text
 
 
-class ArchiveError(UserError):
+class ArchiveError(UntrustedError):
     """An archive that cannot be imported; the message names it and says why."""
 
 
@@ -78,7 +70,7 @@ class PlannedStep(_Frozen):
 
 
 class Users(_Frozen):
-    """Who computed on the GPU, as NVML showed it."""
+    """The users of the GPU, as NVML showed them."""
 
     proved: Annotated[tuple[Text, ...], Field(max_length=64)]
     reasons: Annotated[dict[Text, Text], Field(max_length=64)]
@@ -118,7 +110,7 @@ class InstalledFramework(_Frozen):
 
 
 class Packages(_Frozen):
-    """What is installed in the interpreter that was measured."""
+    """The packages of the interpreter that was measured."""
 
     python: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+", max_length=60)]
     path: Annotated[str, Field(max_length=4096)]
@@ -160,7 +152,7 @@ class KitFacts(_Frozen):
 
 
 class CheckVerdict(BaseModel):
-    """What `python -m bench check` prints, as far as it is shown."""
+    """The output of `python -m bench check`, as far as it is shown."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -236,7 +228,7 @@ def read(path: Path) -> Archive:
             raise ArchiveError("it holds a step twice")
         if dropped and not steps:
             raise ArchiveError(dropped[0])
-    except ArchiveError as error:
+    except UntrustedError as error:
         raise ArchiveError(f"{path}: {error}; copy it again from the machine that it was made on") from None
     facts_sha256 = hashlib.sha256(files["facts.json"]).hexdigest()
     return Archive(path, hashlib.sha256(content).hexdigest(), tuple(dropped), facts_sha256, facts, steps)
@@ -263,7 +255,7 @@ def _step_or_reason(files: dict[str, bytes], name: str, facts: KitFacts) -> Read
     try:
         step = _step(files, name)
         _check_step(step, facts)
-    except ArchiveError as error:
+    except UntrustedError as error:
         return str(error)
     return step
 
@@ -316,34 +308,6 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
     return files
 
 
-def document(content: bytes, name: str) -> Any:
-    """A document whose numbers a table holds and whose texts a file holds. Raises ArchiveError."""
-    try:
-        value = json.loads(content.decode("utf-8"), parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
-        if b"\\ud" in content.lower():
-            # An escape may stand for half of a character.
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise ArchiveError(f"{name} is not JSON ({str(error)[:200]})") from None
-    return value
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
-        raise ValueError(f"the number {digits[:20]}… is too large")
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    if not math.isfinite(value := float(digits)):
-        raise ValueError(f"the number {digits[:20]} is too large")
-    return value
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number")
-
-
 def _facts(files: dict[str, bytes]) -> KitFacts:
     if len(files.get("facts.json", b"")) > _MOST_FACTS_BYTES:
         raise ArchiveError("facts.json is too large")
@@ -362,43 +326,10 @@ def _step(files: dict[str, bytes], name: str) -> ReadStep:
         read_record = StepRecord.model_validate(document(record, "step.json"))
     except ValidationError as error:
         raise ArchiveError(f"step.json: {first_problem(error)}") from None
-    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl"), _text(log))
+    if len(telemetry) > MOST_TELEMETRY_BYTES:
+        raise ArchiveError(f"telemetry.jsonl has more than {MOST_TELEMETRY_BYTES} bytes")
+    return ReadStep(read_record, output, telemetry_rows(telemetry, "telemetry.jsonl", MOST_ROWS), _text(log))
 
 
 def _text(log: bytes) -> str:
     return log[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
-
-
-_Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False, strict=True)]
-_Whole = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-_KINDS: dict[str, Any] = {"double": _Number, "int64": _Whole, "string": Text}
-_COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("run_id", "cell_id", "repeat", "seconds")}
-MOST_ROWS_OF_A_STEP = 200_000
-
-
-@functools.cache
-def _adapters() -> dict[str, TypeAdapter[Any]]:
-    """What checks each column of a row. To make them takes as long as to read five thousand values."""
-    adapters: dict[str, TypeAdapter[Any]] = {
-        column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
-    }
-    return adapters | {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
-
-
-def telemetry_rows(content: bytes, name: str) -> tuple[dict[str, Any], ...]:
-    """The rows of a recording: columns of the table, with `unix` for the time. Raises ArchiveError."""
-    lines = content.splitlines()
-    if len(lines) > MOST_ROWS_OF_A_STEP:
-        raise ArchiveError(f"{name} has more than {MOST_ROWS_OF_A_STEP} rows")
-    adapters, rows = _adapters(), []
-    for line in lines:
-        row = document(line, name)
-        if not isinstance(row, dict) or not {"unix", "device"} <= set(row) <= set(adapters):
-            raise ArchiveError(f"{name} has a row that is no sample of a device")
-        try:
-            # The names of the columns are in memory once, and not once a row.
-            checked = {sys.intern(column): adapters[column].validate_python(value) for column, value in row.items()}
-        except ValidationError as error:
-            raise ArchiveError(f"{name}: {first_problem(error)}") from None
-        rows.append(checked | {"device": sys.intern(checked["device"])})
-    return tuple(rows)

@@ -17,7 +17,7 @@ from runner.paths import BENCH, PROJECT
 
 MOST_BYTES = 50 * 2**20
 
-# What runs on the GPU machine, by name; its script is written as kit.py.
+# The program on the GPU machine, by name; its script is written as kit.py.
 ENTRY = "runner.kit.measure"
 SCRIPT = "kit.py"
 
@@ -83,7 +83,7 @@ def _check_target(folder: Path) -> None:
 
 
 def _listed(folder: Path) -> set[str]:
-    """What an earlier build says that it wrote."""
+    """The list of files of an earlier build."""
     try:
         names = json.loads((folder / LIST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -151,7 +151,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """What an import may name: modules, and for `from a import b` both a and a.b."""
+    """The names in an import: modules, and for `from a import b` both a and a.b."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]

@@ -29,7 +29,7 @@ from runner.text import in_a_line
 STEP_SECONDS = 300.0
 # With less time left, no further step is begun: it would be ended before it has a result.
 LEAST_SECONDS = 10.0
-# What runner.kit.archive takes: of one step, and of all steps together, so that their telemetry still fits into the archive.
+# The limits of runner.kit.archive: of one step, and of all steps together, so that their telemetry still fits into the archive.
 MOST_OUTPUT_BYTES = 64 * 1024 * 1024
 MOST_OUTPUTS_BYTES = 256 * 1024 * 1024
 LEAST_OUTPUT_BYTES = 64 * 1024
@@ -54,14 +54,14 @@ _CUT_OFF = "cut-off"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What starts a step: an interpreter and the first of its arguments."""
+    """The start of a step: an interpreter and the first of its arguments."""
 
     command: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where the steps run, and where their results go."""
+    """The place of the steps, and the folder of their results."""
 
     python: str
     slot: Slot
@@ -180,7 +180,7 @@ def _one(site: Site, started: Started, step: Step) -> None:
 
 
 def _goes_on(folder: Path, seconds: float) -> bool:
-    """Whether the next start does a stopped step again: once, so that a step that hangs does not keep all later ones from their turn."""
+    """True if the next start does a stopped step again: once, so that a step that hangs does not keep all later ones from their turn."""
     mark = folder / _CUT_OFF
     if seconds >= STEP_SECONDS or mark.exists():
         return False

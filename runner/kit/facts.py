@@ -1,4 +1,4 @@
-"""What facts.json says of a measurement: the machine, the frameworks and the steps that are planned. The first start that measures
+"""The content of facts.json: the machine, the frameworks and the steps that are planned. The first start that measures
 something decides it."""
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from runner.machine.devices import Gpu, Machine
 _STEP = {"kind": str, "framework": str, "workload": str, "precision": str, "repeat": int}
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+){4}")
 
-# What the first start was asked for.
+# The options of the first start.
 _OPTIONS = "options.json"
 
 
 def facts_of(options: argparse.Namespace, machine: Machine, gpu: Gpu | None) -> dict[str, Any]:
-    """What facts.json says, which the first start that measures something writes. Raises UserError where a later start is on something
-    else."""
+    """The content of facts.json, by the first start that measures something. Raises UserError if a later start is on something else."""
     path = options.out / "facts.json"
     packages = installed.packages(options.python)
     if not re.match(r"\d+\.\d+\.\d+", str(packages.get("python"))):
@@ -56,7 +55,7 @@ def facts_of(options: argparse.Namespace, machine: Machine, gpu: Gpu | None) -> 
     wanted = Wanted(options.frameworks, options.workloads, options.precision, options.repeats or DEFAULT_REPEATS)
     entries = _entries(options.python, wanted)
     _check_names(wanted, [str(entry["framework"]) for entry in entries], options.python)
-    # One that the user names is tried, whatever it says of itself.
+    # A framework that the user names is tried, whatever it reports.
     why_not = {str(entry["framework"]): _why_not(entry, device) for entry in entries}
     why_not |= dict.fromkeys(set(wanted.frameworks) & set(why_not))
     steps, left_out = plan(why_not, device, wanted)
@@ -81,7 +80,7 @@ def facts_of(options: argparse.Namespace, machine: Machine, gpu: Gpu | None) -> 
 
 
 def stored(path: Path) -> dict[str, Any]:
-    """What an earlier start wrote. Raises UserError where it is no such document."""
+    """The document of an earlier start. Raises UserError if it is no such document."""
     try:
         document = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Makes a run of a kit's archive. An imported cell goes the way of a measured one: its events are checked and judged by the same code."""
+"""Makes a run of a kit's archive. An imported cell goes through the same door as a measured one: runner.admission judges its parcel."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bench import identity
 from runner import trees
+from runner.admission.admit import store_parcel
+from runner.admission.judges import HostFacts
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
-from runner.engines.slots import Exit
 from runner.kit.agreement import energies
 from runner.kit.archive import Archive, ArchiveError, CheckVerdict, EventWindows, PlannedStep, ReadStep
 from runner.kit.refusal import refusal
 from runner.kit.steps import CELL, CHECK, EVENTS, PRESET, SEED
-from runner.machine import telemetry
+from runner.machine import gpu_users
 from runner.plan.plan import Cell, Skip
 from runner.results import store
-from runner.run.attempt import Ended, store_repeat
-from runner.run.dispatch import Job
-from runner.run.record import Recorder
+from runner.results.parcel import Parcel
 from runner.version import runner_version
 
 ENGINE = "host"
@@ -53,13 +53,6 @@ class Imported:
     energies: Mapping[str, tuple[float, float]]
     # (workload, the largest relative difference between a window's clock and CUDA's events)
     events: tuple[tuple[str, float], ...]
-
-
-class _Elsewhere:
-    """A cell that ran on another machine."""
-
-    def pid(self) -> int | None:
-        return None
 
 
 def import_archive(archive: Archive, out: Path) -> Imported:
@@ -120,7 +113,8 @@ def _readable(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run:
 
 
 def _write(archive: Archive, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore) -> Imported:
-    outcomes = tuple(_store(archive, step, cells, run) for step in archive.steps)
+    code = _code(archive, cells)
+    outcomes = tuple(_store(archive, step, cells, code, run) for step in archive.steps)
     _write_manifest(archive, cells, run)
     sums = energies(step.telemetry for step in archive.steps)
     not_done = len(archive.facts.planned) - len(archive.steps)
@@ -173,8 +167,20 @@ def _knows(workload: Workload | None, precision: str) -> bool:
     return workload is not None and precision in workload.precisions
 
 
+def _code(archive: Archive, cells: Mapping[tuple[str, str, str], Cell]) -> Mapping[tuple[str, str], str]:
+    """(framework, workload) -> the digest of the code that its cells must run; empty where the kit has another bench than this checkout."""
+    if archive.facts.bench_sha256 != identity.source_digest():
+        return {}
+    pairs = {(cell.framework, cell.workload) for cell in cells.values()}
+    return dict(identity.code_digests(pairs))
+
+
 def _store(
-    archive: Archive, step: ReadStep, cells: Mapping[tuple[str, str, str], Cell], run: store.RunStore
+    archive: Archive,
+    step: ReadStep,
+    cells: Mapping[tuple[str, str, str], Cell],
+    code: Mapping[tuple[str, str], str],
+    run: store.RunStore,
 ) -> Outcome:
     record = step.record
     if record.kind != CELL and record.code and (why := refusal(record.kind, step.output, step.log)):
@@ -184,40 +190,40 @@ def _store(
     if record.kind == EVENTS:
         return Outcome(record, "ok" if record.code == 0 else "failed", _last_line(step))
     cell = cells[record.framework, record.workload, record.precision]
-    recorder = Recorder(run.folder / "events" / f"{store.file_name(cell.id, record.repeat)}.jsonl")
-    recorder.feed(step.output)
-    recorder.close()
-    recorder.row.setdefault("started_unix", record.started_unix)
-    recorder.row["jit_cache_grew_bytes"] = record.jit_cache_grew_bytes
+    host = HostFacts(code_sha256=code.get((cell.framework, cell.workload)), timed=False)
+    admitted = store_parcel(run, _parcel(archive, step, cell), cell, host)
+    refused = admitted.tables["cells"][0]["error_kind"] == "unsupported"
+    return Outcome(record, "refused" if refused else admitted.status, admitted.reason or "")
+
+
+def _parcel(archive: Archive, step: ReadStep, cell: Cell) -> Parcel:
+    """A step of a cell as a parcel. A kit does not note when its output came."""
+    record, gpus = step.record, archive.facts.gpus
     lost = ("gpu-lost", f"{record.lost} fell off the bus") if record.lost else None
-    repeat = Ended(
-        job=Job(cell, record.repeat),
+    return Parcel(
+        cell_id=cell.id,
+        repeat=record.repeat,
         engine=ENGINE,
         image_digest=installed.image_digest(cell.lock_sha256, archive.facts.python),
         uuids=record.uuids,
-        recorder=recorder,
-        recording=_recording(archive, step),
-        exit=Exit(record.code, record.out_of_memory, step.log),
+        boards=tuple(gpu.board for gpu in gpus if gpu.uuid in record.uuids),
+        cpus=len(archive.facts.cpu.cpus),
+        code=record.code,
+        out_of_memory=record.out_of_memory,
         ended_by=lost or record.ended_by,
+        started_unix=record.started_unix,
         wall_seconds=record.wall_seconds,
+        jit_cache_grew_bytes=record.jit_cache_grew_bytes,
+        xids=record.xids,
+        fault=record.fault,
+        row_seconds=record.row_seconds,
+        proved=record.users.proved,
+        unproved=record.users.reasons,
+        foreign=tuple(str(process)[: gpu_users.MOST_TEXT] for process in record.users.foreign),
+        tape=((None, step.output),) if step.output else (),
+        log=step.log,
+        telemetry=step.telemetry,
     )
-    status, reason = store_repeat(run, repeat)
-    if recorder.error and recorder.error["kind"] == "unsupported":
-        status = "refused"
-    return Outcome(record, status, reason or "")
-
-
-def _recording(archive: Archive, step: ReadStep) -> telemetry.Recording:
-    """What the kit saw of the devices."""
-    record = step.record
-    boards = [gpu.board for gpu in archive.facts.gpus if gpu.uuid in record.uuids]
-    recording = telemetry.Recording(boards, _Elsewhere(), (), record.uuids)
-    recording.users.restore(record.users.proved, record.users.reasons, record.users.foreign)
-    recording.rows = [dict(row) for row in step.telemetry]
-    recording.xids = list(record.xids)
-    recording.fault = record.fault
-    recording.step = record.row_seconds
-    return recording
 
 
 def _check(step: ReadStep) -> Outcome:
@@ -239,7 +245,7 @@ def _last_line(step: ReadStep) -> str:
 
 
 def _events(archive: Archive) -> list[tuple[str, float]]:
-    """Of each such step, how far the clock is from CUDA's events at most. Raises nothing: what cannot be read is no agreement."""
+    """Of each such step, how far the clock is from CUDA's events at most. Skips unreadable steps."""
     found = []
     for step in archive.steps:
         if step.record.kind == EVENTS and step.record.code == 0:

@@ -22,12 +22,12 @@ FILES = ("step.json", "output", "telemetry.jsonl", "log.txt")
 
 
 def is_done(out: Path, name: str) -> bool:
-    """Whether a step has ended: its step.json is written last."""
+    """True if a step has ended: its step.json is written last."""
     return (out / "steps" / name / "step.json").is_file()
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a step has ended in this folder. Before one has, nothing is lost by beginning anew."""
+    """True if a step has ended in this folder. Before one has, nothing is lost by beginning anew."""
     return (out / "facts.json").exists() and any((out / "steps").glob("*/step.json"))
 
 

@@ -1,4 +1,4 @@
-"""What the kit does on a GPU machine, and in which order: first a little of everything, so that a short time shows the most. Pure."""
+"""The steps of the kit on a GPU machine, in their order: first a little of everything, so that a short time shows the most. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What cannot be done on this device, with the sentence that says why."""
+    """A combination that this device cannot do, with the reason."""
 
     framework: str
     workload: str
@@ -53,7 +53,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Device:
-    """What the steps run on. `capability` is None for a CPU."""
+    """The device of the steps. `capability` is None for a CPU."""
 
     kind: str
     model: str
@@ -62,7 +62,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asked for; an empty list means all."""
+    """The user's choice; an empty list means all."""
 
     frameworks: Collection[str] = ()
     workloads: Collection[str] = ()
@@ -71,7 +71,7 @@ class Wanted:
 
 
 def arguments(step: Step, device: str) -> list[str]:
-    """What follows `python -m bench` for a check or a cell."""
+    """The arguments of `python -m bench` for a check or a cell."""
     if step.kind == CHECK:
         return [
             "check",

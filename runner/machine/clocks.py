@@ -29,7 +29,7 @@ _TRUSTED = (0, os.getuid())
 def locked(boards: Sequence[str], megahertz: int, say: Callable[[str], None]) -> Iterator[tuple[str, ...]]:
     """Lock the SM clock of these GPUs (UUIDs) within the block; yields those that are locked.
 
-    Whoever calls it holds the leases of the GPUs. Where the driver refuses, `say` gets a sentence, and the clocks float.
+    Whoever calls it holds the leases of the GPUs. If the driver refuses, `say` gets a sentence, and the clocks float.
     """
     with contextlib.ExitStack() as stack:
         held: list[str] = []
@@ -124,7 +124,7 @@ def _left_by_another(board: str) -> str | None:
 
 
 def _undo_and_say(board: str, held: Collection[str], say: Callable[[str], None]) -> None:
-    """At the end of a run. What is as expected is not said. A cleaner of /tmp may have removed the record: the lock is known without it."""
+    """At the end of a run. Expected values are silent. A cleaner of /tmp may have removed the record: the lock is known without it."""
     if board in held:
         for sentence in _undo(board, ours=True):
             say(sentence)

@@ -115,7 +115,7 @@ class Machine:
 
 
 def is_busy(gpu: Gpu) -> bool:
-    """True if somebody is known to compute on it. Where the driver does not say, `unknown_users` says so."""
+    """True if somebody is known to compute on it. If the driver does not say, `unknown_users` does."""
     return bool(gpu.processes)
 
 

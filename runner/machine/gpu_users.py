@@ -20,9 +20,10 @@ _SECONDS = 0.5
 _SEEN = 2
 
 _MOST_KEPT = 16
-_MOST_TEXT = 200
+# Of a sentence about a process.
+MOST_TEXT = 200
 
-# An idle GPU's mean power is at most so much above its lowest: power scatters, and falls slowly after the cell before.
+# The most of an idle GPU's mean power, relative to its lowest: power scatters, and falls slowly after the cell before.
 # The number is chosen, not measured.
 _IDLE_POWER = 1.2
 # The rows that show an idle GPU: the driver's utilisation is itself a mean over up to a second.
@@ -87,33 +88,24 @@ class GpuUsers:
             self._foreign[pid] = Process(pid, *who(pid), memory)
 
     def state(self) -> dict[str, Any]:
-        """The users seen so far, as JSON, for `restore`."""
+        """The users seen, as JSON: where a process of the cell was, why none was elsewhere, and who else was there."""
         foreign = [asdict(process) for process in self._foreign.values()]
         return {"proved": sorted(self._proved), "reasons": self._reasons, "foreign": foreign}
-
-    def restore(self, proved: Iterable[str], reasons: Mapping[str, str], foreign: Iterable[Process]) -> None:
-        """Take what was seen on another machine."""
-        self._proved, self._reasons = set(proved), dict(reasons)
-        self._foreign = {process.pid: process for process in foreign}
 
     @property
     def foreign(self) -> list[str]:
         """The processes of others that computed on these GPUs meanwhile."""
-        return [str(process)[:_MOST_TEXT] for process in self._foreign.values()]
+        return [str(process)[:MOST_TEXT] for process in self._foreign.values()]
 
-    @property
-    def unproved(self) -> tuple[str, ...]:
-        """The GPUs that showed no process of the cell."""
-        return tuple(uuid for uuid in self._uuids if uuid not in self._proved)
 
-    @property
-    def proof(self) -> str | None:
-        """PROVED, or "not proved" with the reason; None for a cell without GPUs."""
-        if not self._uuids:
-            return None
-        for uuid in self.unproved:
-            return f"not proved: {uuid}: {self._reasons.get(uuid, 'NVML was not asked while the cell ran')}"
-        return PROVED
+def proof(uuids: Sequence[str], proved: Sequence[str], reasons: Mapping[str, str]) -> str | None:
+    """PROVED, or "not proved" with the reason; None for a cell without GPUs. `reasons`: as in GpuUsers.state."""
+    if not uuids:
+        return None
+    for uuid in uuids:
+        if uuid not in proved:
+            return f"not proved: {uuid}: {reasons.get(uuid, 'NVML was not asked while the cell ran')}"
+    return PROVED
 
 
 def ancestors(pid: int) -> list[int]:

@@ -114,7 +114,7 @@ def _held(device: str, run: str, say: Callable[[str], None], waits: tuple[float,
 
 
 def _first_try(device: str, say: Callable[[str], None]) -> tuple[Path, int | None]:
-    """A device's lease, and its descriptor where nobody else holds it. Where all users' lease cannot be used, it is this user's own."""
+    """A device's lease, and its descriptor where nobody else holds it. If all users' lease cannot be used, it is this user's own."""
     path = path_of(device)
     own = _own_folder()
     try:

@@ -176,7 +176,7 @@ def _board(nvml: Any, handle: Any, index: int, driver: str, cuda: str, allowed: 
 
 
 def _with_settings(nvml: Any, handle: Any, gpu: Gpu) -> Gpu:
-    """The GPU with what its clocks, its power limit and its compute mode are set to."""
+    """The GPU with its set clocks, power limit and compute mode."""
     default_limit = ask(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
     vbios = ask(nvml, nvml.nvmlDeviceGetVbiosVersion, handle)
     mode = ask(nvml, nvml.nvmlDeviceGetComputeMode, handle)

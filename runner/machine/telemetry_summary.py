@@ -8,10 +8,10 @@ from typing import Any
 
 from runner.machine.telemetry import HERTZ
 from runner.machine.telemetry_cpu import Row
-from runner.results import throttling
+from runner.results import clocks
 
 
-def on_the_cells_clock(rows: Iterable[Row], started_unix: float) -> list[Row]:
+def on_the_cells_clock(rows: Iterable[Mapping[str, Any]], started_unix: float) -> list[Row]:
     """The rows with `seconds` from the start of the cell's process, as the samples have it."""
     return [{"seconds": row["unix"] - started_unix, **{k: v for k, v in row.items() if k != "unix"}} for row in rows]
 
@@ -49,8 +49,8 @@ def summary(rows: Sequence[Row], samples: Sequence[Mapping[str, Any]], step: flo
         "mean_power_watts": joules / (end - begin) if joules is not None and end > begin else None,
         "max_temperature_celsius": max(heat, default=None),
         "device_used_bytes": max(used, default=None),
-        "throttled": bool(reasons & throttling.THROTTLED) if reported else None,
-        "throttled_by": throttling.names(reasons) if reported else None,
+        "throttled": bool(reasons & clocks.THROTTLED) if reported else None,
+        "throttled_by": clocks.names(reasons) if reported else None,
     }
 
 

@@ -25,11 +25,12 @@ from runner.errors import UserError
 from runner.machine import lease, telemetry
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages, versions
-from runner.nodes.wire.frames import Decoder, Frame, FrameError, encode
-from runner.nodes.wire.repeats import packed
+from runner.nodes.wire.frames import Decoder, FrameError, encode
+from runner.results import parcel as parcels
 from runner.results import store
+from runner.results.parcel import Parcel
 from runner.run import begin
-from runner.run.attempt import Ended, Site
+from runner.run.attempt import Site
 from runner.run.begin import Prospect
 from runner.run.dispatch import Job, Place, places
 from runner.run.matrix import interruptible, limits_of, profiled
@@ -51,10 +52,7 @@ class _Pipe:
         self._lock = threading.Lock()
 
     def send(self, message: messages.FromAgent, body: bytes = b"") -> None:
-        self.send_frame(message.frame(body))
-
-    def send_frame(self, frame: Frame) -> None:
-        content = encode(frame)
+        content = encode(message.frame(body))
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._sink.write(content)
             self._sink.flush()
@@ -67,7 +65,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = Agent(pipe)
-    # What it ran has been ended on the way out of the block.
+    # The exit of the block ended its cells.
     with interruptible(), contextlib.suppress(KeyboardInterrupt):
         try:
             # A beat needs no lock of the cells: it shows that the process runs, not that it has nothing to wait for.
@@ -88,7 +86,7 @@ def _beat(pipe: _Pipe) -> None:
 
 
 def _listen(source: BinaryIO, agent: Agent) -> None:
-    """Take what the driver says. Its end, and what it cannot have said, end the agent as Ctrl-C would."""
+    """Take what the driver says. End of input or an invalid message stops the agent."""
     decoder = Decoder()
     with contextlib.suppress(FrameError, OSError):
         while chunk := os.read(source.fileno(), _READ_BYTES):
@@ -113,7 +111,7 @@ class Agent:
         self._ready: dict[str, Prepared] = {}
         # Job -> its attempt, and the boards that it holds.
         self._held: dict[Job, tuple[str, tuple[Place, ...]]] = {}
-        # What ended last; a CellRunner says at once whether it is put back.
+        # The job that ended last; a CellRunner says at once whether it is put back.
         self._last: tuple[Job, str, tuple[Place, ...]] | None = None
         self._node = ""
         self._lost: set[str] = set()
@@ -171,10 +169,10 @@ class Agent:
             )
             self._cells.refuse = self._refuse
             prospect.engine.sweep()
-            spooled = list(self._spool.frames())
-            self._pipe.send(messages.Begun(spooled=tuple(str(frame.header.get("attempt")) for frame in spooled)))
-            for frame in spooled:
-                self._pipe.send_frame(frame)
+            spooled = list(self._spool.parcels())
+            self._pipe.send(messages.Begun(spooled=tuple(attempt for attempt, _ in spooled)))
+            for attempt, parcel in spooled:
+                self._pipe.send(messages.Ended(attempt=attempt), parcel)
             try:
                 self._work(self._cells, prospect)
             finally:
@@ -201,7 +199,7 @@ class Agent:
                 self._changed.wait(1.0)
             order = self._orders.popleft()
         if not isinstance(order, kind):
-            raise UserError(f"the driver said {order.kind} where {kind.__name__.lower()} is due")
+            raise UserError(f"the driver sent {order.kind} instead of {kind.__name__.lower()}")
         return order
 
     def _look(self, look: messages.Look) -> Prospect:
@@ -217,7 +215,7 @@ class Agent:
         try:
             options = Options.model_validate(look.options)
         except ValidationError:
-            # It says which option.
+            # stored_options raises an error that names the option.
             options = stored_options(Path("the driver's options"), look.options)
         if options.data and not options.data.is_dir():
             raise UserError(f"--data: there is no folder {options.data} on this node; put the data sets there")
@@ -271,21 +269,20 @@ class Agent:
     def _say(self, line: str) -> None:
         self._pipe.send(messages.Said(line=_line(line)))
 
-    def _keep(self, repeat: Ended) -> tuple[str, str | None]:
+    def _keep(self, job: Job, parcel: Parcel) -> None:
         """Hand a finished repeat over: into the spool first, since the driver may be gone."""
-        attempt, _ = self._held[repeat.job]
-        frame = packed(attempt, repeat)
+        attempt, _ = self._held[job]
+        content = parcels.encode(replace(parcel, attempt=attempt, node=self._node))
         assert self._spool is not None
         try:
-            self._spool.keep(attempt, frame)
+            self._spool.keep(attempt, content)
         except OSError as error:
             # The driver may still be there to take it.
             self._say(
                 f"{self._spool.folder} cannot be written to ({error.strerror}): until it can, a result is lost if the driver ends "
                 "before it has it; make room there"
             )
-        self._pipe.send_frame(frame)
-        return "ok", None
+        self._pipe.send(messages.Ended(attempt=attempt), content)
 
     def _refuse(self, job: Job, kind: str, reason: str) -> None:
         attempt, _ = self._held[job]

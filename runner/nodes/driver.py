@@ -8,11 +8,12 @@ import queue
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from runner import known_messages
+from runner.admission.admit import image_of, store_parcel
+from runner.admission.judges import HostFacts
 from runner.machine import lease
 from runner.machine.devices import Machine
 from runner.nodes import outcome
@@ -23,9 +24,9 @@ from runner.nodes.plan import FleetProspect
 from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.base import NodesError
 from runner.nodes.wire import messages
-from runner.nodes.wire.frames import Frame, FrameError, encode
-from runner.nodes.wire.repeats import Measured, judged
+from runner.nodes.wire.frames import FrameError
 from runner.plan.plan import Cell
+from runner.results.parcel import ENDING, MOST_REASON, Parcel, ParcelError, decode
 from runner.results.store import RunStore, write_bytes
 from runner.run import progress, summary
 from runner.run.dispatch import Job, places
@@ -40,7 +41,7 @@ _TICK_SECONDS = 0.5
 # A node that could not be reached is tried again, and the transport is asked for further ones, this often.
 _AGAIN_SECONDS = 30.0
 
-# What is kept for the agents' end and the report before nodes are taken away: so many seconds, but not more than this part of the time.
+# Seconds for the agents' end and the report before nodes are taken away, but not more than this part of the time.
 _END_SECONDS = 60.0
 _END_SHARE = 0.1
 
@@ -49,7 +50,7 @@ _MOST_SENTENCES = 20
 _SENTENCE_SECONDS = 10.0
 _PROGRESS_SECONDS = 0.5
 
-# So many nodes fetch or build images at once: a registry serves them all.
+# The most nodes that fetch or build images at once: a registry serves them all.
 _MOST_PREPARING = 32
 
 
@@ -94,7 +95,7 @@ _NOT_READY = ("wait", "prepare", "prepared", "opening")
 
 @dataclass
 class Sentences:
-    """What a node says for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
+    """A limit on a node's sentences for the terminal: many at once, and then one in some seconds. A broken agent would fill it."""
 
     seconds: float = _SENTENCE_SECONDS
     _left: float = _MOST_SENTENCES
@@ -167,6 +168,7 @@ class Driver:
         self._jobs = jobs
         self._observer = observer
         self._code = planned_code(run)
+        self._data_given = prospect.options.data is not None
         lengths = {job.cell: prospect.durations.seconds(job.cell) for job in jobs}
         self._tracker = Tracker(jobs, lengths.__getitem__, secrets.token_hex(4))
         self._sites: dict[str, _Site] = {}
@@ -199,20 +201,20 @@ class Driver:
             self._start_all(now)
             with contextlib.suppress(queue.Empty):
                 self._hear(self._fleet.hear(_TICK_SECONDS))
-                # What has come meanwhile is taken before the clock is looked at: it may be a beat. What comes still later waits: an
-                # agent that never stops talking must not hold up the others.
+                # Handle the messages queued now before the timeout check: one may be a heartbeat. Later ones wait, so that a chatty
+                # agent cannot block the loop.
                 for _ in range(self._fleet.heard.qsize()):
                     self._hear(self._fleet.hear(0.0))
             self._look_at_the_clock(time.monotonic())
 
     def _is_open(self) -> bool:
-        """Whether something runs or waits on a node, or a node that will take something is not ready yet."""
+        """True if something runs or waits on a node, or a node that will take jobs is not ready yet."""
         if self._tracker.is_open():
             return True
         return self._is_awaited() and self._tracker.has_homeless()
 
     def _is_awaited(self) -> bool:
-        """Whether a node is not ready yet."""
+        """True if a node is not ready yet."""
         return any(site.state in _NOT_READY for site in self._sites.values())
 
     # --- nodes
@@ -358,7 +360,7 @@ class Driver:
             site.member.link.send(messages.Stop(attempt=attempt))
         if not may_return:
             return
-        say(f"node {name} is back; what it ran meanwhile does not count")
+        say(f"node {name} is back; results from before the reconnect are ignored")
         site.why += "; it came back"
         self._tracker.watch(name, time.monotonic())
         if site.images or not site.begun:
@@ -398,13 +400,13 @@ class Driver:
         elif isinstance(message, messages.Returned) and self._is_live(message.attempt):
             job = self._own(name, message.attempt)
             if not self._tracker.returned(message.attempt):
-                self._fail(job, "gpu-lost", f"on {name}: {message.why}; it had been tried as often as a cell is")
+                self._fail(job, "gpu-lost", f"on {name}: {message.why}; the retry limit was reached")
         elif isinstance(message, messages.Lost):
             self._gpu_lost(name, site, message.board)
 
     def _prepared(self, name: str, site: _Site, message: messages.Prepared) -> None:
         if site.state != "prepare" or site.images[:1] != [message.image]:
-            raise FrameError(f"it prepared {message.image}, which was not its turn")
+            raise FrameError(f"it prepared image {message.image} out of order")
         del site.images[0]
         if message.digest is not None:
             site.digests[message.image] = message.digest
@@ -419,7 +421,7 @@ class Driver:
         """The job of an attempt on this node. Raises FrameError where it is another node's."""
         assignment = self._tracker.assignment(attempt)
         if assignment is None or assignment.node != name:
-            raise FrameError("it speaks of another node's cell")
+            raise FrameError("it reported a cell of another node")
         return assignment.job
 
     def _gpu_lost(self, name: str, site: _Site, board: str) -> None:
@@ -447,65 +449,70 @@ class Driver:
 
     def _ended(self, name: str, site: _Site, message: messages.Ended, body: bytes) -> None:
         """A result: a row, or one that is kept aside. The agent need not keep it."""
-        verdict = self._tracker.verdict(message.attempt)
+        attempt = message.attempt
+        verdict = self._tracker.verdict(attempt)
         if verdict in (Verdict.ROW, Verdict.LATE):
-            job = self._own(name, message.attempt)
+            job = self._own(name, attempt)
             if verdict is Verdict.ROW:
-                status, reason = self._judge(name, site, job, message, body)
-                self._tracker.came(message.attempt)
-                self._tracker.ended(message.attempt)
-                self._report(Outcome(job, status, reason, message.wall_seconds))
+                outcome = self._admit(name, site, job, attempt, body)
+                self._tracker.came(attempt)
+                self._tracker.ended(attempt)
+                self._report(outcome)
                 self.packing.stored(name, job)
             else:
-                self._tracker.came(message.attempt)
+                self._tracker.came(attempt)
                 self._late += 1
-                path = self._run.folder / "late" / f"{message.attempt}.frame"
-                write_bytes(path, encode(Frame(message.model_dump(mode="json"), body)))
+                path = self._run.folder / "late" / f"{attempt}{ENDING}"
+                write_bytes(path, body)
                 say(
                     f"node {name}: a result of {job.cell.label} came too late; it is kept in {path.parent} and does not count"
                 )
         if site.member.link is not None:
-            site.member.link.send(messages.Ack(attempt=message.attempt))
+            site.member.link.send(messages.Ack(attempt=attempt))
 
-    def _judge(self, name: str, site: _Site, job: Job, message: messages.Ended, body: bytes) -> tuple[str, str | None]:
-        assignment = self._tracker.assignment(message.attempt)
+    def _admit(self, name: str, site: _Site, job: Job, attempt: str, body: bytes) -> Outcome:
+        """Admit a node's parcel. Where it ran is the driver's word. Raises FrameError for a parcel that no agent sends."""
+        assignment, hello, cell = self._tracker.assignment(attempt), site.member.hello, job.cell
         assert assignment is not None
+        assert hello is not None
+        try:
+            parcel = decode(body, f"the parcel of {attempt}")
+        except ParcelError as error:
+            raise FrameError(str(error)) from None
+        if (parcel.cell_id, parcel.repeat) != job.key or parcel.never_ran:
+            raise FrameError("a parcel is of another repeat, or of one that never ran")
         given = assignment.places
         if not given:
             # It was measured before this driver began: on devices of the node, as many as the cell takes.
-            every = {place.uuid: place for place in places(site.machine(), job.cell.device_kind)}
-            given = tuple(every[uuid] for uuid in message.uuids or ("",) if uuid in every)
-            if len(given) != job.cell.takes:
+            every = {place.uuid: place for place in places(site.machine(), cell.device_kind)}
+            given = tuple(every[uuid] for uuid in parcel.uuids or ("",) if uuid in every)
+            if len(given) != cell.takes:
                 raise FrameError("a repeat ran on devices that the node does not have")
-        assert site.member.hello is not None
-        measured = Measured(
-            job=job,
-            attempt=message.attempt,
+            self._observer.started(job)
+        parcel = replace(
+            parcel,
+            engine=hello.engine,
+            attempt=attempt,
             node=name,
-            engine=site.member.hello.engine,
-            image_digest=site.digests.get(job.cell.image, message.image_digest),
+            image_digest=site.digests.get(cell.image, parcel.image_digest),
+            data_given=self._data_given,
+        )
+        host = HostFacts(
+            image=image_of(cell),
+            code_sha256=self._code.get((cell.framework, cell.workload)),
             uuids=tuple(place.uuid for place in given if place.uuid),
             boards=tuple(place.board for place in given if place.kind == "cuda"),
+            data_given=self._data_given,
         )
-        data_given = self._prospect.options.data is not None
-        if not assignment.places:
-            self._observer.started(job)
-
-        def observe(event: Any) -> None:
-            self._observer.printed(job, event)
-
-        return judged(self._run, measured, message, body, self._code, data_given, observe)
+        if (parcel.uuids, parcel.boards) != (host.uuids, host.boards):
+            raise FrameError("the repeat ran on devices that were not assigned to it")
+        admitted = store_parcel(self._run, parcel, cell, host, partial(self._observer.printed, job))
+        return Outcome(job, admitted.status, admitted.reason, parcel.wall_seconds or 0.0)
 
     def _fail(self, job: Job, kind: str, reason: str) -> None:
         """Store a job that no node could run."""
-        row = asdict(job.cell) | {
-            "status": "failed",
-            "error_kind": kind,
-            "reason": reason,
-            "hint": known_messages.hint(kind, reason),
-            "engine": self._prospect.engine.name,
-        }
-        self._run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
+        parcel = Parcel(job.cell.id, job.repeat, self._prospect.engine.name, ended_by=(kind, reason[:MOST_REASON]))
+        store_parcel(self._run, parcel, job.cell, HostFacts())
         self._report(Outcome(job, "failed", reason, 0.0))
 
     def _report(self, outcome: Outcome) -> None:
@@ -515,7 +522,7 @@ class Driver:
         self._observer.ended(outcome)
 
     def _fail_what_no_image_serves(self) -> None:
-        """Jobs whose image no node could prepare have failed. What only lacks a node waits for --resume."""
+        """Jobs whose image no node could prepare have failed. Jobs without a free node stay for --resume."""
         if not self._unready or self._is_awaited():
             return
         for job in self._tracker.homeless():
@@ -541,7 +548,7 @@ class Driver:
         return [outcome.Outcome(name, site.why, site.drained) for name, site in self._sites.items()]
 
     def last_words(self) -> list[str]:
-        """What the user must know of the nodes at the end, the worst first."""
+        """The last sentences on the nodes, the worst first."""
         lines = list(outcome.last_words(self._fared()))
         if self._unfit or time.monotonic() >= self._ends_at:
             lines.append("the nodes are taken away soon: a cell that could not end before was not begun, or was ended")

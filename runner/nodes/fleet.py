@@ -21,10 +21,10 @@ from runner.plan.plan import Cell
 from runner.run.options import Options
 from runner.text import in_a_line
 
-# A node must say what it is within this time: its agent asks Docker, NVML and the catalog. One that answers later comes late.
+# A node must say what it is within this time: its agent asks Docker, NVML and the catalog. A node that answers later joins the run then.
 LOOK_SECONDS = 120.0
 
-# What a node may have said that is not heard yet: one body of any size, or many messages.
+# The most that a node may have sent unread: one body of any size, or many messages.
 _MOST_UNHEARD = 200
 _MOST_UNHEARD_BYTES = MOST_BODY_BYTES
 
@@ -41,9 +41,9 @@ class Member:
     hello: messages.Hello | None = None
     # Why it does not take part.
     why: str = ""
-    # Whether its installation is this one.
+    # True if its installation is this one.
     alike: bool = False
-    # Whether it never said what it is: it may do so later.
+    # True if it never answered: it may do so later.
     unreached: bool = False
 
     @property
@@ -83,7 +83,7 @@ class Fleet:
             self.open(node)
         end = time.monotonic() + patience
         while not all(member.answered for member in self.members.values()):
-            # Where all that could take part wait in line, there is nothing better to do than to wait with them.
+            # If all nodes that could take part wait in line, keep waiting.
             if time.monotonic() > end and (self.taken() or not any(map(_waits_for, self.members.values()))):
                 break
             with contextlib.suppress(queue.Empty):
@@ -194,7 +194,7 @@ class Fleet:
         """Why a node cannot take part beside the others, or says what no agent says."""
         for cell in hello.cells:
             if why := self._wrong(cell, hello):
-                return f"it plans a cell that no agent plans ({why})"
+                return f"its plan has an invalid cell ({why})"
         others = [member.hello for member in self.taken() if member.hello is not None]
         for other in self.taken():
             assert other.hello is not None
@@ -207,7 +207,7 @@ class Fleet:
         return None
 
     def _wrong(self, cell: Cell, hello: messages.Hello) -> str | None:
-        """What of a planned cell does not follow from the options, this catalog and the node's devices."""
+        """The part of a planned cell that does not follow from the options, this catalog and the node's devices."""
         options, workload = self.options, self.workloads.get(cell.workload)
         if not messages.is_image_name(cell.image):
             return f"image {in_a_line(cell.image, 60)!r}"

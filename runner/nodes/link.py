@@ -23,7 +23,7 @@ class Heard:
     message: messages.FromAgent | None
     body: bytes = b""
     why: str = ""
-    # Whether the agent sent what no agent sends: it is not believed any more.
+    # True if the agent sent an invalid message: ignore it from then on.
     broken: bool = False
 
 
@@ -41,7 +41,7 @@ class Link:
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, message: messages.FromDriver) -> None:
-        """Send without waiting: an agent that stands still holds nobody up."""
+        """Send without waiting: a stuck agent must not block the driver."""
         self._outgoing.put(encode(message.frame()))
 
     def hang_up(self) -> None:
@@ -54,7 +54,7 @@ class Link:
         self._pipe.end(patience)
 
     def waits_for(self) -> str:
-        """What the agent waits for before it can start. Empty: nothing."""
+        """The thing that the agent waits for before it can start. Empty: nothing."""
         return self._pipe.waits_for()
 
     def _write(self) -> None:

@@ -25,7 +25,7 @@ class Outcome:
 def entries(facts: Iterable[Entry], outcomes: Iterable[Outcome], earlier: Iterable[Entry]) -> list[dict[str, Any]]:
     """run.json's entries of the nodes: what each is, how it fared, and what happened to it `earlier`, before the run was resumed.
 
-    What a node measured before it was drained still counts, so a reader must know of it. A node that is no longer there stays.
+    Results from before the drain still count, so list the node. A node that is no longer there stays.
     """
     fared, before = {one.node: one for one in outcomes}, {entry["node"]: entry for entry in earlier}
     made: dict[str, dict[str, Any]] = {}
@@ -41,7 +41,7 @@ def entries(facts: Iterable[Entry], outcomes: Iterable[Outcome], earlier: Iterab
 
 
 def last_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What the user must know of the nodes, the worst first. A reason that many nodes share is said once."""
+    """The last sentences on the nodes, the worst first. A reason that many nodes share is said once."""
     if drained := [one.node for one in outcomes if one.drained]:
         yield f"drained: {', '.join(drained)}; look at these nodes before you use them again"
     reasons: dict[str, list[str]] = {}

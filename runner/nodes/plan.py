@@ -1,4 +1,4 @@
-"""What a run over several nodes would measure: the plans of the nodes as one, with the reason of each node that cannot take part."""
+"""The plan of a run over several nodes: the plans of the nodes as one, with the reason of each node that cannot take part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _OnNodes(Engine):
 
 @dataclass(frozen=True)
 class FleetProspect(Prospect):
-    """What would be run on several nodes. Its machine has the CPU of the first node, and the GPUs of all."""
+    """The prospect of a run on several nodes. Its machine has the CPU of the first node, and the GPUs of all."""
 
     fleet: Fleet
 
@@ -52,7 +52,7 @@ class FleetProspect(Prospect):
             return len({name for name, hello in said.items() if hello.gpus}) or 1
         if any(job.cell.device_kind == "cuda" for job in jobs):
             return max(1, len({gpu.board for hello in said.values() for gpu in hello.gpus}))
-        # Where all nodes are lost, the rest still takes as long as on one.
+        # With no node left, estimate for one node.
         return max(1, len(said))
 
     def expected_seconds(self, jobs: Sequence[Job]) -> float:
@@ -62,7 +62,7 @@ class FleetProspect(Prospect):
         return max(longest, work / self.lanes(jobs))
 
     def fetch_bytes(self) -> int:
-        """What all nodes together must fetch or build. Those of one machine do it once."""
+        """Bytes that all nodes together must fetch or build. Those of one machine do it once."""
         each = [hello.fetch_bytes for hello in hellos(self.fleet.taken()).values()]
         return max(each, default=0) if self.fleet.nodes.shares_machine else sum(each)
 
@@ -78,7 +78,7 @@ class FleetProspect(Prospect):
 
 
 def by_node(each: Sequence[int]) -> str:
-    """So many bytes of each node in words: `120 nodes x 4.10 GB + 8 nodes x 0.00 GB`."""
+    """The bytes of each node in words: `120 nodes x 4.10 GB + 8 nodes x 0.00 GB`."""
     sizes = Counter(f"{size / 1e9:.2f}" for size in each)
     return " + ".join(f"{plural(count, 'node')} x {size} GB" for size, count in sizes.most_common())
 
@@ -100,7 +100,7 @@ def _facts(member: Member) -> dict[str, Any]:
 
 
 def looking(enter: Callable[[AbstractContextManager[Fleet]], Fleet]) -> Callable[[Options, float | None], Prospect]:
-    """What `begin.start` and `begin.resume` look with where the options name nodes. `enter` keeps the agents until the command ends."""
+    """The `look` of `begin.start` and `begin.resume` if the options name nodes. `enter` keeps the agents until the command ends."""
 
     def look(options: Options, minutes: float | None = None) -> Prospect:
         assert options.nodes is not None

@@ -1,4 +1,4 @@
-"""What `runner nodes` shows: every node with its devices, what differs between them, and what would not run where. Pure."""
+"""The tables of `runner nodes`: every node with its devices, what differs between them, and what would not run where. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_NODE: dict[str, Callable[[Hello], str]] = {
     "kernel": lambda hello: hello.kernel,
     "GPUs": gpus_of,
 }
-# So many nodes of a fact are named.
+# The most nodes to name of a fact.
 _NAMED = 4
 
 HEADS = ("node", "GPUs", "driver", "engine", "CPUs", "cells", "to fetch", "takes part")
@@ -82,7 +82,7 @@ def _difference(what: str, values: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def notes(members: Sequence[Member]) -> list[str]:
-    """What nodes say of themselves: each sentence once, with the nodes that say it. A thousand nodes often say the same."""
+    """The nodes' own notes: each sentence once, with its nodes. A thousand nodes often have the same."""
     nodes: dict[str, list[str]] = {}
     for name, hello in hellos(members).items():
         for sentence in dict.fromkeys([*(f"not used: {gpu.reason}" for gpu in hello.refused), *hello.notes]):
@@ -97,7 +97,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def key_of(combination: Combination) -> tuple[Any, ...]:
-    """What is planned or skipped, without the reason."""
+    """The key of a planned or skipped combination, without the reason."""
     one = combination
     names = (one.image, one.framework, one.workload, one.precision, one.mode)
     return (*names, one.device_kind, one.device_model, one.devices, one.device_uuid)

@@ -1,4 +1,4 @@
-"""The results of a node that the driver has not acknowledged: files of its own disk, which outlive the agent and the connection."""
+"""The parcels of a node that the driver has not acknowledged: files of its own disk, which outlive the agent and the connection."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 from runner import trees
 from runner.engines.ownership import is_dead, owner_of
 from runner.errors import UserError
-from runner.nodes.wire.frames import MOST_BODY_BYTES, MOST_HEADER_BYTES, Decoder, Frame, FrameError, encode
 from runner.nodes.wire.messages import AttemptId
 from runner.paths import cache_folder
+from runner.results.parcel import ENDING, MOST_BYTES, ParcelError, decode
 from runner.results.store import read_bytes, write_bytes
 
-# What no driver asked for in this time is removed: nobody goes on with that run.
+# Delete results that no driver fetched in this time: nobody goes on with that run.
 _KEPT_SECONDS = 30 * 86400.0
 
-_ENDING = ".frame"
 _RUNNING = "running-"
 _IS_ATTEMPT: TypeAdapter[str] = TypeAdapter(AttemptId)
 
@@ -46,31 +45,30 @@ class Spool:
                 "make it yours, or name another cache with XDG_CACHE_HOME"
             ) from None
 
-    def keep(self, attempt: str, frame: Frame) -> None:
-        """Keep a result until it is acknowledged."""
-        write_bytes(self.folder / f"{attempt}{_ENDING}", encode(frame))
+    def keep(self, attempt: str, parcel: bytes) -> None:
+        """Keep the parcel of an attempt until it is acknowledged."""
+        write_bytes(self.folder / f"{attempt}{ENDING}", parcel)
 
     def forget(self, attempt: str) -> None:
         """The driver has it. The folder goes with its last file."""
-        (self.folder / f"{attempt}{_ENDING}").unlink(missing_ok=True)
+        (self.folder / f"{attempt}{ENDING}").unlink(missing_ok=True)
 
     def attempts(self) -> list[str]:
         """The results that are there, oldest first."""
-        paths = sorted(self.folder.glob(f"*{_ENDING}"), key=lambda path: path.stat().st_mtime_ns)
-        return [path.name.removesuffix(_ENDING) for path in paths if _is_attempt(path.name.removesuffix(_ENDING))]
+        paths = sorted(self.folder.glob(f"*{ENDING}"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.name.removesuffix(ENDING) for path in paths if _is_attempt(path.name.removesuffix(ENDING))]
 
-    def frames(self) -> Iterator[Frame]:
-        """The results that are there. One that is damaged is removed: its repeat is measured again."""
+    def parcels(self) -> Iterator[tuple[str, bytes]]:
+        """The attempts that are there with their parcels. One that is damaged is removed: its repeat is measured again."""
         for attempt in self.attempts():
-            path = self.folder / f"{attempt}{_ENDING}"
+            path = self.folder / f"{attempt}{ENDING}"
             try:
-                found = list(Decoder().feed(read_bytes(path, MOST_HEADER_BYTES + MOST_BODY_BYTES + 100)))
-            except (FrameError, OSError):
-                found = []
-            if len(found) == 1:
-                yield found[0]
-            else:
+                content = read_bytes(path, MOST_BYTES)
+                decode(content, path.name)
+            except (ParcelError, OSError):
                 path.unlink(missing_ok=True)
+            else:
+                yield attempt, content
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:

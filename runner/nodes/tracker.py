@@ -42,7 +42,7 @@ _KINDS = ("cuda", "cpu")
 
 
 class Verdict(Enum):
-    """What a result is worth."""
+    """The worth of a result."""
 
     ROW = auto()  # it is the row of its job
     LATE = auto()  # its attempt was given up: it is kept aside
@@ -62,7 +62,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Incident:
-    """What the loss of a node, or of its agent, does: which jobs wait again, which fail, and whether the node is drained."""
+    """The effect of the loss of a node, or of its agent: which jobs wait again, which fail, and whether the node is drained."""
 
     again: tuple[Job, ...]
     failed: tuple[Job, ...]
@@ -93,7 +93,7 @@ class _Node:
     came: float = 0.0
 
     def room(self, cell: Cell) -> bool:
-        """Whether it has the devices of a cell, and may run it."""
+        """True if it has the devices of a cell, and may run it."""
         return cell.takes <= len(self.boards.get(cell.device_model, ())) and cell in self.cells
 
 
@@ -264,7 +264,7 @@ class Tracker:
         return (job, places) if places else None
 
     def verdict(self, attempt: str) -> Verdict:
-        """What a result of this attempt is worth. It changes nothing."""
+        """The worth of a result of this attempt. It changes nothing."""
         assignment = self._issued.get(attempt)
         if assignment is None:
             return Verdict.UNKNOWN
@@ -344,12 +344,12 @@ class Tracker:
         return self._lost_with.get(job, ())
 
     def is_open(self) -> bool:
-        """Whether something runs, or waits on a node."""
+        """True if something runs, or waits on a node."""
         self._settle()
         return bool(self._live or self._where)
 
     def has_homeless(self) -> bool:
-        """Whether there is a job that no node can take now."""
+        """True if there is a job that no node can take now."""
         self._settle()
         return bool(self._homeless)
 
@@ -364,7 +364,7 @@ class Tracker:
         self._done.add(job)
 
     def has_work(self, name: str) -> bool:
-        """Whether something runs or waits on a node."""
+        """True if something runs or waits on a node."""
         node = self._nodes.get(name)
         return node is not None and any(node.running[kind] or node.waiting[kind] for kind in _KINDS)
 
@@ -387,7 +387,7 @@ class Tracker:
     # --- the shares
 
     def _settle(self) -> None:
-        """Share all that waits out anew, if nodes have joined: once for many of them. What no other takes they get at once."""
+        """When nodes join, redistribute the waiting jobs, once for a group of new nodes. Jobs that no other node takes they get at once."""
         if not self._newcomers:
             return
         few = self._newcomers < _MANY_NEWCOMERS * sum(node.joined for node in self._nodes.values())

@@ -102,12 +102,6 @@ class Plan:
     cells: tuple[Cell, ...]
     skips: tuple[Skip, ...]
 
-    def skipped_by_reason(self) -> dict[str, list[Skip]]:
-        grouped: dict[str, list[Skip]] = {}
-        for skip in self.skips:
-            grouped.setdefault(skip.reason, []).append(skip)
-        return grouped
-
 
 @dataclass(frozen=True)
 class _Target:

@@ -1,4 +1,4 @@
-"""What is stored and what it says: the tables, their validation, and the statistics of measured windows.
+"""The stored tables, their validation, and the statistics of measured windows.
 
 Imports nothing else of runner: runner and reports both stand on it.
 """

@@ -55,6 +55,13 @@ class StoredRepeat:
     shift: Shift | None
     windows: Windows
     row: Row
+    reused: bool = False  # it was measured before the run was resumed
+
+    @property
+    def began(self) -> float:
+        """When its process started, on its machine's clock: seconds since 1970, not trusted. Not a number where it was not recorded."""
+        began = self.row.get("started_unix")
+        return float(began) if isinstance(began, (int, float)) else math.nan
 
     @cached_property
     def steady_step_seconds(self) -> Array:
@@ -162,6 +169,12 @@ class StoredCell:
         return middle((repeat.row for repeat in self.measured), "noise")
 
     @property
+    def ranked(self) -> bool:
+        """Whether its figure stands in the order of a report."""
+        step = self.step if self.status == "ok" and self.parity_passed is True else None
+        return step is not None and step.windows >= statistics.fewest_windows() and not self.too_noisy
+
+    @property
     def too_noisy(self) -> bool:
         return self._wide or (self.noise is not None and self.noise > MOST_NOISE)
 
@@ -266,7 +279,7 @@ def _steady_step_seconds(windows: Windows) -> Array:
     return windows.seconds[steady] / windows.steps[steady]
 
 
-def _repeat(row: Row, table: pa.Table | None) -> StoredRepeat:
+def _repeat(row: Row, table: pa.Table | None, reused: bool) -> StoredRepeat:
     windows = _windows(table)
     # Single operations have runs and no windows.
     if row["status"] == "ok" and row["workload"] != "ops" and (wrong := _contradiction(row, table)):
@@ -275,7 +288,9 @@ def _repeat(row: Row, table: pa.Table | None) -> StoredRepeat:
             f"run {row['run_id']}: {name}: {wrong}; restore its files of cells and samples, or leave this run out"
         )
     shift = steadiness.level_shift(_steady_step_seconds(windows))
-    return StoredRepeat(number=row["repeat"], status=str(row["status"]), shift=shift, windows=windows, row=row)
+    return StoredRepeat(
+        number=row["repeat"], status=str(row["status"]), shift=shift, windows=windows, row=row, reused=reused
+    )
 
 
 def _cell(
@@ -287,7 +302,10 @@ def _cell(
 ) -> StoredCell:
     """One cell from its rows by repeat; `planned` is its entry in the manifest's plan; None where the plan has none."""
     run_id = str(manifest["run_id"])
-    repeats = tuple(_repeat(row, samples.get((run_id, cell_id, row["repeat"]))) for row in rows)
+    reused = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
+    repeats = tuple(
+        _repeat(row, samples.get((run_id, cell_id, row["repeat"])), (cell_id, row["repeat"]) in reused) for row in rows
+    )
     row: Row = next((repeat.row for repeat in repeats if repeat.status == "ok"), rows[0] if rows else planned or {})
     asked = 0 if planned is None else int(planned.get("repeats") or manifest["repeats"])
     count = max(asked, len(repeats))

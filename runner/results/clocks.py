@@ -1,4 +1,4 @@
-"""What a GPU's clocks and limits are set to, in words, from its entry in run.json."""
+"""A GPU's clocks: what they and its limits are set to, in words, from its entry in run.json; and why it holds them back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,25 @@ from typing import Any
 
 _MOST_TEXT = 100
 
+# The bits of NVML's clocks-event reasons (nvml.h), each with the one name that we give it.
+# Idle clocks, and clocks that somebody has set, are left out: they take no speed away that the work asked for.
+REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+
+# Any of them: the clock is below what the GPU could run at.
+HELD_BACK = sum(REASONS)
+
+# A GPU at its power limit does its work. One that slows down for heat, or on its power supply's order, is throttled.
+THROTTLED = HELD_BACK & ~0x4
+
 
 def state(entry: Mapping[str, Any]) -> str:
-    """Whether a GPU's clocks float or are locked. NVML does not tell what others than the runner have locked."""
+    """The state of a GPU's clocks: floating or locked. NVML does not tell what others than the runner have locked."""
     locked, most, application = (
         _number(entry.get(name)) for name in ("locked_sm_megahertz", "max_sm_megahertz", "application_sm_megahertz")
     )
@@ -39,3 +55,8 @@ def settings(entry: Mapping[str, Any]) -> str:
 def _number(value: object) -> float | None:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if plain and 0 < value < 1e9 else None  # type: ignore[arg-type,operator]
+
+
+def names(bits: int) -> list[str]:
+    """The reasons whose bits are set."""
+    return [name for bit, name in REASONS.items() if bits & bit]

@@ -1,4 +1,4 @@
-"""What a GPU can do at most by its vendor's datasheet.
+"""The limits of a GPU by its vendor's datasheet.
 
 peaks.csv: TFLOP/s at boost clock without sparsity, tensor cores where there are some, fp16 with the faster of its two accumulators
 (GeForce halves the rate with fp32's), fp8 with fp32's; GB/s of the memory. `model` is a regular expression for NVML's name without
@@ -31,7 +31,7 @@ class Datasheet:
 
 
 def datasheet(model: str, precision: str) -> Datasheet | None:
-    """What NVML calls a GPU -> its datasheet; None where it is not known."""
+    """NVML's name of a GPU -> its datasheet; None if it is unknown."""
     name = model.removeprefix("NVIDIA ")
     for row in _rows():
         if re.fullmatch(row["model"], name):

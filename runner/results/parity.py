@@ -1,4 +1,4 @@
-"""What each quantity of the parity check is called, and which errors this host allows, by the references of its own checkout.
+"""The names of the parity check's quantities, and the errors that this host allows, by its own references.
 
 What a cell says of its checks is not believed: it could print a bound of its own, or leave out the tensors that fail.
 """
@@ -45,22 +45,22 @@ _MOVED = 1.0 - 1e-9
 _DECAY = 0.2
 _LEARNING = 25.0
 _DEVIATIONS = 6.0
-# What the first step under dropout does: the end of the tensor's name -> the bound, in float32 and in mixed precision.
+# Bounds of the first step under dropout: the end of the tensor's name -> the bound, in float32 and in mixed precision.
 _FIRST_STEP = {", first step": (1e-5, 2.0**-6), ", at rest": (2.0**-24, 2.0**-24), ", digits": (0.5, 0.5)}
 # Of single operations, by precision: that of the operation which adds up the most numbers.
 _OPERATIONS = {"fp64": 1.1e-7, "fp32": 4e-6, "tf32": 2.1e-3, "fp16": 3.2e-2, "bf16": 0.25, "fp8": 1.2e-2}
 
-# What "moved" compares beside each tensor.
+# The names of "moved" beside each tensor.
 _MOVED_TOGETHER = ("all tensors, by the last steps", "the prediction, by training")
 
-# What a bench of before November 2026 printed in its place. Three steps show what two show.
+# The older names, of a bench before November 2026. Three steps show what two show.
 _OLDER_QUANTITY = {("parity", "movement"): ("parity", "parameter")}
 _OLDER_TENSOR = {
     "all tensors, by one more step": "all tensors, by the last steps",
     "the prediction, by three steps": "the prediction, by training",
 }
 
-# Where a specification accepts two values of a tensor, the second one's name ends so.
+# The end of the second name, if a specification accepts two values of a tensor.
 _EITHER = ".biased"
 
 Bounds = Mapping[tuple[str, str], float]
@@ -72,7 +72,7 @@ def name_of(quantity: str) -> str:
 
 
 def reference_path(workload: str, variant: str, devices: int) -> Path:
-    """Where the reference of a workload is stored: a variant has its own, and so have several devices of some workloads."""
+    """The path of a workload's reference: a variant has its own, and so have several devices of some workloads."""
     stem = rules.workload_declaration(workload).get("computes") or workload
     stem = f"{stem}.{variant}" if variant else stem
     of_devices = Path(rules.WORKLOADS) / f"{stem}.devices.reference.npz"
@@ -80,7 +80,7 @@ def reference_path(workload: str, variant: str, devices: int) -> Path:
 
 
 def _first_steps_path(workload: str) -> Path:
-    """Where the bounds of "movement" are stored, of a workload with dropout."""
+    """The path of the bounds of "movement", of a workload with dropout."""
     return Path(rules.WORKLOADS) / f"{workload}.first-steps.npz"
 
 
@@ -155,14 +155,14 @@ def allowed(row: Mapping[str, Any], cell: Checked, steps: int) -> float | None:
 
 
 def passes(row: Mapping[str, Any], cell: Checked, steps: int) -> bool:
-    """Whether a check passed: by its error, the bound that the cell printed, and this host's own. Its own word can only fail it."""
+    """True if a check passed: by its error, the bound that the cell printed, and this host's own. Its own word can only fail it."""
     if _foreign_bound(row, cell, steps) or row["error"] is None:
         return False
     return bool(row["passed"] and row["error"] <= row["bound"])
 
 
 def _foreign_bound(row: Mapping[str, Any], cell: Checked, steps: int) -> str | None:
-    """Where the bound that a cell printed is not this host's: a sentence."""
+    """The contradiction of the cell's bound to this host's: a sentence."""
     own, what = allowed(row, cell, steps), f"{row['quantity']} {row['tensor']}"
     if own is None:
         return f"it checked {what}, which the reference here does not have"
@@ -174,7 +174,7 @@ def _foreign_bound(row: Mapping[str, Any], cell: Checked, steps: int) -> str | N
 def incomplete(
     rows: Sequence[Mapping[str, Any]], cell: Checked, steps: int, measured: Iterable[tuple[str, str]]
 ) -> str | None:
-    """What is wrong with the list of a cell's checks, as a sentence: another reference's, a quantity twice, a tensor that is missing.
+    """The fault of the list of a cell's checks, as a sentence: another reference's, a quantity twice, a tensor that is missing.
 
     A quantity that has no row at all is not named here: some cells are excused from it. `steps` and `measured` are what the cell
     measured: optimiser steps, and the (operation, direction) of single operations.

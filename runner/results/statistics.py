@@ -1,4 +1,4 @@
-"""What is said about a set of timings: a step time or a ratio, and how sure it is.
+"""Statistics of a set of timings: a step time or a ratio, and how sure it is.
 
 Pure functions of numbers; no unit is assumed but that timings are positive. Every interval is two-sided and 95 % unless
 a level is given. Random draws are seeded, so that a report rendered twice says the same.
@@ -392,7 +392,7 @@ def with_error(ratio: Estimate, error: float, freedom: float, level: float = LEV
 
 
 def told_apart(p: float | None) -> bool:
-    """Whether two cells differ: the one rule of answers, tables and `runner compare`. `p` is adjusted for all questions of its table."""
+    """True if two cells differ: the one rule of answers, tables and `runner compare`. `p` is adjusted for all questions of its table."""
     return p is not None and p < ALPHA
 
 

@@ -1,4 +1,4 @@
-"""Whether a level held while it was measured, and what an interval says where it did not. Pure functions of timings.
+"""The steadiness of a level while it was measured, and the interval of an unsteady one. Pure functions of timings.
 
 No unit is assumed but that timings are positive.
 """
@@ -118,11 +118,11 @@ def _stretch(scaled: Array) -> npt.NDArray[np.bool_]:
 
 @functools.lru_cache(maxsize=8)  # most repeats of a run have about the same number of windows
 def _stretches(n: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """Where each stretch that is looked at begins and ends among so many windows, and its length."""
+    """Begin, end and length of each stretch among `n` windows."""
     places = np.unique(np.linspace(0, n, min(n, MOST_PLACES) + 1).round().astype(np.int64))
     begin, end = (grid.ravel() for grid in np.meshgrid(places, places, indexing="ij"))
     length = end - begin
-    # What lies before, in and after the stretch is a level too, or empty.
+    # The parts before, in and after the stretch are levels too, or empty.
     fits = (length >= SHORTEST_SEGMENT) & (length <= n - SHORTEST_SEGMENT)
     fits &= ((begin == 0) | (begin >= SHORTEST_SEGMENT)) & ((end == n) | (end <= n - SHORTEST_SEGMENT))
     return begin[fits], end[fits], length[fits]

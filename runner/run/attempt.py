@@ -1,4 +1,4 @@
-"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its row in the store."""
+"""One repeat of a cell on its devices: from the engine's start, under the watchdog, to its parcel."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ import errno
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench import rules
-from bench.protocol import STAGES
-from runner import known_messages, trees
-from runner.catalog import versions
+from runner import trees
+from runner.admission.admit import store_parcel
+from runner.admission.judges import HostFacts, other_code, wrong_device
+from runner.admission.record import Recorder
 from runner.catalog.images import Image
 from runner.engines import cell_cache, jit_cache
 from runner.engines.base import Engine, EngineError, EngineGoneError, Exit, Prepared, Running, Slot
 from runner.engines.pulse import Pulse
-from runner.machine import gpu_users, telemetry, telemetry_gpu, telemetry_summary
+from runner.machine import telemetry, telemetry_gpu
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
 from runner.results import store
-from runner.results.plausible import windows, work
+from runner.results.parcel import (
+    MOST_FAULT,
+    MOST_LOG,
+    MOST_REASON,
+    MOST_ROWS,
+    MOST_STILL,
+    MOST_TELEMETRY_BYTES,
+    MOST_XIDS,
+    Parcel,
+    telemetry_bytes,
+)
 from runner.run.dispatch import Job
-from runner.run.record import Recorder, judge, other_code, wrong_device
 
 # The kinds of the watchdog's verdicts on a cell that takes too long.
 _HANGS = ("time-limit", "hang")
@@ -34,13 +43,13 @@ _HANGS = ("time-limit", "hang")
 # From the signal that makes a hanging cell print its stack to the signal that ends it.
 _DUMP_SECONDS = 3.0
 
-# What is written to a full disk raises one of these.
+# A write to a full disk raises one of these.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # A row waits so long for room that other cells are about to give back.
 _ROOM_SECONDS = 10.0
 
-# What the watchdog takes at most to count what a cell keeps.
+# The watchdog's limits for one count of a cell's files.
 _COUNT_NAMES, _COUNT_SECONDS = 100_000, 2.0
 
 # The watchdog is called twice a second. After a longer gap the runner itself stood still: Ctrl-Z, a debugger, a machine that slept.
@@ -49,7 +58,7 @@ _GAP_SECONDS = 5.0
 # When the disk has so much less room than before, what the cell keeps is counted again.
 _COUNT_AFTER_BYTES = 1 << 30
 
-# A process that says that it began so much earlier or later than this host can have seen is given the host's time. Two clocks of one
+# If the start time of a process differs from the host's by more than this, use the host's. Two clocks of one
 # machine agree within milliseconds, unless one is set meanwhile.
 _CLOCK_SECONDS = 2.0
 
@@ -76,7 +85,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Site:
-    """What every attempt of a run has in common."""
+    """The common facts of every attempt of a run."""
 
     engine: Engine
     run: store.RunStore
@@ -87,12 +96,26 @@ class Site:
     profiled: frozenset[str] = frozenset()
     # (framework, workload) -> the digest of the code that its cells run. What is not in it is not compared.
     code: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    # What is done with a repeat that has ended: (status, reason). None: it is judged and stored here.
-    keep: Callable[[Ended], tuple[str, str | None]] | None = None
+    # The function that keeps the parcel of a job that has ended. None: it is admitted and stored here.
+    keep: Callable[[Job, Parcel], None] | None = None
+
+    def store(self, job: Job, parcel: Parcel, image: Image | None = None) -> tuple[str, str | None]:
+        """Hand over the parcel of a job, which ran in this image: (status, reason)."""
+        if self.keep:
+            self.keep(job, parcel)
+            return "ok", None
+        cell = job.cell
+        host = HostFacts(
+            image=image,
+            code_sha256=self.code.get((cell.framework, cell.workload)),
+            data_given=self.data is not None,
+        )
+        admitted = store_parcel(self.run, parcel, cell, host)
+        return admitted.status, admitted.reason
 
 
 def arguments(cell: Cell, profiled: bool = False) -> list[str]:
-    """What follows `python -m bench` for a cell."""
+    """The arguments of `python -m bench` for a cell."""
     values = {
         "--framework": cell.framework,
         "--precision": cell.precision,
@@ -135,12 +158,12 @@ class Attempt:
         # (kind, reason) where the runner ended the cell.
         self._ended_by: tuple[str, str] | None = None
         self._kill_at: float | None = None
-        # What its image's cells may write, once it began.
+        # The bytes that its image's cells may write, once it began.
         self._cache: Path | None = None
-        # What it printed and when, where another machine judges it: each piece ends a line at least. One line is not whole yet.
+        # Its output and the times: each piece ends a line at least. One line is not whole yet.
         self._tape: list[tuple[float, bytes]] = []
         self._torn = bytearray()
-        # What its disk had left when it began, and at how much room what it keeps is counted again.
+        # The free room of its disk when it began, and the room at which its files are counted again.
         self._room: cell_cache.Room | None = None
         self._count_at = 0
         self._began = time.monotonic()
@@ -157,23 +180,19 @@ class Attempt:
         Raises EngineError when the engine could not do its part, and what the store raises.
         """
         site, job = self._site, self.job
-        recorder = Recorder(site.run.events_path(job.cell.id, job.repeat), self._observe)
+        recorder = Recorder(self._observe)
         self._began = self._heard = time.monotonic()
-        try:
-            words = arguments(job.cell, job.cell.framework in site.profiled)
-            self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
-            self._room = cell_cache.Room.of(cache)
-            self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
-            # A CPU cell compiles nothing there.
-            cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
-            slot = replace(self.slot, seconds=self._most_seconds())
-            running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
-            # The limits are the cell's: an engine that froze meanwhile takes none of its time.
-            self._heard = time.monotonic()
-            self._stood_still = self._heard - self._began
-        except EngineError:
-            recorder.close()
-            raise
+        words = arguments(job.cell, job.cell.framework in site.profiled)
+        self._cache = cache = cell_cache.folder_of(site.engine.name, job.cell.image, prepared.digest)
+        self._room = cell_cache.Room.of(cache)
+        self._count_at = self._room.bytes - _COUNT_AFTER_BYTES
+        # A CPU cell compiles nothing there.
+        cached = jit_cache.size(cache) if self.slot.device_kind == "cuda" else None
+        slot = replace(self.slot, seconds=self._most_seconds())
+        running = site.engine.start(prepared, words, slot, site.run.run_id, site.data, cache)
+        # The limits are the cell's: an engine that froze meanwhile takes none of its time.
+        self._heard = time.monotonic()
+        self._stood_still = self._heard - self._began
         recording = site.monitor.begin(self.boards, running, self.slot.cpus, self.slot.device_uuids)
         pulse = Pulse(site.engine.answer)
         _LIVE.add(self)
@@ -196,8 +215,7 @@ class Attempt:
             still = pulse.end()
             with self._lock:
                 self._running = None
-            with self._blamed_for_a_full_disk():
-                recorder.close()
+            recorder.close()
         self._settle(ended, recorder, cache)
         self.lost = self.lost or recording.lost or (telemetry_gpu.lost_board(self.boards) if ended.code else None)
         if self.stopped or self.lost:
@@ -206,9 +224,15 @@ class Attempt:
         if killed and (gone := _goes_down(site.engine)):
             raise EngineGoneError(f"the engine went down under the cell ({gone})")
         wall = time.monotonic() - self._began
-        recorder.row["started_unix"] = _started(recorder, self._began, recording.now() - time.monotonic())
-        recorder.row["jit_cache_grew_bytes"] = jit_cache.grew(cache, cached)
-        return *self._stored(self._ended(prepared, recorder, recording, ended, wall, still)), wall
+        parcel = replace(
+            self._parcel(recording, ended),
+            image_digest=prepared.digest,
+            started_unix=_started(recorder, self._began, recording.now() - time.monotonic()),
+            wall_seconds=wall,
+            still=tuple(still[-MOST_STILL:]),
+            jit_cache_grew_bytes=jit_cache.grew(cache, cached),
+        )
+        return *self._stored(parcel, prepared.image), wall
 
     def _settle(self, ended: Exit, recorder: Recorder, cache: Path) -> None:
         """It has ended: what is to be said of that, and what becomes of the folder that its image's cells write."""
@@ -230,23 +254,12 @@ class Attempt:
         else:
             cell_cache.disarm(cache)
 
-    @contextlib.contextmanager
-    def _blamed_for_a_full_disk(self) -> Iterator[None]:
-        """A disk that is full while the cell runs ends this cell, and not the run."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            what = f"the disk was full while it ran ({error.strerror}: {error.filename or self._site.run.folder})"
-            self._ended_by = self._ended_by or ("disk", self._full() or what)
-
-    def _stored(self, repeat: Ended) -> tuple[str, str | None]:
-        """Hand the repeat over. What the cell filled is free by now; other cells may be about to end for the same."""
+    def _stored(self, parcel: Parcel, image: Image) -> tuple[str, str | None]:
+        """Hand the parcel over. What the cell filled is free by now; other cells may be about to end for the same."""
         end = time.monotonic() + _ROOM_SECONDS
         while True:
             try:
-                return self._keep(repeat)
+                return self._site.store(self.job, parcel, image)
             except OSError as error:
                 if error.errno not in _FULL or time.monotonic() > end:
                     raise
@@ -254,34 +267,31 @@ class Attempt:
                 trees.remove(self._cache)
             time.sleep(0.2)
 
-    def _keep(self, repeat: Ended) -> tuple[str, str | None]:
-        return self._site.keep(repeat) if self._site.keep else store_repeat(self._site.run, repeat)
-
-    def _ended(
-        self,
-        prepared: Prepared,
-        recorder: Recorder,
-        recording: telemetry.Recording,
-        ended: Exit,
-        wall: float,
-        still: Sequence[tuple[float, float]],
-    ) -> Ended:
-        return Ended(
-            job=self.job,
+    def _parcel(self, recording: telemetry.Recording, ended: Exit) -> Parcel:
+        """The facts of the cell that a parcel holds."""
+        seen = recording.users.state()
+        rows, row_seconds = _rows_that_fit(recording)
+        return Parcel(
+            cell_id=self.job.cell.id,
+            repeat=self.job.repeat,
             engine=self._site.engine.name,
-            image_digest=prepared.digest,
-            uuids=self.slot.device_uuids,
-            recorder=recorder,
-            recording=recording,
-            exit=ended,
-            ended_by=self._ended_by,
-            wall_seconds=wall,
             data_given=self._site.data is not None,
+            uuids=self.slot.device_uuids,
+            boards=self.boards,
             cpus=len(self.slot.cpus),
-            tape=(*self._tape, *([(self._heard, bytes(self._torn))] if self._torn else [])),
-            image=prepared.image,
+            code=ended.code,
+            out_of_memory=ended.out_of_memory,
+            ended_by=self._ended_by and (self._ended_by[0], self._ended_by[1][:MOST_REASON]),
             began=self._began,
-            still=tuple(still),
+            xids=tuple((board, number) for board, number in recording.xids[:MOST_XIDS] if 0 <= number < 2**31),
+            fault=recording.fault and recording.fault[:MOST_FAULT],
+            row_seconds=row_seconds,
+            proved=tuple(seen["proved"]),
+            unproved=seen["reasons"],
+            foreign=tuple(recording.users.foreign),
+            tape=(*self._tape, *([(self._heard, bytes(self._torn))] if self._torn else [])),
+            log=ended.log_tail[-MOST_LOG:],
+            telemetry=tuple(rows),
         )
 
     def watch(self, now: float) -> None:
@@ -290,7 +300,7 @@ class Attempt:
             running, recording = self._running, self._recording
         gap, self._watched = now - max(self._watched, self._began), now
         if gap > _GAP_SECONDS:
-            # What the cell printed meanwhile waits to be read.
+            # The output of the cell meanwhile waits to be read.
             self._stood_still += gap
             self._silent_still += gap
         if running is None or recording is None:
@@ -340,7 +350,7 @@ class Attempt:
         return f"the disk of {cache} is nearly full: {lost}" if lost else None
 
     def _fills_disk(self, running: Running) -> tuple[str, str] | None:
-        """Where the disk ran full since the cell began, or this image's cells keep more than they may."""
+        """The reason if the disk ran full since the cell began, or this image's cells keep more than they may."""
         full, cache, before = self._full(), self._cache, self._room
         if full and len(_LIVE) == 1:
             return "disk", full
@@ -368,13 +378,11 @@ class Attempt:
             if useless:
                 continue
             checked = recorder.environment is not None
-            with self._blamed_for_a_full_disk():
-                recorder.feed(chunk, self._heard)
-            if self._site.keep:
-                self._torn += chunk
-                if b"\n" in chunk:
-                    self._tape.append((self._heard, bytes(self._torn)))
-                    self._torn.clear()
+            recorder.feed(chunk, self._heard)
+            self._torn += chunk
+            if b"\n" in chunk:
+                self._tape.append((self._heard, bytes(self._torn)))
+                self._torn.clear()
             wrong = not checked and recorder.environment is not None and self._is_wrong(recorder)
             useless = recorder.problem is not None or wrong or self._is_full()
             if useless:
@@ -385,131 +393,14 @@ class Attempt:
         return self._ended_by is not None and self._ended_by[0] == "disk"
 
     def _is_wrong(self, recorder: Recorder) -> bool:
-        """Whether the cell computes on another device than it was given, or runs other code. Its row will say so."""
+        """True if the cell computes on another device than it was given, or runs other code. Its row will say so."""
         cell = self.job.cell
-        wrong = not_as_planned(recorder, cell, self.slot.device_uuids, self._site.code)
+        planned = self._site.code.get((cell.framework, cell.workload))
+        wrong = wrong_device(recorder, cell, self.slot.device_uuids) or other_code(recorder, planned)
         if wrong:
             with self._lock:
                 self._ended_by = self._ended_by or wrong
         return wrong is not None
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One repeat of a cell that has ended, here or on another machine: what its row is made of."""
-
-    job: Job
-    engine: str
-    image_digest: str
-    # The GPUs that it was given.
-    uuids: tuple[str, ...]
-    recorder: Recorder
-    recording: telemetry.Recording
-    exit: Exit
-    # (kind, reason) where the runner ended the cell.
-    ended_by: tuple[str, str] | None
-    wall_seconds: float
-    # Whether the user gave the folder of the real data.
-    data_given: bool = False
-    # How many logical CPUs it had; 0 where that is not known.
-    cpus: int = 0
-    # What it printed, each piece with the time at which it came; empty where this machine judges it.
-    tape: tuple[tuple[float, bytes], ...] = ()
-    # Which attempt at it this is, and on which node, where the run has several.
-    attempt: str | None = None
-    node: str | None = None
-    # What it ran in; None of a cell that another machine measured.
-    image: Image | None = None
-    # When its engine was called, by the clock of its arrivals; None of a cell that another machine measured.
-    began: float | None = None
-    # From when to when the engine or this runner stood still.
-    still: tuple[tuple[float, float], ...] = ()
-
-
-def not_as_planned(
-    recorder: Recorder, cell: Cell, uuids: tuple[str, ...], code: Mapping[tuple[str, str], str]
-) -> tuple[str, str] | None:
-    """(kind, reason) where a cell computes on another device than it was given, or runs other code; `code` as in Site."""
-    return wrong_device(recorder, cell, uuids) or other_code(recorder, code.get((cell.framework, cell.workload)))
-
-
-def store_repeat(run: store.RunStore, repeat: Ended) -> tuple[str, str | None]:
-    """Judge a repeat and store its row with all its tables: (status, reason)."""
-    cell, recorder, recording, ended = repeat.job.cell, repeat.recorder, repeat.recording, repeat.exit
-    status, kind, reason = judge(recorder, cell, ended, repeat.ended_by, repeat.uuids, repeat.data_given)
-    if samples := recorder.rows["samples"]:
-        # The host counts what it has the windows of.
-        recorder.row |= {"noise": windows.noise(samples), "steps": recorder.steps()}
-    rows = telemetry_summary.on_the_cells_clock(recording.rows, recorder.row["started_unix"])
-    if status == "ok" and (idle := _idle_gpu(recording, rows, recorder)):
-        status, kind, reason = "failed", "wrong-device", idle
-    said = recorder.environment
-    if status == "ok" and repeat.image and said and (other := versions.contradiction(repeat.image, said)):
-        status, kind, reason = "failed", "protocol", other
-    if status == "ok" and (why := _implausible(repeat)):
-        status, kind, reason = "failed", "implausible", why
-    if status != "ok" and recording.xids:
-        kind, reason = "xid", f"{_xid_sentence(recording.xids)}; the cell: {reason}"
-    advice = (
-        known_messages.xid(recording.xids[0][1])[1]
-        if recording.xids
-        else known_messages.hint(kind, reason, ended.log_tail)
-    )
-    if recording.fault:
-        recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": recording.fault})
-    tables = recorder.tables(
-        cell,
-        (status, kind, reason),
-        engine=repeat.engine,
-        node=repeat.node,
-        attempt=repeat.attempt,
-        image_digest=repeat.image_digest,
-        given_uuids=list(repeat.uuids),
-        log_tail=ended.log_tail,
-        exit_code=ended.code,
-        wall_seconds=repeat.wall_seconds,
-        device_proof=recording.users.proof,
-        version_proof=versions.proof(repeat.image, said),
-        foreign_processes=recording.users.foreign if recording.uuids else None,
-        hint=advice if status != "ok" or recording.xids else None,
-        **telemetry_summary.summary(rows, samples, recording.step),
-    )
-    tables["telemetry"] = rows
-    name = store.file_name(cell.id, repeat.job.repeat)
-    store.write_bytes(run.folder / "logs" / f"{name}.log", ended.log_tail.encode("utf-8", "replace"))
-    run.write_repeat(cell.id, repeat.job.repeat, tables)
-    return status, reason
-
-
-def _implausible(repeat: Ended) -> str | None:
-    """What the cell cannot have measured in the life that the host saw, on the devices that it had."""
-    cell, recorder = repeat.job.cell, repeat.recorder
-    together = rules.batch_of_all(cell.batch, cell.devices, cell.scaling)
-    samples = recorder.rows["samples"]
-    declared = rules.workload_declaration(cell.workload)
-    preset = declared["presets"][cell.preset]
-    epochs, operations = preset["epochs"], recorder.rows["operations"]
-    most = work.most_operations(cell.device_kind, cell.device_model, cell.devices, repeat.cpus, cell.precision)
-    return (
-        windows.implausible(samples, together, repeat.wall_seconds)
-        or windows.out_of_order(samples)
-        or windows.wrong_end(samples, recorder.row.get("stop"), preset)
-        or windows.wrong_count(samples, epochs, *_counted(recorder, declared["task"], together))
-        or windows.operations_implausible(operations, repeat.wall_seconds)
-        or recorder.arrivals.implausible(epochs or 0, repeat.began, repeat.still)
-        or recorder.phases.implausible(repeat.began)
-        or work.too_fast(samples, cell.workload, most)
-        or work.operations_too_fast(operations, most)
-        or windows.wrong_length(recorder.row.get("short"), declared["task"], cell.preset, epochs)
-    )
-
-
-def _counted(recorder: Recorder, task: str, batch: int) -> tuple[int, tuple[str, ...]]:
-    """Of a whole run: how many steps an epoch of its data has, and the stages whose steps count. Features are timed after the warm-up."""
-    data = recorder.data or {"train_items": 0, "test_items": 0}
-    if task == "infer":
-        return data["test_items"] // batch, ("steady",)
-    return data["train_items"] // batch, STAGES
 
 
 def _started(recorder: Recorder, began: float, unix_at_zero: float) -> float:
@@ -524,17 +415,13 @@ def _started(recorder: Recorder, began: float, unix_at_zero: float) -> float:
     return said if said is not None and possible else latest
 
 
-def _idle_gpu(recording: telemetry.Recording, rows: Sequence[Row], recorder: Recorder) -> str | None:
-    """Why a cell did not compute on its GPU: it was idle while the cell was measured. None where nothing shows that.
-
-    A framework that opens the GPU and computes on the CPU has a process there.
-    """
-    measured = [*recorder.rows["samples"], *recorder.rows["operations"]]
-    for board, uuid in zip(recording.boards, recording.uuids, strict=False):
-        if why := gpu_users.idle(rows, board, measured):
-            shown = "no process" if uuid in recording.users.unproved else "a process"
-            return f"it says that it ran on {uuid}, which was idle: {why}; NVML showed {shown} of the cell on it"
-    return None
+def _rows_that_fit(recording: telemetry.Recording) -> tuple[Sequence[Row], float]:
+    """The telemetry, and the seconds between two rows of a device: more where all rows are too many for a parcel."""
+    rows, seconds = recording.rows, recording.step
+    while len(rows) > MOST_ROWS or telemetry_bytes(rows) > MOST_TELEMETRY_BYTES:
+        seconds *= 2
+        rows = telemetry.thinned(rows, seconds)
+    return rows, seconds
 
 
 def _goes_down(engine: Engine) -> str | None:
@@ -543,9 +430,3 @@ def _goes_down(engine: Engine) -> str | None:
     while (gone := engine.unavailable()) is None and time.monotonic() < end:
         time.sleep(0.2)
     return gone
-
-
-def _xid_sentence(xids: Sequence[tuple[str, int]]) -> str:
-    return "the NVIDIA driver reported " + ", ".join(
-        f"Xid {n} ({known_messages.xid(n)[0]})" for _, n in dict.fromkeys(xids)
-    )

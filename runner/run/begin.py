@@ -24,6 +24,7 @@ from runner.engines.base import Engine, Settings
 from runner.machine import detect, lease
 from runner.machine.devices import Machine
 from runner.paths import data_folder
+from runner.plan.breadth import tiers
 from runner.plan.disk import TOO_LARGE, fitting
 from runner.plan.durations import Durations, earlier_preparations, earlier_seconds
 from runner.plan.plan import Cell, Plan
@@ -114,8 +115,9 @@ class Prospect:
 
     def agenda(self) -> Agenda:
         """The facts that the steps of the run depend on."""
-        cells, images = self.plan.cells, self.images
-        return budget.agenda(cells, images, self.engine, self.machine, self.durations, self.repeats)
+        cells = self.plan.cells
+        costs = {name: self.engine.cost(self.images[name]) for name in dict.fromkeys(cell.image for cell in cells)}
+        return Agenda(self.machine, self.durations, tiers(cells, self.images), costs, self.repeats)
 
     def facts(self) -> dict[str, Any]:
         """Facts for run.json beside those of every run."""
@@ -139,7 +141,7 @@ def look_ahead(options: Options, minutes: float | None = None) -> Prospect:
     The engine `auto` depends on what is planned, and with `minutes` on what they hold.
     """
     machine = detect.detect(options.gpus, options.share)
-    # One machine builds what it lacks, once. Each of a thousand nodes would do it for itself.
+    # One machine builds its missing images once. Each of a thousand nodes would do it for itself.
     one_machine = options.nodes is None or options.nodes.startswith("local:")
     settings = Settings(options.base_image, options.python, options.images_from, options.build or one_machine)
     # It reads hundreds of files: once for both plans.
@@ -225,7 +227,7 @@ Look = Callable[[Options, float | None], Prospect]
 def start(
     options: Options, argv: Sequence[str], minutes: float | None = None, look: Look = look_ahead
 ) -> tuple[Prospect, store.RunStore]:
-    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: what it may take."""
+    """Plan a new run and make its folder. Raises UsageError when nothing can be run. `minutes`: its time limit."""
     prospect = look(options, minutes)
     refuse_nothing(prospect)
     code = _code_digests(prospect.plan.cells)

@@ -25,10 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from runner.catalog.images import Image
-from runner.engines.base import Engine
 from runner.machine.devices import Machine
-from runner.plan.breadth import tiers
 from runner.plan.durations import Durations
 from runner.plan.plan import Cell
 from runner.run.dispatch import Job, Span, block, places, run_alone, simulate, turns
@@ -64,7 +61,7 @@ class Unsettled(Protocol):
 
 
 def measuring_seconds(minutes: float) -> float:
-    """How long preparing and measuring may go on in a run of so many minutes."""
+    """The time for preparing and measuring in a run of this many minutes."""
     return 60 * minutes - min(_REPORT_SECONDS, _REPORT_SHARE * 60 * minutes)
 
 
@@ -390,21 +387,6 @@ def _later(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
     )
 
 
-def agenda(
-    cells: Sequence[Cell],
-    images: Mapping[str, Image],
-    engine: Engine,
-    machine: Machine,
-    durations: Durations,
-    repeats: int,
-    unsettled: Unsettled | None = None,
-) -> Agenda:
-    """The agenda of a run of so many repeats of these cells."""
-    names = dict.fromkeys(cell.image for cell in cells)
-    costs = {name: engine.cost(images[name]) for name in names}
-    return Agenda(machine, durations, tiers(cells, images), costs, repeats, unsettled)
-
-
 @dataclass(frozen=True)
 class Forecast:
     """The steps that a run's time holds by the estimates, and the rest."""
@@ -416,7 +398,7 @@ class Forecast:
 
 
 def forecast(agenda: Agenda, jobs: Sequence[Job], minutes: float) -> Forecast:
-    """Go through the steps of a run of so many minutes with a clock that only counts the estimates."""
+    """Go through the steps of a run of `minutes` with a clock that only counts the estimates."""
     now, waiting, ready = 0.0, list(jobs), frozenset[str]()
     steps: list[tuple[Step, float]] = []
     spans: list[Span] = []

@@ -33,7 +33,7 @@ class Options(Request):
         default=None,
         ge=100,
         le=10_000,
-        description="Lock the SM clock of the GPUs at so many MHz while the run lasts, as root may. Default: the clocks float.",
+        description="Lock the SM clock of the GPUs at this many MHz while the run lasts, as root may. Default: the clocks float.",
     )
     wait: bool = Field(
         default=True, description="Wait while another runner holds a GPU; otherwise end at once and say which."

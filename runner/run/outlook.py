@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.paths import typed
 from runner.plan.plan import Cell, Skip
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
@@ -26,7 +25,7 @@ _TWIN = "; its CPU twin "
 # How large an image is, in a reason.
 _SIZE = re.compile(r"(\d+\.\d) GB")
 
-# Of the things that one reason holds for, so many are named.
+# The most things to name that one reason holds for.
 _NAMED = 3
 
 
@@ -74,7 +73,7 @@ def print_plan(
 
 
 def _print(line: str) -> None:
-    print(folded(typed(visible(line, len(line)))))
+    print(folded(visible(line, len(line))))
 
 
 def _document(prospect: Prospect, jobs: Sequence[Job], minutes: float | None, held: Forecast | None) -> dict[str, Any]:

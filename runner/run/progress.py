@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.paths import typed
+from runner.paths import own_command
 from runner.run.begin import Prospect
 from runner.run.budget import Forecast
 from runner.run.dispatch import Job
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def say(sentence: str) -> None:
     """Print for a person: standard output is for scripts."""
-    print(typed(sentence), file=sys.stderr, flush=True)
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
@@ -38,6 +38,8 @@ def not_yet_run(left: Collection[Job], begun: Collection[str]) -> str:
 
 def announce(prospect: Prospect, left: Sequence[Job] | None = None, why_skipped: str = "") -> None:
     """The lines that a run begins with. `left`: the jobs of a run that goes on. `why_skipped`: the option that says it."""
+    if (own := own_command()) != "runner":
+        say(f"`runner` in a command is {own}")
     if not prospect.machine.gpus:
         say(f"no GPU ({prospect.machine.why_no_gpu}): running the CPU images")
     for refused in prospect.machine.refused:
@@ -64,7 +66,7 @@ def limit(held: Forecast, given: float, ended: Collection[str] = (), further: bo
     if not cells and not held.left:
         return "nothing is left to measure"
     if not cells:
-        return f"{plain(given)} min hold no cell by the estimates; give more"
+        return f"{plain(given)} min is too short for any cell; use a larger --minutes"
     images = sum(step.image is not None for step, _ in held.steps)
     more = len(held.spans) - len(cells)
     begun = {*ended, *(cell.id for cell in cells)}

@@ -10,15 +10,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from runner import known_messages
 from runner.engines.base import EngineError, EngineGoneError, Prepared, Slot
 from runner.machine.devices import Gpu, Machine
 from runner.machine.telemetry_gpu import GpuSampler, lost_board
 from runner.plan.plan import Cell
+from runner.results.parcel import MOST_REASON, Parcel
 from runner.run.attempt import Attempt, Site
 from runner.run.dispatch import Dispatcher, Job, Place, places, turns
 
@@ -328,7 +328,7 @@ class CellRunner:
         return False
 
     def _wait_for_engine(self, reason: str) -> None:
-        """Wait until the engine answers again, and clear up what it left. Raises EngineError when it does not come back."""
+        """Wait until the engine answers again, and clear up its leftovers. Raises EngineError when it does not come back."""
         # One thread waits for all.
         with self._engine_lock:
             end = time.monotonic() + _ENGINE_SECONDS
@@ -386,14 +386,8 @@ class CellRunner:
         """Store a job that could not be run."""
         if self.refuse:
             return self.refuse(job, kind, reason)
-        row = asdict(job.cell) | {
-            "status": "failed",
-            "error_kind": kind,
-            "reason": reason,
-            "hint": known_messages.hint(kind, reason),
-            "engine": self.site.engine.name,
-        }
-        self.site.run.write_repeat(job.cell.id, job.repeat, {"cells": [row]})
+        parcel = Parcel(job.cell.id, job.repeat, self.site.engine.name, ended_by=(kind, reason[:MOST_REASON]))
+        self.site.store(job, parcel)
         return self._report(Outcome(job, "failed", reason, 0.0))
 
     def _report(self, outcome: Outcome) -> None:

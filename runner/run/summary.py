@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from runner.errors import UserError
-from runner.paths import typed
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
 from runner.results.rows import floats, parts, rows_of
@@ -87,14 +86,14 @@ def ended_well(ended: Mapping[tuple[str, int], str]) -> str:
 
 
 def go_on_with(run: store.RunStore) -> str:
-    """The command that goes on with a run, as one can type it here."""
+    """The command that goes on with a run."""
     usual = run.folder.parent.resolve() == Path(USUAL_OUT).resolve()
-    return typed(resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent)))
+    return resume_command(run.run_id, USUAL_OUT if usual else str(run.folder.parent))
 
 
 def _over(minutes: float, measured: int) -> str:
     if not measured:
-        return f"nothing of what is left fits into {plain(minutes)} min"
+        return f"none of the remaining cells fits into {plain(minutes)} min"
     return "the minute is over" if minutes == 1 else f"the {plain(minutes)} minutes are over"
 
 

@@ -1,1 +1,1 @@
-"""Whether an installation performs as it should, and what explains it where it does not."""
+"""The verdict on an installation's speed, and the causes if it is slow."""

@@ -31,7 +31,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Case:
-    """What the causes of one cell are looked for in: its own facts, and those of its reference."""
+    """The facts that explain one cell: its own, and those of its reference."""
 
     facts: Facts
     ceilings: Ceilings | None = None

@@ -63,7 +63,7 @@ def best(rates: Sequence[float]) -> float:
 
 
 def is_machine_busy(ceilings: Ceilings) -> bool:
-    """Whether other work than the runner kept more than half of the CPUs busy before the probe."""
+    """True if other work than the runner kept more than half of the CPUs busy before the probe."""
     return ceilings.load is not None and ceilings.cpus is not None and ceilings.load - 1 > 0.5 * ceilings.cpus
 
 
@@ -83,7 +83,7 @@ def printed_by(
     limit_seconds: float,
     watch: Callable[[Running], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> bytes:
-    """What a probe prints, which is a module of the bench; `watch` surrounds it while it runs. Raises CeilingsError."""
+    """The output of a probe, a module of the bench; `watch` surrounds it while it runs. Raises CeilingsError."""
     # The command of a cell ends in `-m bench`.
     probe = replace(prepared, command=(*prepared.command[:-1], module))
     try:

@@ -37,7 +37,7 @@ def health_of(folders: Sequence[Path]) -> Health:
 
 
 def _is_fleet(gpus: int) -> bool:
-    """Whether these are enough GPUs to judge each beside the others."""
+    """True if these are enough GPUs to judge each beside the others."""
     if not gpus:
         return False
     # It loads as much.

@@ -186,7 +186,7 @@ def _nodes(finding: FleetFinding) -> tuple[NodeHealth, ...]:
 
 
 def _sentence(finding: FleetFinding) -> str:
-    """What the comparison of one fleet shows."""
+    """The result of the comparison of one fleet."""
     fleet = finding.fleet
     word = "nodes of" if finding.of == "node" else "×"
     head = f"{finding.name} on {fleet.devices} {word} {finding.device_model}"

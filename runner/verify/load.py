@@ -23,7 +23,7 @@ from runner.errors import first_problem
 from runner.machine import lease, telemetry
 from runner.machine.telemetry_cpu import Row
 from runner.plan.plan import Cell
-from runner.results import store, throttling
+from runner.results import clocks, store
 from runner.run.begin import Prospect
 from runner.run.dispatch import Place, places
 from runner.run.progress import say
@@ -105,7 +105,7 @@ def rate_text(rate: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class _Site:
-    """Where the loads run."""
+    """The place of the loads."""
 
     prospect: Prospect
     monitor: telemetry.Monitor
@@ -247,7 +247,7 @@ def _with_telemetry(load: PrintedLoad, when: Round, rows: Sequence[Row], board: 
         sm_megahertz=_median(inside, "sm_megahertz"),
         power_watts=_median(inside, "power_watts"),
         celsius=_median(inside, "temperature_celsius"),
-        held_back_by=tuple(throttling.names(reasons)),
+        held_back_by=tuple(clocks.names(reasons)),
     )
 
 

@@ -65,7 +65,7 @@ FEWEST_EXCEEDING = 100
 FEWEST_SIMULATED = 20_000
 SIMULATED_WITH_A_SLOW_ONE = 2000
 
-# What a repeat was measured in: (run id, number of the repeat).
+# The block of a repeat: (run id, number of the repeat).
 Block = tuple[str, int]
 
 # Of more devices than this the spread is as good as known: the limit is computed, since simulating it would take minutes.
@@ -74,7 +74,7 @@ _MOST_SIMULATED = 256
 
 @dataclass(frozen=True)
 class Kind:
-    """What is compared, and how far it is assumed to scatter."""
+    """The compared devices, and the scatter that is assumed of them."""
 
     word: str  # device or node
     prior: float  # standard deviation of the log step time of healthy ones
@@ -131,7 +131,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a GPU is."""
+    """The place of a GPU."""
 
     node: str
     index: int | None  # among the GPUs of its node, where the run recorded it
@@ -139,25 +139,25 @@ class Spot:
 
 @dataclass(frozen=True)
 class FleetFinding:
-    """What was compared on the devices of one model."""
+    """The comparison of the devices of one model."""
 
     name: str
     device_model: str
     fleet: Fleet
     # The fleet's median where it is no time of a step, as text.
     middle: str = ""
-    # What stands beside the verdict, in lines.
+    # The lines beside the verdict.
     beside: tuple[str, ...] = ()
     # The cells that were compared: (run id, cell id).
     cells: tuple[tuple[str, str], ...] = ()
     deviations: tuple[Deviation, ...] = ()
-    # What the fleet's devices are: GPUs, or the nodes that hold them.
+    # The kind of the fleet's devices: GPUs, or the nodes that hold them.
     of: Literal["GPU", "node"] = "GPU"
-    # Where each GPU is, by its UUID, where the GPUs are on several nodes.
+    # The place of each GPU, by its UUID, if the GPUs are on several nodes.
     spots: Mapping[str, Spot] = field(default_factory=dict)
 
     def device_name(self, device: str) -> str:
-        """What people call a device: a GPU by its node as well, where there are several."""
+        """The name of a device for people: a GPU by its node as well, if there are several."""
         spot = self.spots.get(device)
         return f"node {device}" if self.of == "node" else f"{device} of node {spot.node}" if spot else device
 

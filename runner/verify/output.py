@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench import rules
 from reports.answers.export import escaped
 from reports.text import says_nothing, step_interval, too_wide, wide_ratio
-from runner.paths import typed
 from runner.results import parity
 from runner.terminal import folded, print_table
 from runner.text import number, plural, visible
@@ -22,15 +21,16 @@ from runner.verify.together import Together
 from runner.verify.verdict import FAIL, PASS, Ratio
 from runner.verify.verify import CellFinding, Verification, margin_text
 
-# So many of the cells of which the same holds are named.
+# The most cells to name of those with the same sentence.
 _NAMED = 3
 
 METHOD = (
-    "ratio: measured over reference, each the geometric mean of its repeats' medians, of five repeats or more without the fastest and the "
-    "slowest; above 1 is slower. Its interval is 90 %. A verdict needs that interval on one side of the margin; or the ratio well on one "
-    "side, and equal, or twice the margin, outside the interval. open: the data tell neither. `runner compare` asks whether cells differ "
-    "at all: its intervals are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. "
-    "assumed: how far repeats, or sessions, differ where too few show it. A session is all that one run measures."
+    "measured: the step time that the report prints. ratio: measured over reference, each the geometric mean of its repeats' medians, of "
+    "five repeats or more without the fastest and the slowest, so it may differ a little from the quotient of the two times; above 1 is "
+    "slower. Its interval is 90 %. A verdict needs that interval on one side of the margin; or the ratio well on one side, and equal, or "
+    "twice the margin, outside the interval. open: the data tell neither. `runner compare` asks whether cells differ at all: its intervals "
+    "are 95 %, and it corrects for the number of cells, so it may not tell what is slow or fast here. assumed: how far repeats, or "
+    "sessions, differ where too few show it. A session is all that one run measures."
 )
 
 # How to get from `no-reference` to a verdict.
@@ -55,7 +55,7 @@ def cells_of(finding: CellFinding) -> tuple[str, ...]:
     step, ratio = finding.measured, finding.ratio
     measured, reference, interval, assumed = "–", "–", "–", "–"
     if ratio:
-        measured = f"{_milliseconds(ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
+        measured = f"{_milliseconds(step.value if step else ratio.measured_seconds)} ms, {plural(ratio.measured_repeats, 'repeat')}"
         many = f"{plural(ratio.reference_repeats, 'repeat')} in {plural(ratio.reference_sessions, 'session')}"
         reference = f"{_milliseconds(ratio.reference_seconds)} ms, {finding.reference}: {many}"
         ends = f"{ratio.low:.3f} to {ratio.high:.3f}"
@@ -97,7 +97,7 @@ def _assumed(ratio: Ratio) -> str:
 
 
 def ending(verification: Verification) -> str:
-    """What the whole shows: no more than its cells do."""
+    """The result of the whole: no more than its cells do."""
     kinds = [finding.kind for finding in verification.findings]
     gpus = verification.fleets
     nodes = "nodes, the " if any(finding.of == "node" for finding in gpus) else ""
@@ -143,7 +143,7 @@ def _ending_of_pass(verification: Verification, nodes: str) -> str:
 
 
 def details(verification: Verification) -> Iterator[str]:
-    """What the table has no room for: a line each, visible text. Cells of which the same holds share their lines."""
+    """The facts without room in the table: a line each, visible text. Cells with the same facts share their lines."""
     alike: dict[tuple[str, ...], list[CellFinding]] = {}
     for finding in verification.findings:
         alike.setdefault((finding.kind, finding.reason, *_beside(finding)), []).append(finding)
@@ -170,7 +170,7 @@ def _names(findings: Sequence[CellFinding]) -> str:
 
 
 def _proved(findings: Sequence[CellFinding]) -> Iterator[str]:
-    """What was checked on the adapters that were measured: first what all of these cells passed, then what only some did."""
+    """The checks of the measured adapters: first those that all of these cells passed, then those of some only."""
     checked = [finding for finding in findings if finding.parity_passed and finding.proved]
     if not checked:
         return
@@ -194,7 +194,7 @@ def _quantities(quantities: Iterable[str]) -> str:
 
 
 def _beside(finding: CellFinding) -> Iterator[str]:
-    """What is known of a cell beside its verdict and what was checked on its adapter, as visible text."""
+    """The facts of a cell beside its verdict and the checks of its adapter, as visible text."""
     if finding.parity_passed:
         yield "  parity passed: it computes what the float64 reference computes"
     if finding.nearest:
@@ -266,9 +266,9 @@ def terminal(verification: Verification) -> None:
     kept = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] != "–" for row in rows)]
     print_table([HEADINGS[at] for at in kept], [[row[at] for at in kept] for row in rows])
     for line in rack_map.lines(verification.fleets):
-        print(typed(line))
+        print(line)
     for line in (*details(verification), ending(verification)):
-        print(folded(typed(line)))
+        print(folded(line))
 
 
 def markdown(verification: Verification) -> str:

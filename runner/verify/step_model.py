@@ -22,7 +22,7 @@ from runner.verify.references.published import load_published, training_times
 
 @dataclass(frozen=True)
 class Work:
-    """What one training step of a workload does, from its specification."""
+    """The work of one training step of a workload, from its specification."""
 
     flops: float  # multiply and add counted as two; backward twice the forward
     bytes: float  # parameters, gradients and optimiser state; activations forward and back, float32
@@ -92,7 +92,7 @@ class ModelledStep:
     model: str  # the model in words, with its known error
 
     def place_of(self, seconds: float) -> str:
-        """Where a measured step time lies."""
+        """The place of a measured step time."""
         if seconds > self.high:
             return "slower than the model's band"
         return "faster than the model's band" if seconds < self.low else "inside the model's band"

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runner.verify.causes import per_cent
-from runner.verify.verdict import PASS, CellVerdict, Part, Ratio, meaning, reach_of, verdict_from
-
-FEWEST_CELLS = 2
+from runner.verify.verdict import FEWEST_TOGETHER, PASS, CellVerdict, Part, Ratio, meaning, reach_of, verdict_from
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,12 @@ class Together:
 
     @property
     def name(self) -> str:
-        """What a row of it is called."""
+        """The name of its row."""
         return f"all {self.cells} cells together"
 
     @property
     def reason(self) -> str:
-        """What it shows, as a sentence, with the shift, its interval and what they mean beside the margin."""
+        """The result as a sentence, with the shift, its interval and what they mean beside the margin."""
         ends = f"90 % interval {_change(self.low)} to {_change(self.high)}"
         said = f"the {self.cells} cells of {self.run_id} together take {_longer(self.ratio)} ({ends})"
         means = meaning(self.verdict, self.ratio, (self.low, self.high), self.margin)
@@ -54,9 +52,9 @@ class Together:
         return self.verdict in PASS
 
 
-def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: float) -> Together | None:
-    """The whole of some cells, of which every ratio is sound; None of fewer than FEWEST_CELLS."""
-    if len(ratios) < FEWEST_CELLS:
+def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: float, questions: int) -> Together | None:
+    """The whole of some cells, of which every ratio is sound and is one of so many `questions`; None of fewer than FEWEST_TOGETHER."""
+    if len(ratios) < FEWEST_TOGETHER:
         return None
     logs = np.log([ratio.value for ratio in ratios])
     own = np.array([ratio.of_repeats.variance for ratio in ratios])
@@ -75,7 +73,7 @@ def together(run_id: str, device_kind: str, ratios: Sequence[Ratio], margin: flo
     )
     parts = (Part(float(np.sum(of_cells)), freedom), of_sessions)
     ends = [math.exp(log + sign * reach_of(parts)) for sign in (-1, 1)]
-    verdict = verdict_from(log, parts, margin)
+    verdict = verdict_from(log, parts, margin, questions)
     return Together(run_id, device_kind, len(ratios), math.exp(log), ends[0], ends[1], margin, verdict)
 
 

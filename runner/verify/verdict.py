@@ -5,32 +5,34 @@ tests, each at 5 % (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987): the 90 % 
 second is for machines whose repeats differ so much that no sensible number of them makes the interval that narrow. It asks which of two
 the ratio is: equal, or beyond twice the margin. The ratio must be nearer to one of them than to the margin, and its interval must exclude
 the other. So a cell is slow where equal is excluded and the ratio is well beyond the margin, and it passes where twice the margin is
-excluded and the ratio is well inside. All cells of a verification share the 5 % of the second way to slow: a healthy machine of many cells
-must not fail. A cell that passes is ok, fast, or, where the fast side is not told, not-slower. Everything else is open.
+excluded and the ratio is well inside. All cells of a verification, and all of them together, share FAMILY for the second way to slow: a
+healthy machine of many cells must not fail. A cell that passes is ok, fast, or, where the fast side is not told, not-slower. Everything
+else is open.
 
 A machine is not the same on two days. All that one run measures shares its session: heat, neighbours, the driver's state. Repeats of one
 run do not show how far sessions differ, and more of them do not divide it. So the variance of a side has two parts: that between
 repeats, over their number, and that between sessions, over theirs. A measurement is one session; a reference has as many as it was
 saved from runs.
 
-Both parts begin with a prior, which counts as four observations. A single run can then be judged beside another one. A
-reference of several runs measures how far sessions differ, as well as its repeats let it, and outweighs the prior.
+Both parts begin with a prior, which counts as four observations. A single run can then be judged beside another one. The cells of a
+verification share what they show of both. A reference of several runs measures how far sessions differ, as well as its repeats let it,
+and outweighs the prior.
 
 One repeat may be disturbed. So of FEWEST_TO_TRIM repeats or more of a session the fastest and the slowest do not count: a trimmed mean,
 whose variance comes from the repeats with these two moved to their neighbours (Yuen, Biometrika 61, 1974).
 
-Simulated as the command runs: four cells on a CPU, five repeats, nine of an open cell, beside one session of three repeats. Where repeats
-differ by 10 % and sessions by 2 %, a healthy cell passes in 61 %, is called slow in 3 % and gets no answer, alone or with the others, in
-21 %. An installation of which all cells are 20 % slow fails in 96 %. Where repeats differ by 1 %, a healthy cell passes in 90 % and is
-called slow in no case, and all 20 % slow fail. A cell at the margin itself is called slow in 10 % and passes in 9 % on such a quiet
-machine, and in 14 and 25 % where repeats differ by 10 %. (The long form of tests/unit/runner/verify/test_sessions.py makes these figures
-and those of docs/verify.md.)
+Simulated as the command runs: four cells on a CPU, five repeats, nine of an open cell, 27 of one that looks slow, beside one session of
+three repeats. Where repeats differ by 10 % and sessions by 2 %, a healthy cell passes in 63 %, and gets no answer, alone or with the
+others, in 17 %; a healthy machine fails in 3 %. An installation of which all cells are 20 % slow fails in 96 %. Where repeats differ by
+1 %, a healthy cell passes in 90 %, and all 20 % slow fail. docs/verify.md has the other worlds, and the long form of
+tests/unit/runner/verify/test_sessions.py simulates them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -53,6 +55,16 @@ LEVEL = 1 - 2 * ALPHA  # of the interval that both look at
 # A gap below this is no reason to look for a fault. The CPU's margin is wider: its repeats differ more, since neighbours share it.
 MARGINS = {"cuda": 0.05, "cpu": 0.08}
 
+# The chance that a healthy machine fails by the second way, over all cells and all of them together. Repeats with heavy tails take the
+# rest of 5 % (simulated).
+FAMILY = 0.042
+FEWEST_TOGETHER = 2  # cells that are judged as one as well
+
+# A cell's variance of repeats is drawn towards that of the others by at most so many observations of theirs, and by fewer where it is
+# more than so many times smaller.
+MOST_BORROWED = 32.0
+QUIETER = 10.0
+
 # Of fewer repeats none can be left out.
 FEWEST_TO_TRIM = 5
 
@@ -60,8 +72,9 @@ FEWEST_TO_TRIM = 5
 MOST_ADVISED = 50
 MOST_SESSIONS = 20
 
-# What was measured in one session: the step times of each repeat's windows.
+# The measurement of one session: the step times of each repeat's windows.
 Session = Sequence[Array]
+Sides = tuple[Sequence[Session], Sequence[Session]]  # of a cell: measured, and its reference's
 
 
 @dataclass(frozen=True)
@@ -93,10 +106,22 @@ class Ratio:
 
 def ratio_to_reference(measured: Sequence[Session], reference: Sequence[Session], device_kind: str) -> Ratio:
     """The ratio of a cell to its reference, from the sessions of either. Every repeat has windows, all positive."""
-    sides = (measured, reference)
-    logs = [[np.log([np.median(repeat) for repeat in session]) for session in side] for side in sides]
-    between = _between(logs, of_kind(REPEAT_DEVIATION, device_kind))
+    return ratios_to_references([(measured, reference)], device_kind)[0]
+
+
+def ratios_to_references(cells: Sequence[Sides], device_kind: str) -> list[Ratio]:
+    """The same of several cells, measured and reference, which show together how far repeats and sessions differ."""
+    logs = [
+        [[np.log([np.median(repeat) for repeat in session]) for session in side] for side in sides] for sides in cells
+    ]
+    shown = [_shown(sides) for sides in logs]
+    between = [_between(shown, at, of_kind(REPEAT_DEVIATION, device_kind)) for at in range(len(cells))]
     sessions = _sessions(logs, between, of_kind(SESSION_DEVIATION, device_kind))
+    return [_ratio(*of_cell, sessions) for of_cell in zip(cells, logs, between, strict=True)]
+
+
+def _ratio(sides: Sides, logs: Sequence[Sequence[Array]], between: Scatter, sessions: Scatter) -> Ratio:
+    measured, reference = sides
     # Windows can scatter so much that a median of them is less sure than repeats are alike. Then the windows' variance counts.
     within = max(_within([repeat for session in side for repeat in session]) for side in sides)
     between = replace(between, deviation=max(between.deviation, math.sqrt(within)))
@@ -143,26 +168,51 @@ def _share(repeats: float) -> float:
     return 1 / repeats if repeats < FEWEST_TO_TRIM else 1 / (repeats - 0.5)
 
 
-def _between(sides: Sequence[Sequence[Array]], prior: float) -> Scatter:
-    """How far repeats of one session differ, from all sessions of both sides."""
+def _shown(sides: Sequence[Sequence[Array]]) -> tuple[float, float]:
+    """The squares of all sessions of a cell, and how many observations they are of how far repeats differ."""
     sessions = [session for side in sides for session in side]
-    return moderated_scatter(prior, sum(map(_squares, sessions)), sum(_observed(len(session)) for session in sessions))
+    return sum(map(_squares, sessions)), sum(_observed(len(session)) for session in sessions)
 
 
-def _sessions(sides: Sequence[Sequence[Array]], between: Scatter, prior: float) -> Scatter:
-    """How far sessions differ beyond what their repeats explain.
+def _between(shown: Sequence[tuple[float, float]], at: int, prior: float) -> Scatter:
+    """How far repeats of a session of one cell differ, drawn towards how far those of the other cells do.
+
+    The others count less as the cell's own repeats contradict them. A cell that looks somewhat quieter is no contradiction: where one
+    repeat in three is slow, five may all be fast.
+    """
+    squares, observed = shown[at]
+    others = [*shown[:at], *shown[at + 1 :]]
+    if not others:
+        return moderated_scatter(prior, squares, observed)
+    usual = moderated_scatter(prior, sum(each for each, _ in others), sum(each for _, each in others))
+    louder = squares / (observed * usual.deviation**2) if observed else 1.0
+    counts = min(1.0, 1 / louder if louder else math.inf, QUIETER * louder)
+    return moderated_scatter(usual.deviation, squares, observed, counts * min(MOST_BORROWED, usual.freedom))
+
+
+def _sessions(cells: Sequence[Sequence[Sequence[Array]]], between: Sequence[Scatter], prior: float) -> Scatter:
+    """How far sessions differ beyond what their repeats explain, from all sides that have several.
 
     The means of few repeats that differ much say little about sessions. So a side counts as far as the prior exceeds what its repeats do
-    to a session's mean.
+    to a session's mean, and the missing part of its observations is taken to be as the prior says. All cells share their sessions, so
+    more cells are no more observations: they only see these better.
     """
-    squares, observed = 0.0, 0.0
-    for side in sides:
-        means = np.array([_middle(session) for session in side])
-        of_repeats = between.deviation**2 * float(np.mean([_share(len(session)) for session in side]))
-        weight = (prior**2 / (prior**2 + of_repeats)) ** 2
-        squares += weight * (float(np.sum((means - means.mean()) ** 2)) - (len(side) - 1) * of_repeats)
-        observed += weight * (len(side) - 1)
-    return moderated_scatter(prior, max(0.0, squares), observed)
+    excess, degrees, of_repeats = [], [], []
+    for sides, scatter in zip(cells, between, strict=True):
+        for side in (side for side in sides if len(side) > 1):
+            means = np.array([_middle(session) for session in side])
+            of_repeats.append(scatter.deviation**2 * float(np.mean([_share(len(session)) for session in side])))
+            degrees.append(len(side) - 1)
+            excess.append(float(np.sum((means - means.mean()) ** 2)) - degrees[-1] * of_repeats[-1])
+    if not excess:
+        return moderated_scatter(prior, 0.0, 0.0)
+    shares = (prior**2 / (prior**2 + np.array(of_repeats))) ** 2
+    shares /= shares.sum()
+    squares, degree, noise = (float(shares @ values) for values in (excess, degrees, of_repeats))
+    known = prior**4 / (prior**4 + (2 * prior**2 * noise + noise**2) * float(shares @ shares))
+    assumed = (1 - known) * degree
+    scatter = moderated_scatter(prior, known * max(0.0, squares) + assumed * prior**2, degree)
+    return replace(scatter, freedom=scatter.freedom - assumed, observed=known * degree)
 
 
 def _share_of_repeats(side: Sequence[Session]) -> float:
@@ -190,15 +240,21 @@ def _within(side: Sequence[Array]) -> float:
     return float(np.mean([np.var(np.log(median_draws(repeat, rng, draws=1000))) for repeat in side]))
 
 
-def verdict_of(ratio: Ratio, margin: float, cells: int = 1) -> CellVerdict:
-    """ok, slow, fast, not-slower or open. The margin is the same factor up and down; `cells` are judged together."""
-    return verdict_from(math.log(ratio.value), (ratio.of_repeats, ratio.of_sessions), margin, cells)
+def questions_of(runs: Iterable[Hashable]) -> int:
+    """How many ratios are judged together, from the run and kind of device of each cell: the cells, and the whole of each run."""
+    cells = Counter(runs)
+    return sum(cells.values()) + sum(count >= FEWEST_TOGETHER for count in cells.values())
 
 
-def verdict_from(log: float, parts: Sequence[Part], margin: float, cells: int = 1) -> CellVerdict:
+def verdict_of(ratio: Ratio, margin: float, questions: int = 1) -> CellVerdict:
+    """ok, slow, fast, not-slower or open. The margin is the same factor up and down; so many `questions` share FAMILY."""
+    return verdict_from(math.log(ratio.value), (ratio.of_repeats, ratio.of_sessions), margin, questions)
+
+
+def verdict_from(log: float, parts: Sequence[Part], margin: float, questions: int = 1) -> CellVerdict:
     """The same from the logarithm of a ratio and the parts of its variance."""
     limit, reach = math.log1p(margin), reach_of(parts)
-    slow_side = _side(log, reach, limit, reach_of(parts, ALPHA / cells))
+    slow_side = _side(log, reach, limit, reach_of(parts, FAMILY / questions))
     if slow_side >= 0:
         return "slow" if slow_side else "open"
     fast_side = _side(-log, reach, limit, reach)
@@ -206,7 +262,7 @@ def verdict_from(log: float, parts: Sequence[Part], margin: float, cells: int = 
 
 
 def meaning(verdict: CellVerdict, ratio: float, ends: tuple[float, float], margin: float) -> str:
-    """What the verdict on a ratio with this interval says of the margin, as a clause without its subject."""
+    """The meaning of the verdict on a ratio with this interval, beside the margin: a clause without its subject."""
     share, twice = f"{100 * margin:g} %", per_cent((1 + margin) ** 2 - 1, 3)
     low, high = ends
     if verdict == "slow":
@@ -243,7 +299,7 @@ def repeats_to_tell(ratio: Ratio, margin: float) -> int | None:
 
 
 def narrows(ratio: Ratio, repeats: int) -> bool:
-    """Whether so many repeats would make the interval shorter by at least a tenth. Otherwise the reference or the sessions decide."""
+    """True if `repeats` would make the interval shorter by at least a tenth. Otherwise the reference or the sessions decide."""
     now = math.log(ratio.high / ratio.low) / 2
     return repeats > ratio.measured_repeats and reach_of(_with_repeats(ratio, repeats)) <= 0.9 * now
 
@@ -271,7 +327,7 @@ def sessions_to_tell(ratio: Ratio, margin: float) -> int | None:
 
 
 def _decided(ratio: Ratio, parts: Sequence[Part], margin: float) -> bool:
-    """Whether this ratio would be on one side of the margin on the slow side, if these were the parts of its variance."""
+    """True if this ratio would be on one side of the margin on the slow side, if these were the parts of its variance."""
     reach = reach_of(parts)
     return _side(math.log(ratio.value), reach, math.log1p(margin), reach) != 0
 

@@ -24,6 +24,7 @@ from runner.run.matrix import execute, interruptible
 from runner.run.options import Options, UsageError
 from runner.run.progress import announce, say
 from runner.run.schedule import slot_of
+from runner.text import plural
 from runner.verify.causes import Case, Cause, causes, per_cent
 from runner.verify.ceilings import CeilingsError, best, is_machine_busy, measure
 from runner.verify.load import load_each
@@ -39,15 +40,20 @@ from runner.verify.verdict import (
     PASS,
     CellVerdict,
     Ratio,
+    Sides,
     excused,
     exit_code,
     meaning,
     narrows,
-    ratio_to_reference,
+    questions_of,
+    ratios_to_references,
     repeats_to_tell,
     sessions_to_tell,
     verdict_of,
 )
+
+# A cell that looks slow gets so many times the repeats of an open one before it is called so.
+TO_ACCUSE = 3
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class CellFinding:
     ratio: Ratio | None
     margin: float
     parity_passed: bool | None
-    # Whether the installation alone explains the ratio: no choice differs from the reference's, and nothing disturbed the cell.
+    # True if the installation alone explains the ratio: no choice differs from the reference's, and nothing disturbed the cell.
     sound: bool = False
     proved: tuple[str, ...] = ()  # the quantities that were checked on the adapter that was measured
     differences: tuple[DifferentFact, ...] = ()
@@ -96,8 +102,11 @@ class Verification:
         for finding in self.findings:
             if finding.sound:
                 groups.setdefault((finding.run_id, finding.facts.device_kind), []).append(finding)
+        questions = questions_of((one.run_id, one.facts.device_kind) for one in self.findings)
         found = (
-            together(run_id, kind, [one.ratio for one in cells if one.ratio], max(one.margin for one in cells))
+            together(
+                run_id, kind, [one.ratio for one in cells if one.ratio], max(one.margin for one in cells), questions
+            )
             for (run_id, kind), cells in groups.items()
         )
         return tuple(filter(None, found))
@@ -135,7 +144,7 @@ class Verification:
 
 
 def _without_reference(finding: CellFinding) -> bool:
-    """Whether a cell computes what is specified and has no reference that decides, so that only its fleet can."""
+    """True if a cell computes the specification and has no reference that decides, so that only its fleet can."""
     return finding.parity_passed is True and finding.kind in ("no-reference", "not-comparable", "open")
 
 
@@ -147,7 +156,7 @@ Further = Callable[[Path], Mapping[str, int]]
 
 
 class Part(Protocol):
-    """What a limit of time leaves of a plan (runner.verify.fleet.level)."""
+    """The part of a plan that a limit of time leaves (runner.verify.fleet.level)."""
 
     @property
     def workloads(self) -> tuple[str, ...]: ...
@@ -226,7 +235,7 @@ def _go_on(prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_r
     run.write_manifest(run.manifest() | {"extended": dict(needed)})
     for repeats in sorted(set(needed.values())):
         cells = tuple(cell for cell in prospect.plan.cells if needed.get(cell.id, 0) >= repeats)
-        say(f"open: {len(cells)} cell{'s' if len(cells) > 1 else ''}, going on to {repeats} repeats")
+        say(f"not yet sure: {plural(len(cells), 'cell')}, going on to {repeats} repeats")
         plan = replace(prospect.plan, cells=cells)
         options = prospect.options.model_copy(update={"repeats": repeats})
         more = replace(prospect, plan=plan, options=options)
@@ -236,16 +245,18 @@ def _go_on(prospect: Prospect, run: RunStore, needed: Mapping[str, int], write_r
 
 
 def repeats_wanted(verification: Verification, most: int) -> dict[str, int]:
-    """`most` repeats for each open cell whose interval they would make narrower, by the cell's id.
+    """How many repeats each cell gets that is not yet sure and whose interval they would make narrower, by the cell's id.
 
-    The second look raises the share of healthy cells that are called slow from 4 to 6 % where repeats differ by 10 % and a cell is judged
-    alone (simulated).
+    An open cell gets `most`, and one whose ratio is beyond the margin TO_ACCUSE times as many. A cell that is slow gets these as well:
+    a second look that only open cells had would make healthy cells slow more often.
     """
-    return {
-        one.cell_id: most
-        for one in verification.findings
-        if one.kind == "open" and one.ratio and narrows(one.ratio, most)
-    }
+    wanted: dict[str, int] = {}
+    for one in verification.findings:
+        if one.ratio and one.kind in ("open", "slow"):
+            repeats = most * TO_ACCUSE if one.ratio.value > 1 + one.margin else most
+            if narrows(one.ratio, repeats):
+                wanted[one.cell_id] = repeats
+    return wanted
 
 
 def _measure_ceilings(prospect: Prospect, run: RunStore) -> None:
@@ -269,20 +280,49 @@ def assess(folders: Sequence[Path], references: Sequence[Reference], margin: flo
     """Judge every cell of some stored runs beside the references. Raises StoreError."""
     cells = read_runs(folders)
     begun = [measured for measured in cells if measured.cell.status != MISSING]
-    findings = [_finding(measured, references, margin, len(begun)) for measured in begun]
+    chosen = [_chosen(measured, references) for measured in begun]
+    questions = questions_of((measured.cell.run_id, measured.facts.device_kind) for measured in begun)
+    findings = [
+        _finding(*of_cell, margin, questions) for of_cell in zip(begun, chosen, _ratios(begun, chosen), strict=True)
+    ]
     findings.sort(key=lambda finding: (finding.facts.name, finding.facts.image, finding.device_uuid))
     return Verification(tuple(findings), waiting=not_yet_run(measured.cell for measured in cells))
 
 
-def _finding(measured: Measured, references: Sequence[Reference], margin: float | None, cells: int) -> CellFinding:
-    cell, facts = measured.cell, measured.facts
+def _chosen(measured: Measured, references: Sequence[Reference]) -> ChosenReference:
     # A reference of this very run says nothing about it. It is chosen where no other fits.
-    others = [reference for reference in references if set(reference.run_ids) != {cell.run_id}]
-    chosen = reference_for(facts, others)
-    chosen = chosen if chosen.cell else reference_for(facts, references)
+    others = [reference for reference in references if set(reference.run_ids) != {measured.cell.run_id}]
+    chosen = reference_for(measured.facts, others)
+    return chosen if chosen.cell else reference_for(measured.facts, references)
+
+
+def _ratios(begun: Sequence[Measured], chosen: Sequence[ChosenReference]) -> list[Ratio | None]:
+    """The ratio of each cell to its reference; None where there is none.
+
+    A cell that is too noisy says nothing of how the others scatter.
+    """
+    ratios: list[Ratio | None] = [None] * len(begun)
+    alike: dict[tuple[str, bool], list[int]] = {}
+    sides: dict[int, Sides] = {}
+    for at, (measured, reference) in enumerate(zip(begun, chosen, strict=True)):
+        cell = measured.cell
+        sessions, _ = _other_sessions(reference, cell.run_id)
+        if cell.parity_passed and cell.status != "failed" and measured.repeats and sessions:
+            sides[at] = [measured.repeats], sessions
+            alike.setdefault((measured.facts.device_kind, cell.too_noisy), []).append(at)
+    for (kind, _), indices in alike.items():
+        for at, ratio in zip(indices, ratios_to_references([sides[at] for at in indices], kind), strict=True):
+            ratios[at] = ratio
+    return ratios
+
+
+def _finding(
+    measured: Measured, chosen: ChosenReference, ratio: Ratio | None, margin: float | None, questions: int
+) -> CellFinding:
+    cell, facts = measured.cell, measured.facts
     margin = of_kind(MARGINS, facts.device_kind) if margin is None else margin
     uuids = cell.row.get("device_uuids")
-    verdict, reason, ratio = _verdict(measured, chosen, margin, cells)
+    verdict, reason = _verdict(measured, chosen, ratio, margin, questions)
     no_reference = verdict == "no-reference"
     # A cell of which no ratio is known yet has a reference all the same, and a reader can look at both.
     beside = ratio.reference_seconds if ratio else _seconds(chosen, cell.run_id) if verdict == "open" else None
@@ -326,44 +366,42 @@ def _length(cell: StoredCell) -> float | None:
 
 
 def _verdict(
-    measured: Measured, chosen: ChosenReference, margin: float, cells: int
-) -> tuple[CellVerdict, str, Ratio | None]:
-    """The verdict, the sentence for it, and the ratio where there is one."""
+    measured: Measured, chosen: ChosenReference, ratio: Ratio | None, margin: float, questions: int
+) -> tuple[CellVerdict, str]:
+    """The verdict, and the sentence for it."""
     cell = measured.cell
     if cell.parity_passed is False:
-        return "wrong", cell.reason or "it computes something else than the specification", None
+        return "wrong", cell.reason or "it computes something else than the specification"
     if cell.status == "failed":
-        return "failed", cell.reason, None
+        return "failed", cell.reason
     if cell.parity_passed is None:
-        return "open", cell.reason or "parity was not checked, so the cell may compute another network", None
+        return "open", cell.reason or "parity was not checked, so the cell may compute another network"
     if not measured.repeats:
         why = (
             f"too few windows: no repeat has {FEWEST_WINDOWS}; the cell is too slow for this preset, or the machine is too busy; "
             "measure with --preset standard, or on a quiet machine"
         )
-        return "open", why, None
+        return "open", why
     if chosen.cell is None:
-        return "no-reference", chosen.why, None
-    sessions, own = _other_sessions(chosen, cell.run_id)
-    if not sessions:
+        return "no-reference", chosen.why
+    if ratio is None:
         name = chosen.reference.name if chosen.reference else ""
         why = (
             f"this is the run that the reference {name} was made from, so the two agree whatever the machine does: measure once more "
             "with `runner matrix`, and judge that run"
         )
-        return "open", why, None
-    ratio = ratio_to_reference([measured.repeats], sessions, measured.facts.device_kind)
-    verdict = verdict_of(ratio, margin, cells)
+        return "open", why
+    verdict = verdict_of(ratio, margin, questions)
     if why := _disturbed(measured, verdict):
-        return excused("open", bool(chosen.excuses)), why, ratio
+        return excused("open", bool(chosen.excuses)), why
     reason = _reason(verdict, ratio, margin) + ("" if verdict == "open" else _assumptions(ratio))
-    if own:
+    if _other_sessions(chosen, cell.run_id)[1]:
         reason += "; this run is one that the reference was made from, and is compared with the others of it"
     judged = excused(verdict, bool(chosen.excuses))
     if chosen.excuses:
         link = "; but the reason may be a difference: " if judged == "not-comparable" else "; though these differ: "
         reason += link + "; ".join(map(str, chosen.excuses))
-    return judged, reason, ratio
+    return judged, reason
 
 
 def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
@@ -377,7 +415,7 @@ def _disturbed(measured: Measured, verdict: CellVerdict) -> str:
 
 
 def _busy(measured: Measured) -> bool:
-    """Whether other work kept the CPUs busy before a CPU cell was measured."""
+    """True if other work kept the CPUs busy before a CPU cell was measured."""
     ceilings = measured.ceilings
     return measured.facts.device_kind == "cpu" and ceilings is not None and is_machine_busy(ceilings)
 
@@ -404,13 +442,13 @@ def margin_text(margin: float) -> str:
 
 
 def _reason(verdict: CellVerdict, ratio: Ratio, margin: float) -> str:
-    """What the verdict of a ratio says, as a clause."""
+    """The verdict of a ratio, as a clause."""
     said = meaning(verdict, ratio.value, (ratio.low, ratio.high), margin)
     return f"{said}: {_what_would_tell(ratio, margin)}" if verdict == "open" else said
 
 
 def _assumptions(ratio: Ratio) -> str:
-    """What a verdict takes for granted, since the data do not show it."""
+    """The assumptions of a verdict, since the data do not show them."""
     parts = []
     if not ratio.between.observed:
         parts.append(f"repeats differ by {per_cent(ratio.between.deviation)} (one on each side does not show it)")

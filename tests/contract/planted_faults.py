@@ -89,7 +89,7 @@ HALF_FAULTS = {
             BiasDroppedInHalf,
             StepSkippedUnseen,
             NotInHalf,
-        ],
+        ]
     },
     "amp-bf16": {"cnn-mnist": [Half, WeightsKeptInHalf, LossInHalf, BiasDroppedInHalf, NotInHalf]},
 }

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from runner.admission.record import Recorder
 from runner.catalog.images import PROJECT
 from runner.engines.base import Exit
-from runner.run.record import Recorder, judge
 from tests.contract.mutants import table
 from tests.contract.mutants.registry import FAMILIES, REWRITE
 from tests.fixtures.cpus import take_own_cpus
+from tests.fixtures.judged import judge
 from tests.fixtures.plans import make_cell
 
 EVERYTHING = os.environ.get("DLBENCH_FAULTS") == "all"
@@ -165,7 +166,7 @@ def test_a_real_cell_with_a_mistake_fails_and_is_not_ranked(workload: str, name:
         words, cwd=tmp_path, capture_output=True, env=variables, check=False, preexec_fn=take_own_cpus
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
-    recorder = Recorder(tmp_path / "events.jsonl")
+    recorder = Recorder()
     recorder.feed(ended.stdout)
     recorder.close()
     cell = make_cell(image=table.IMAGES["torch"], workload=workload)

@@ -24,7 +24,7 @@ from tests.stand_ins import package_index
 
 from .conftest import CPU_IMAGES
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
 
 # Every character that means something else in a Dockerfile.
 NOTES = 'For "$HOME", ${HOME} and C:\\n, it\'s ä = 100 % # fine'
@@ -99,6 +99,7 @@ def test_the_adapter_in_a_built_image_is_held_against_the_reference(
 
 
 @pytest.mark.alone
+@pytest.mark.keyed(False)
 def test_a_second_build_takes_seconds_and_costs_nothing(
     engine: DockerEngine, base_image: str, catalog: dict[str, Image]
 ) -> None:

@@ -25,7 +25,7 @@ from tests.fixtures.plans import make_cell
 from tests.stand_ins.engine import OwnEngine
 from tests.stand_ins.fleet import FakeGpu, Fleet, eight_gpus, uuid_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed, pytest.mark.alone, pytest.mark.timeout(600)]
 
 # Debian's number of the group `video`, which drivers give to device nodes.
 VIDEO = 44
@@ -120,10 +120,7 @@ def test_the_hooks_own_refusal_is_the_row_and_has_a_hint(run: Run, fleet_file: P
 
 @pytest.mark.parametrize(
     ("seed", "kind", "words", "hint"),
-    [
-        ("66", "crash", "SIGSEGV", "native code crashed"),
-        ("68", "crash", "exit code 1", "no code for this GPU"),
-    ],
+    [("66", "crash", "SIGSEGV", "native code crashed"), ("68", "crash", "exit code 1", "no code for this GPU")],
 )
 def test_a_cells_failure_is_a_row_with_the_end_of_its_log_and_a_hint(
     run: Run, fleet_file: Path, tmp_path: Path, seed: str, kind: str, words: str, hint: str

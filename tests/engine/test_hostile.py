@@ -15,7 +15,7 @@ from runner.machine import telemetry
 from runner.run.attempt import Limits
 from tests.fixtures.hostile import ANYWHERE, OK, cache_below, run_kinds, unexpected
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed, pytest.mark.timeout(900)]
 
 
 def test_every_hostile_container_ends_only_itself(

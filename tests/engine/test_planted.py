@@ -20,7 +20,7 @@ from tests.fixtures.planted import KEPT, LOOK, PLACES, PLANT
 
 from .conftest import CPU_SLOT
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
 
 IMAGES = ("theano-1.0.5-cpu", "torch-2.13.0-cpu")
 ENGINES = ("docker", "venv")
@@ -58,12 +58,12 @@ def cell(
     return cell
 
 
-@pytest.mark.parametrize(("where", "image"), [*itertools.product(ENGINES, IMAGES)])
-def test_what_a_cell_plants_is_found_by_its_own_image_and_engine_only(cell: Cell, where: str, image: str) -> None:
+@pytest.mark.parametrize(("where", "name"), [*itertools.product(ENGINES, IMAGES)])
+def test_what_a_cell_plants_is_found_by_its_own_image_and_engine_only(cell: Cell, where: str, name: str) -> None:
     # A container cannot write the folder that its program starts in.
     unwritable = {"CNTK", "MindSpore", "modules beside the program"} if where == "docker" else {"shared memory"}
-    assert cell(PLANT, where, image) == set(PLACES) - unwritable
+    assert cell(PLANT, where, name) == set(PLACES) - unwritable
     found = {(e, i): cell(LOOK, e, i) for e, i in itertools.product(ENGINES, IMAGES)}
     # So the test would see it elsewhere.
-    assert found.pop((where, image)) == KEPT
+    assert found.pop((where, name)) == KEPT
     assert [elsewhere for elsewhere, what in found.items() if what] == []

@@ -31,7 +31,7 @@ from runner.images.transfer import folder
 from runner.images.transfer import registry as shelf
 from tests.fixtures.registry import serve
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.keyed]
 
 
 @pytest.fixture(scope="module")

@@ -70,8 +70,9 @@ def test_what_passed_is_kept_and_counted_until_an_input_changes_or_the_keys_are_
         assert set(run(tree, **variables)[0].values()) == {"PASSED"}, variables
     assert set(run(tree, DLBENCH_KEYS=str(tree / "other"), DLBENCH_SHARD="1/1")[0].values()) == {"SKIPPED"}
     path = tree / "contract" / "test_it.py"
-    path.write_text(path.read_text() + "# another line\n")
+    path.write_text(f"{path.read_text()}@pytest.mark.keyed(False)\ndef test_takes_time(image_name): pass\n")
     assert set(run(tree)[0].values()) == {"PASSED"}
+    assert [test for test, ended in run(tree)[0].items() if ended == "PASSED"] == ["takes_time"]
 
 
 @pytest.mark.slow
@@ -138,10 +139,7 @@ def test_a_key_is_of_the_code_of_its_framework_and_workload_and_of_the_lock() ->
 
 
 def test_a_key_is_of_the_files_that_a_test_imports_and_of_those_that_lie_beside_them() -> None:
-    files = {
-        path.relative_to(PROJECT).as_posix()
-        for path in green._files_of_test(PROJECT / "tests/contract/test_every_framework.py")
-    }
+    files = inputs("tests/contract/test_every_framework.py")
     assert files >= {
         "tests/contract/test_every_framework.py",
         "tests/contract/conftest.py",
@@ -158,12 +156,43 @@ def test_a_key_is_of_the_files_that_a_test_imports_and_of_those_that_lie_beside_
     assert "tests/contract/test_cells.py" not in files
 
 
-def test_no_test_that_measures_time_is_keyed_and_the_full_runs_ignore_keys() -> None:
+def inputs(test: str, *fixtures: str) -> set[str]:
+    files = green._files_of_test(PROJECT / test, frozenset(fixtures))
+    return {path.relative_to(PROJECT).as_posix() for path in files}
+
+
+def test_a_key_of_an_engine_test_is_of_the_programs_and_commands_that_it_starts_and_of_no_page() -> None:
+    cells = inputs("tests/engine/test_docker.py", "start", "engine", "client")
+    assert cells >= {"runner/engines/docker/engine.py", "tests/engine/conftest.py", ".ci/site-base", "Dockerfile.base"}
+    assert not [name for name in cells if name.startswith(("runner/cli/", "runner/run/", "reports/"))]
+    runs = inputs("tests/engine/test_gpus.py", "run", "own")
+    assert runs >= {
+        "tests/engine/tiny_runner.py",
+        "tests/stand_ins/cell.c",
+        "runner/__main__.py",
+        "runner/cli/matrix.py",
+        "runner/run/attempt.py",
+        "runner/engines/process/keeper.py",
+    }
+    assert "runner/cli/nodes/agent.py" in inputs("tests/engine/test_nodes.py", "run")
+    assert not [name for name in runs if name.startswith("reports/")]
+
+
+def test_no_test_that_measures_time_or_draws_at_random_is_keyed_and_the_full_runs_ignore_keys() -> None:
     keyed = [path for path in (PROJECT / "tests").rglob("test_*.py") if "mark.keyed" in path.read_text()]
-    contract = [path for path in keyed if path.parent.name == "contract"]
-    assert len(contract) > 5
-    assert set(keyed) - set(contract) == {Path(__file__)}
-    assert not [path for path in contract if "mark.alone" in path.read_text()]
+    keyed.remove(Path(__file__))
+    folders = {
+        name: [it for it in keyed if it.parts[-2] == name or name in it.parts]
+        for name in ("contract", "engine", "unit")
+    }
+    assert min(map(len, folders.values())) > 5
+    chance = re.compile("hypothesis|default_rng\\(\\)|monotonic|perf_counter|process_time|subprocess")
+    assert [path for path in folders["unit"] if chance.search(path.read_text())] == []
+    assert not [path for path in folders["contract"] if "mark.alone" in path.read_text()]
+    # What runs alone there counts what is in the Docker Engine.
+    assert not {"test_chaos.py", "test_harness_cost.py"} & {path.name for path in folders["engine"]}
+    for name, test in (("test_docker", "starting_and_removing_a_cell_costs"), ("test_build", "a_second_build_takes")):
+        assert f"@pytest.mark.keyed(False)\ndef test_{test}" in (PROJECT / f"tests/engine/{name}.py").read_text()
     recipe = (PROJECT / "Makefile").read_text().partition("\ntest-long:")[2].split("\n")[1]
     assert "DLBENCH_KEYS=ignore " in recipe
     assert ".ci/run test-long" in (PROJECT / ".github" / "workflows" / "thorough.yml").read_text()

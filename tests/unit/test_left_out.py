@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fixtures import warm
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 SKIPS = """
@@ -34,8 +34,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(tree: Path, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "tests"]
-    ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    ended = warm.run("pytest", "-p", "no:cacheprovider", *arguments, "tests", cwd=tree)
     assert not ended.stderr
     return ended.returncode, ended.stdout
 
@@ -128,7 +127,6 @@ def test_the_parts_of_the_tests_are_all_of_them_and_each_test_is_in_one(
 
 def test_a_part_that_does_not_exist_is_an_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLBENCH_SHARD", "4/3")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests"]
-    ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    ended = warm.run("pytest", "-p", "no:cacheprovider", "tests", cwd=tree)
     assert ended.returncode != 0
     assert "there is no part 4 of 3" in ended.stdout + ended.stderr

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.fixtures.words import INSTEAD, messages, unwanted
+from tests.fixtures.words import INSTEAD, clauses, messages, unwanted
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-# What a reader does not see: comments of templates, and what others wrote.
+# Text that a reader does not see: comments of templates, and files of others.
 UNSEEN = re.compile(r"\{#.*?#\}", re.DOTALL)
 FOREIGN = {"vendor", ".venv", "__pycache__"}
 
@@ -32,7 +32,13 @@ READ = files(
     "bench/frameworks/*/framework.json",
     "bench/workloads/*.json",
 )
+WRITTEN = files("runner/**/*.py", "reports/**/*.py", "bench/**/*.py")
 PAGE = files("reports/page/templates/*")
+
+# Comments, docstrings and messages that begin with What, Whether, That, Who or Where. It only ever falls.
+MOST_CLAUSES = 71
+# So that a sentence that goes with its code does not end a change.
+SLACK = 10
 
 
 def unwanted_in(path: Path) -> set[str]:
@@ -61,3 +67,27 @@ def test_a_docstring_is_no_message_but_the_help_of_a_command_is() -> None:
     assert sorted(set(plain)) == ["left out", "told"]
     assert "mend" in {word for text in messages(source, documentation=True) for word in unwanted(text)}
     assert unwanted("It was left\n  out, and Told.") == {"left out", "told"}
+
+
+def test_few_sentences_begin_with_a_clause_and_never_more_than_before() -> None:
+    lines = [f"{named(path)}:{line}: {text}" for path in WRITTEN for line, text in clauses(path.read_text("utf-8"))]
+    count = len(lines)
+    assert count <= MOST_CLAUSES, "\n".join(
+        [*lines, f"{count} begin with a clause, at most {MOST_CLAUSES} may: name the thing"]
+    )
+    assert count > MOST_CLAUSES - SLACK, f"only {count} begin with a clause now: lower MOST_CLAUSES to {count}"
+
+
+def test_a_comment_a_docstring_and_a_message_that_begin_with_a_clause_are_counted() -> None:
+    source = """
+# What comes is read.
+# Where it goes on, it is one comment.
+class A:
+    x: int
+    '''Whether it is there.'''
+
+    def f(self):
+        '''The value.'''
+        return f"That {self.x} is wrong", "Where does it go?", "Whatever it is", "Who"  # the rest
+"""
+    assert [line for line, _ in clauses(source)] == [2, 6, 10]

@@ -21,14 +21,13 @@ from typing import Any
 
 from bench import identity
 from runner import engines
+from runner.admission import admit
 from runner.catalog.images import PROJECT, Image
 from runner.engines.base import Engine, EngineError, Prepared, Settings, Slot
 from runner.engines.process.host import HostImage
 from runner.engines.process.process import LocalRunning, start_process, sweep_scratch
 from runner.nodes import agent, driver, fleet, tracker
 from runner.nodes.transports import base
-from runner.nodes.wire import repeats
-from runner.nodes.wire.frames import Frame
 from runner.nodes.wire.messages import Beat, FromAgent, Look, Progress
 from runner.results.plausible import windows, work
 from runner.run.begin import Prospect
@@ -152,16 +151,16 @@ def set_the_patience_of_nodes() -> None:
     if "mute" in os.environ.get("DLBENCH_TOY", "").split(","):
         mute_one_node()
     if "twice" in os.environ.get("DLBENCH_TOY", "").split(","):
-        send = agent._Pipe.send_frame
+        send = agent._Pipe.send
 
-        def send_twice(pipe: agent._Pipe, frame: Frame) -> None:
-            for _ in range(1 + (frame.header["kind"] == "ended")):
-                send(pipe, frame)
+        def send_twice(pipe: agent._Pipe, message: FromAgent, body: bytes = b"") -> None:
+            for _ in range(1 + (message.kind == "ended")):
+                send(pipe, message, body)
 
-        agent._Pipe.send_frame = send_twice  # type: ignore[method-assign]
+        agent._Pipe.send = send_twice  # type: ignore[method-assign]
     if "lies" in os.environ.get("DLBENCH_TOY", "").split(","):
-        pack = agent.packed
-        agent.packed = lambda attempt, repeat: pack(attempt, replace(repeat, uuids=("GPU-of-another",)))
+        keep = agent.Agent._keep
+        agent.Agent._keep = lambda self, job, parcel: keep(self, job, replace(parcel, uuids=("GPU-of-another",)))  # type: ignore[method-assign]
 
 
 def mute_one_node() -> None:
@@ -189,7 +188,7 @@ def main() -> None:
     engines.AUTOMATIC = ["toy"]
     set_the_patience_of_nodes()
     # The driver of a run over several nodes finds the toys in its catalog, as it finds images.
-    repeats._catalog = toys
+    admit._catalog = toys
     base.AGENT = ("-m", "tests.unit.toy_runner", "agent")
     from runner.cli.main import main
 

@@ -59,5 +59,5 @@ def build(
     for error in errors:
         if not isinstance(error, UserError):
             raise error
-        note(f"runner: {error}")
-    raise typer.Exit(2 if errors else 0)
+    if errors:
+        raise UserError("\n".join(map(str, errors)))

@@ -10,7 +10,6 @@ from runner.catalog.images import Image
 from runner.cli.images import chosen
 from runner.cli.images.show import facts
 from runner.cli.shared import PLAIN, TextOrJson, print_json
-from runner.paths import typed
 from runner.terminal import folded, print_table
 from runner.text import plural
 
@@ -30,7 +29,7 @@ def show_list(output_format: TextOrJson = "text") -> None:
         *_notes(images),
         "GPU: compute capability; GB: wheels to fetch; `runner images show IMAGE`: all facts",
     ):
-        print(folded(typed(line)))
+        print(folded(line))
     return None
 
 

@@ -23,7 +23,7 @@ _SOME_FAILED = 3
 
 
 def lock(names: Names, date: LastDay = None) -> None:
-    """Prints the path of each lock. What it holds of CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
+    """Prints the path of each lock. Its CUDA, cuDNN and NCCL, its driver, its day and its gigabytes go into image.toml."""
     day = last_day(date)
     for image in chosen(names, locks=False):
         typer.echo(str(make_lock(image, day, note)))
@@ -42,7 +42,7 @@ def update(
         bool,
         typer.Option(
             "--locks",
-            help="Where the framework has no newer release, bring the image's other pins and its lock up to date.",
+            help="If the framework has no newer release, bring the image's other pins and its lock up to date.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the newer releases, and write nothing.")] = False,

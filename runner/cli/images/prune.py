@@ -23,7 +23,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
 ) -> None:
     """Without names, also removes the images that the catalog does not have and what builds left over. Keeps what a process or a container
-    uses, the images that another checkout on this machine built last, and each image and name that no build, push or pull made here."""
+    uses, the images that another checkout on this machine built last, and each name that is not of the form that builds and pushes give."""
     images = chosen(names)
     removed = {
         "environment": [
@@ -53,7 +53,7 @@ def _print(name: str, sentence: str, why_kept: str | None) -> bool:
 
 
 def end_of(removed: Mapping[str, Sequence[bool]], dry_run: bool) -> str:
-    """How many of each kind were out of date, and went or stay. What is up to date is not counted: it stays in any case."""
+    """How many of each kind were out of date, and went or stay. Current ones are not counted: they stay."""
     gone = ", ".join(plural(sum(each), kind) for kind, each in removed.items() if sum(each))
     kept = ", ".join(plural(each.count(False), kind) for kind, each in removed.items() if each.count(False))
     if not gone and not kept:

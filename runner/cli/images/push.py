@@ -17,7 +17,7 @@ from runner.images.recipe import recipe
 from runner.images.transfer import folder
 from runner.images.transfer import registry as registries
 
-# Of the images that cannot be exported, so many are named.
+# The most images to name that cannot be exported.
 _NAMED = 5
 
 

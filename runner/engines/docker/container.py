@@ -159,7 +159,7 @@ def device_groups(info: Mapping[str, Any], devices: Path = Path("/dev")) -> list
     """The groups that may use NVIDIA's device nodes where not everybody may, as the driver's NVreg_DeviceFileMode can say.
 
     A container's user has no group of the host's but those that are added. Root's group is never added: it would open more than GPUs.
-    Where the engine maps users, no group of the host has a number inside.
+    If the engine maps users, no group of the host has a number inside.
     """
     if maps_users(info):
         return []
@@ -174,7 +174,7 @@ def device_groups(info: Mapping[str, Any], devices: Path = Path("/dev")) -> list
 def prepare_cache(cache: Path, shared: bool) -> str:
     """Make the cache folder, writable for the user that the cell runs as, and return that user as uid:gid.
 
-    It is the runner's own user, or the image's when the runner is root. Where the engine maps users (`shared`:
+    It is the runner's own user, or the image's when the runner is root. If the engine maps users (`shared`:
     rootless, or a user namespace) the cell's user has another number on the host, and the folder is opened as /tmp is.
     """
     cache.mkdir(parents=True, exist_ok=True)

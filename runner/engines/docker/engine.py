@@ -231,7 +231,7 @@ class DockerEngine(Engine):
     def sweep(self) -> int:
         """Remove the containers whose runner has died, and our own that could not be ended; return how many.
 
-        One that cannot be removed stays for the next sweep: it says nothing of the engine.
+        A container that cannot be removed stays for the next sweep: it says nothing of the engine.
         """
         with asking("the containers of earlier runners could not be listed"):
             # Without a look at each of them, as docker-py's own list takes: a container that hangs does not answer that.
@@ -297,7 +297,7 @@ class DockerRunning:
                 self._killer.start()
 
     def _kill(self) -> None:
-        """Kill the container until it has ended. Where it does not end, and the engine answers, it is given up."""
+        """Kill the container until it has ended. If it does not end, and the engine answers, it is given up."""
         kills = 0
         while kills < _KILLS:
             with contextlib.suppress(EngineError):
@@ -398,7 +398,7 @@ def _own_client(client: DockerClient) -> Iterator[DockerClient]:
 
 
 def _remove_or_note(client: DockerClient, container: str, left: list[str]) -> bool:
-    """Remove a container by id or name, whatever it is doing. Where the engine does not do it, note it among those that are left.
+    """Remove a container by id or name, whatever it is doing. If the engine does not do it, note it among those that are left.
 
     Says whether it was removed: False also where it is gone already.
     """

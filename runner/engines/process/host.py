@@ -32,7 +32,7 @@ class HostImage(Image):
 def precisions_of(framework: str, version: str, accelerator: str, catalog: Iterable[Image]) -> tuple[Precision, ...]:
     """The precisions of an installed framework: those of the catalog's image of that framework, on the same kind of device.
 
-    It is the oldest image that is as new as the installed framework, else the newest. Where the catalog has none: fp32.
+    It is the oldest image that is as new as the installed framework, else the newest. If the catalog has none: fp32.
     """
     images = [image for image in catalog if framework in image.frameworks and image.accelerator == accelerator]
     images.sort(key=lambda image: Version(image.framework_version))

@@ -1,4 +1,4 @@
-"""An interpreter that is there already: what is installed in it, and what its frameworks are called as images."""
+"""An existing interpreter: its packages, and the names of its frameworks as images."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def descendants() -> list[int]:
 
 
 def end_all() -> None:
-    """Kill and reap all that is below this process. What forks meanwhile is found in the next round."""
+    """Kill and reap all that is below this process. New forks are found in the next round."""
     while True:
         for pid in descendants():
             try:

@@ -173,7 +173,7 @@ class LocalRunning:
                 self._lifeline = None
 
     def wait(self) -> Exit:
-        """Wait for the end of the cell and of what it started."""
+        """Wait for the end of the cell and its processes."""
         for _ in self.events():  # read the rest: a cell whose output nobody reads would block
             pass
         code = self._process.wait()

@@ -189,7 +189,7 @@ class NewEnvironment:
     """An environment in the making, a step a method. Every step raises EngineError where it fails."""
 
     def __init__(self, image: Image, interpreter: Interpreter, folder: Path, say: Callable[[str], None]) -> None:
-        """Make an environment that holds nothing but pip. What the folder held is removed."""
+        """Make an environment that holds nothing but pip. The folder's old content is removed."""
         log = cache_folder() / "build-logs" / f"{image.name}.venv.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         trees.remove(folder)

@@ -1,8 +1,8 @@
 """Built images in a folder that several machines see: one machine exports them, and the nodes load them without a registry.
 
-An image is two files: <name>@<tag of its inputs>.json says what it is, and <sha256>.tar is what `docker save` gives. The first is
+An image is two files: <name>@<tag of its inputs>.json describes it, and <sha256>.tar is the output of `docker save`. The first is
 written last, under another name, and renamed: an image is there whole or not at all. Whoever can write into the folder can put
-anything into an image: the sums find damage, and no forger. But an image of the folder takes no name but its own.
+anything into an image: checksums detect damage, not forgery. A file can only load the image that it is named for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Built images in a registry: put there by CI, found again by the tag of their inputs, and removed here when they are stale.
 
-A published image serves only where its tag and its labels say that it was made from what a build here would be made from. What
-the registry gives under a digest is checked by the engine, layer by layer.
+A published image serves only where its tag and its labels say that it was made from what a build here would be made from. The
+engine checks the registry's answer by its digest, layer by layer.
 """
 
 from __future__ import annotations
@@ -199,7 +199,6 @@ def pull_common(client: DockerClient, tag: str, base_id: str, registry: str) -> 
         common = pull_image(client, reference)
     except DockerError:
         return False
-    _note_name(reference)
     return common.labels.get("dlbench.base_id") == base_id and common.tag(*tag.split(":"))
 
 
@@ -226,7 +225,6 @@ def cache(client: DockerClient, recipe: Recipe, registry: str | None) -> list[st
     source = pin.reference if pin and published else f"{repository}:latest"
     with contextlib.suppress(DockerError):
         pull_image(client, source)
-        _note_name(source)
         if find_image(client, recipe.steps_tag):
             return [source, recipe.steps_tag]
     return [source]
@@ -293,23 +291,20 @@ def _own_labels(image: BuiltImage) -> dict[str, str]:
 
 
 def _own_tags(image: BuiltImage) -> list[str]:
-    """The names that builds, pushes and pulls here gave an image.
+    """The names that builds, pushes and pulls give an image, in whichever registry.
 
     The labels do not show it: an image that a user builds on one of ours inherits them.
     """
     name, digits = re.escape(image.labels.get("dlbench.image", "")), "[0-9a-f]{12}"
-    own = rf"dlbench(-again)?/((base|cuda|julia|nvidia):{digits}|steps:{name}|{name}:(latest|{digits}-{digits}))"
-    return [tag for tag in image.tags if re.fullmatch(own, tag) or _noted_name(tag).is_file()]
+    of_a_build = rf".+/((base|cuda|julia|nvidia):{digits}|steps:{name}|{name}:(latest|{digits}-{digits}))"
+    return [tag for tag in image.tags if re.fullmatch(of_a_build, tag)]
 
 
 def _foreign_names(image: BuiltImage) -> list[str]:
-    """The names that nothing here gave an image. A digest is ours where its repository has a build's name, as a published image has."""
-    own = _own_tags(image)
-    repositories = {tag.rpartition(":")[0] for tag in own}
-    tags = [tag for tag in image.tags if tag not in own]
-    names = {image.labels.get("dlbench.image"), "base", "nvidia"}
-    pulled = [name for name in _digests(image) if name.partition("@")[0] not in repositories]
-    return tags + [name for name in pulled if name.partition("@")[0].rpartition("/")[2] not in names]
+    """The other names of an image. A digest is ours where its repository has a build's name."""
+    own, names = _own_tags(image), {image.labels.get("dlbench.image"), "base", "nvidia"}
+    digests = [name for name in _digests(image) if name.partition("@")[0].rpartition("/")[2] not in names]
+    return [tag for tag in image.tags if tag not in own] + digests
 
 
 def _is_of_a_build(image: BuiltImage) -> bool:
@@ -321,18 +316,6 @@ def _staying(image: BuiltImage) -> str:
     """The sentence on an image that keeps its layers, because a user named it too."""
     names = _foreign_names(image)
     return f"; it stays as {', '.join(names)}" if names else ""
-
-
-def _note_name(reference: str) -> None:
-    """Write down that a push or a pull gives an image this name of a registry: `runner images prune` removes it with the image."""
-    path = _noted_name(reference)
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        store.write_bytes(path, reference.encode())
-
-
-def _noted_name(reference: str) -> Path:
-    return cache_folder() / "registry-names" / hashlib.sha256(reference.encode()).hexdigest()[:32]
 
 
 def remember(recipe: Recipe) -> None:
@@ -370,7 +353,6 @@ def remove(client: DockerClient, image_id: str) -> str | None:
             # A repository's last tag takes its digests along.
             with contextlib.suppress(NotThereError), asking(f"{name} could not be removed"):
                 client.images.remove(name)
-            _noted_name(name).unlink(missing_ok=True)
     except DockerError as error:
         return error.said
     return None
@@ -393,7 +375,6 @@ def _push(client: DockerClient, local: str, repository: str, tag: str, say: Call
     try:
         with asking(attempt):
             client.images.get(local).tag(repository, tag)
-            _note_name(f"{repository}:{tag}")
             messages = client.images.push(repository, tag=tag, stream=True, decode=True)
         for message in say_bytes(f"pushing {repository}:{tag}", watch(client, attempt, messages), say):
             digest = message.get("aux", {}).get("Digest") or digest

@@ -46,7 +46,7 @@ _NAME, _REFERENCE = "io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class _Bounded:
-    """A file of which only so much is read: a header can say that gigabytes of names follow."""
+    """A file with a limit on its reads: a header can say that gigabytes of names follow."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MOST_HEADER_BYTES
@@ -67,7 +67,7 @@ def why_not(file: BinaryIO, tag: str) -> str | None:
             return "it is no file of `docker save`"
         names = [name for image in _MANIFEST.validate_json(lists["manifest.json"]) for name in image.names or [""]]
         if len(names) != 1:
-            return f"it holds {len(names)} images or names of images, and one is due"
+            return f"it holds {len(names)} images or names of images instead of one"
         others = {*names, *_further_names(lists, tag)} - {tag, f"docker.io/{tag}"}
     except (tarfile.TarError, ValidationError, ValueError, OverflowError) as error:
         # A message of pydantic has many lines.

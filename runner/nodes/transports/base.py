@@ -1,4 +1,4 @@
-"""What a transport is, what it says of a node, and the pipe to an agent that it started."""
+"""The interface of a transport, its description of a node, and the pipe to an agent that it started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from runner.errors import UserError
 
-# What starts an agent with an interpreter.
+# The arguments that start an agent with an interpreter.
 AGENT = ("-m", "runner", "agent")
 
 
@@ -25,7 +25,7 @@ class Pipe(Protocol):
         ...
 
     def chunks(self) -> Iterator[bytes]:
-        """What the agent writes, as it comes, until its end. Raises OSError, with the reason, where the way to it breaks."""
+        """The agent's output, as it comes, until its end. Raises OSError, with the reason, if the way to it breaks."""
         ...
 
     def last_words(self) -> tuple[int, bytes]:
@@ -45,7 +45,7 @@ class Pipe(Protocol):
         ...
 
     def waits_for(self) -> str:
-        """What the agent waits for before it can start: "4 GPUs and 16 CPUs", for example. Empty: nothing."""
+        """The thing that the agent waits for before it can start: "4 GPUs and 16 CPUs", for example. Empty: nothing."""
         ...
 
 
@@ -55,10 +55,10 @@ class Node:
 
     name: str
     command: tuple[str, ...]
-    # Where several nodes share one machine: the part that is this one's. None and "": all of it.
+    # This node's part of a machine that several nodes share. None and "": all of it.
     cpus: tuple[int, ...] | None = None
     gpus: str = ""
-    # So many nodes share the memory of the machine.
+    # The number of nodes that share the memory of the machine.
     sharing: int = 1
     environment: Mapping[str, str] | None = None
     # Starts the command; raises NodesError. None: the command is a process of this machine.
@@ -68,7 +68,7 @@ class Node:
 class Nodes(Protocol):
     """A transport: which nodes there are."""
 
-    # Whether all of them share this machine: then this process holds its devices.
+    # True if all of them share this machine: then this process holds its devices.
     shares_machine: bool
     notes: tuple[str, ...]
     # When the nodes are taken away, by time.monotonic().

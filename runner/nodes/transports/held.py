@@ -11,7 +11,7 @@ import sys
 
 _LOOK_MILLISECONDS = 200
 
-# salloc with nodes ends by itself when the command that it runs, which reads the same input, ends. A signal then would make it hang. While
+# Once nodes are granted, salloc exits when its command exits. A signal then would make it hang. While
 # it waits in line it runs nothing, and a signal ends it.
 _BY_ITSELF_SECONDS = 3.0
 _BY_SIGNAL_SECONDS = 10.0

@@ -34,7 +34,7 @@ class Local(Nodes):
                 f"local-{at + 1}",
                 (sys.executable, *base.AGENT),
                 _part(cores, at, count) if alone else None,
-                # Where there is no GPU to share out, an agent says itself why.
+                # Without a GPU to share out, an agent itself gives the reason.
                 ",".join(uuids[at]) or ("none" if boards or machine.refused else ""),
                 count,
             )

@@ -18,7 +18,7 @@ from runner.text import in_a_line, plural
 
 # An actor starts within seconds where its node is free.
 _START_SECONDS = 10.0
-# So many pieces of what an agent says wait at its node until they are read here.
+# The most unread pieces of an agent's output at its node.
 _MOST_UNREAD = 64
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}:[0-9]{1,5}")
 # Otherwise Ray hides GPUs from an actor, or all of them from one that reserves none: the agent finds and leases its GPUs itself.
@@ -162,7 +162,7 @@ class Carried:
             )
 
     def _call(self, reference: Any) -> Any:
-        """What a method of the actor returns. Raises OSError with Ray's words."""
+        """The result of a method of the actor. Raises OSError with Ray's words."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:

@@ -1,5 +1,7 @@
-"""What runs inside Ray on each node: it starts an agent there and carries its bytes. It travels to the node with the actor, by value, so
-that Ray's Python there need not find the runner. Only the standard library."""
+"""The actor that Ray runs on each node: it starts an agent there and carries its bytes.
+
+It travels to the node with the actor, by value, so that Ray's Python there need not find the runner. Only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class Carrier:
             self._process.stdin.close()
 
     def chunks(self) -> Iterator[bytes | tuple[int, bytes]]:
-        """What the agent writes; last its exit code, and the end of what it printed on its standard error."""
+        """The agent's output; last its exit code, and the end of its standard error."""
         assert self._process.stdout is not None
         while chunk := os.read(self._process.stdout.fileno(), _READ_BYTES):
             yield chunk

@@ -33,7 +33,7 @@ _MOST_NODES = 10_000
 _WHERE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,999}")
 # The states of a node that runs jobs now, or when another job has ended.
 _UP = ("idle", "allocated", "mixed", "completing", "planned")
-# What the command of an allocation says first.
+# The first word of an allocation's command.
 _GRANTED = "granted "
 _HELD = Path(__file__).with_name("held.py")
 
@@ -192,7 +192,7 @@ class Slurm(Nodes):
 
 
 def _srun(job: Job, name: str) -> tuple[str, ...]:
-    """What starts an agent on a node with all that the allocation has there.
+    """The command that starts an agent on a node with all that the allocation has there.
 
     A shell or another step of the same allocation may hold the node already: the agent overlaps it.
     """
@@ -220,7 +220,7 @@ def _notes(job: Job, names: Sequence[str], without: Sequence[str]) -> list[str]:
 
 
 def _asked(*words: str) -> str:
-    """What a command of Slurm's prints. Raises NodesError."""
+    """The output of a command of Slurm's. Raises NodesError."""
     try:
         ended = subprocess.run(
             [str(find_program(words[0])), *words[1:]],
@@ -253,7 +253,7 @@ def _hosts(written: str) -> list[str]:
 
 
 def _partition_state(name: str) -> str:
-    """Whether a partition is up, down, drain or inact; "" where there is no such partition."""
+    """The state of a partition: up, down, drain or inact; "" if there is no such partition."""
     states = dict(line.split("|", 1) for line in _asked("sinfo", "-h", "-o", "%R|%a").splitlines() if "|" in line)
     return states.get(name, "")
 
@@ -284,7 +284,7 @@ def _gpus(gres: str) -> int:
 
 
 def _job(number: str) -> Job:
-    """What Slurm says of a job that has its nodes. Raises NodesError."""
+    """Slurm's description of a job that has its nodes. Raises NodesError."""
     if not re.fullmatch("[0-9]{1,12}", number):
         raise NodesError(
             f"--nodes slurm: SLURM_JOB_ID={in_a_line(number, 40)} is no number of a job; start it in an allocation"

@@ -1,1 +1,1 @@
-"""What goes over the pipe between a driver and an agent: frames, messages, finished repeats, and the versions of both."""
+"""The wire between a driver and an agent: frames, messages, finished repeats, and the versions of both."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.errors import UserError
-from runner.kit.archive import ArchiveError, document
+from runner.results import parcel
+from runner.results.untrusted import UntrustedError, document
 from runner.text import in_a_line
 
 # The last character is the version of this layout.
@@ -22,17 +23,17 @@ _HEAD = struct.Struct(">8sII")
 # Slurm's step daemon hands on what a program prints only when a line is whole: without it the last frame would stay there.
 _END = b"\n"
 
-# A header holds the plan of a node at most: some hundred bytes a cell. A body holds what a cell printed (64 MiB) and its telemetry.
+# A header holds the plan of a node at most: some hundred bytes a cell. A body is a parcel.
 MOST_HEADER_BYTES = 8 << 20
-MOST_BODY_BYTES = 160 << 20
+MOST_BODY_BYTES = parcel.MOST_BYTES
 
-# What a login shell may print before the first frame, and how much of it an error shows.
+# The most bytes that a login shell may print before the first frame, and the part that an error shows.
 _MOST_NOISE_BYTES = 64 << 10
 _SHOWN = 200
 
 
 class FrameError(UserError):
-    """What came is no frame. The other side is not believed any more."""
+    """A malformed frame. Ignore this peer from now on."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Decoder:
     def __init__(self) -> None:
         self._pending = bytearray()
         self._begun = False
-        # What came before the first frame, from its end.
+        # The bytes before the first frame, from their end.
         self.noise = b""
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
@@ -111,7 +112,7 @@ class Decoder:
 def _header(content: bytes) -> Mapping[str, Any]:
     try:
         value = document(content, "a frame's header")
-    except ArchiveError as error:
+    except UntrustedError as error:
         raise FrameError(str(error)) from None
     if not isinstance(value, dict):
         raise FrameError("a frame's header is no object")

@@ -1,4 +1,4 @@
-"""What the driver of a run and the agents on its nodes say to each other: every message as a model with bounds.
+"""The messages between the driver of a run and the agents on its nodes: every message as a model with bounds.
 
 An agent's words are untrusted as a file from a stranger is. Numbers fit the store's columns, and texts hold no character that acts on a
 terminal.
@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from bench import rules
 from runner.errors import first_problem
-from runner.kit.archive import Hash, Name, Seconds, Text, Users
 from runner.machine.devices import Cpu, Gpu, Refused
-from runner.nodes.wire.frames import MOST_BODY_BYTES, Frame, FrameError
+from runner.nodes.wire.frames import Frame, FrameError
 from runner.plan.plan import Cell, Skip
+from runner.results.untrusted import Hash, Name, Text
 from runner.text import in_a_line
 
 # The version of these messages. Both sides must have the same.
@@ -26,8 +26,6 @@ MOST_LINE = 2000
 _MOST_CELLS = 20_000
 # Of the results that an agent could not hand over, in one run.
 _MOST_SPOOLED = 10_000
-# How often an engine stood still in a repeat.
-MOST_STILL = 1000
 
 
 def _in_a_line(text: str) -> str:
@@ -60,14 +58,11 @@ ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
 Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9:@/+._-]{0,300}$")]
 AttemptId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}\.r[1-9][0-9]{0,4}\.[0-9a-f]{8}-[0-9]{1,9}$")]
 _IMAGE_NAME: TypeAdapter[str] = TypeAdapter(ImageName)
-Size = Annotated[int, Field(ge=0, le=MOST_BODY_BYTES)]
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
-# A node's time.monotonic.
-_Clock = Annotated[float, Field(ge=-1e6, le=1e12, allow_inf_nan=False)]
 
 
 def is_image_name(text: str) -> bool:
-    """Whether a message can name an image so."""
+    """True if a message can name an image so."""
     try:
         _IMAGE_NAME.validate_python(text)
     except ValidationError:
@@ -94,7 +89,7 @@ class Look(_Message):
     options: dict[str, Any]
     # The CPUs that this agent and its cells may use. None: those that it finds.
     cpus: tuple[int, ...] | None = None
-    # So many nodes share the memory of its machine.
+    # The number of nodes that share the memory of its machine.
     sharing: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
@@ -165,7 +160,7 @@ class Refusal(_Message):
 
 
 class Hello(_Message):
-    """What the node is, and what it would run of the options."""
+    """The node's description, and its plan by the options."""
 
     kind: Literal["hello"] = "hello"
     host: Text
@@ -178,7 +173,7 @@ class Hello(_Message):
     notes: Annotated[tuple[Line, ...], Field(max_length=100)]
     engine: Name
     why_engine: Line
-    # What must be fetched or built before its first cell.
+    # Bytes to fetch or build before its first cell.
     fetch_bytes: _Bytes
     cells: Annotated[tuple[Cell, ...], Field(max_length=_MOST_CELLS)]
     skips: Annotated[tuple[Skip, ...], Field(max_length=_MOST_CELLS)]
@@ -235,28 +230,10 @@ class Progress(_Message):
 
 
 class Ended(_Message):
-    """A repeat has ended. In the body: what it printed, when each piece came, the end of its log, and its telemetry."""
+    """A repeat has ended. Its parcel is the body."""
 
     kind: Literal["ended"] = "ended"
     attempt: AttemptId
-    code: Annotated[int, Field(ge=0, le=255)]
-    out_of_memory: bool
-    ended_by: tuple[Literal["time-limit", "hang", "disk", "wrong-device", "protocol", "engine"], Line] | None
-    started_unix: Seconds
-    wall_seconds: Seconds
-    # By the clock of what it printed: when its engine was called, and from when to when the engine or the agent stood still.
-    began: _Clock | None
-    still: Annotated[tuple[tuple[_Clock, _Clock], ...], Field(max_length=MOST_STILL)]
-    uuids: Annotated[tuple[Text, ...], Field(max_length=64)]
-    boards: Annotated[tuple[Text, ...], Field(max_length=64)]
-    cpus: Annotated[int, Field(ge=0, le=100_000)]
-    image_digest: Digest
-    jit_cache_grew_bytes: _Bytes | None
-    xids: Annotated[tuple[tuple[Text, Annotated[int, Field(ge=0, lt=2**31)]], ...], Field(max_length=1000)]
-    fault: Line | None
-    row_seconds: Annotated[float, Field(gt=0, le=1e6)]
-    users: Users
-    sizes: tuple[Size, Size, Size, Size]
 
 
 class Failed(_Message):
@@ -304,18 +281,17 @@ _FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(dis
 
 
 def from_driver(frame: Frame) -> FromDriver:
-    """What a driver says. Raises FrameError."""
+    """A driver's message. Raises FrameError."""
     message: FromDriver = _message(_FROM_DRIVER, frame)
     return message
 
 
 def from_agent(frame: Frame) -> FromAgent:
-    """What an agent says. Raises FrameError, also where a message has a body that none of its kind has."""
+    """An agent's message. Raises FrameError, also if a message has a body that none of its kind has."""
     message: FromAgent = _message(_FROM_AGENT, frame)
-    expected = sum(message.sizes) if isinstance(message, Ended) else 0
-    if len(frame.body) != expected:
+    if frame.body and not isinstance(message, Ended):
         raise FrameError(
-            f"a frame {message.kind!r} has {len(frame.body)} bytes beside its header, and {expected} belong to it"
+            f"a frame {message.kind!r} has {len(frame.body)} bytes beside its header, and none belong to it"
         )
     return message
 

@@ -1,4 +1,4 @@
-"""Whether two installations are one release: what a node measures must be what the driver planned."""
+"""The check that two installations are one release: what a node measures must be what the driver planned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runner.nodes.wire.messages import PROTOCOL, Versions
 from runner.paths import PROJECT
 from runner.version import runner_version
 
-# What of a folder decides what is measured, and how.
+# The files of a folder that decide what is measured, and how.
 _RUNNER = ("*.py",)
 _CATALOG = ("*.toml", "*.in", "*.lock", "*.seal", "Dockerfile*", "*.sh", "*.R", "*.jl")
 

@@ -14,8 +14,8 @@ from runner.results.parquet.schema import arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The most rows and bytes of one repeat's table, as it lies on disk and in memory. runner.run.record keeps at most 200 000 events of 64 MiB
-# of a cell; the runner adds its keys, and some rows of its own.
+# The most rows and bytes of one repeat's table, as it lies on disk and in memory. A cell prints at most 200 000 events of
+# 64 MiB; the runner adds its keys, and some rows of its own.
 _MOST_ROWS, _MOST_TABLE_BYTES = 201_000, 96 << 20
 
 # Longer tables are compressed.

@@ -28,7 +28,7 @@ class StoreError(UserError):
 
 
 def read_bytes(path: Path, most: int = MOST_MANIFEST_BYTES) -> bytes:
-    """What a file holds. Raises OSError where it has more than `most` bytes, or is no file: a pipe may never be written to."""
+    """The bytes of a file. Raises OSError where it has more than `most` bytes, or is no file: a pipe may never be written to."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)

@@ -38,7 +38,7 @@ TABLES: dict[str, list[tuple[str, str]]] = {
         ("batch", "int32"),
         ("seed", "int64"),
         ("engine", "string"),
-        # Where it ran, and which attempt at it this was, in a run over several nodes; else null.
+        # The node, and the attempt on it, in a run over several nodes; else null.
         ("node", "string"),
         ("attempt", "string"),
         # what ran it

@@ -1,1 +1,1 @@
-"""What a cell says that it measured, held against what the host saw and knows: a cell that lies, or is merely wrong, is no result."""
+"""The judges of a cell's claims, by the host's own facts: a cell that lies, or is merely wrong, is no result."""

@@ -31,7 +31,8 @@ _IGNORED_PARTS = 2
 
 # A report that came no later than this beside a later one is in step with it: a tick, and what a loaded machine adds.
 _PROMPT_SECONDS = 0.75
-# So much of the windows' time may be reported later: a machine, an engine or this runner may stand still. Below so much nothing is judged.
+# The share of the windows' time that may be reported later: a machine, an engine or this runner may stand still. Below these seconds
+# nothing is judged.
 _MOST_OUT_OF_STEP = 0.5
 _SECONDS_TO_JUDGE = 2.0
 
@@ -50,7 +51,7 @@ class _Wait:
     # The parts of both that lay in the phase "evaluate".
     evaluated: float
     own_evaluated: float
-    # What the cell says that the later window lasted.
+    # The length of the later window, by the cell.
     window: float
 
 
@@ -69,8 +70,8 @@ class Arrivals:
     def __init__(self) -> None:
         self._waits: list[_Wait] = []
         self._reports: list[_Report] = []
-        # What was measured in the last window.
-        self._last: tuple[str, ...] | None = None
+        # The work of the last window.
+        self._last: tuple[Any, ...] | None = None
         # By both clocks: how long it evaluated since the last window, and since when it does.
         self._evaluated = (0.0, 0.0)
         self._evaluates_since: tuple[float, float] | None = None
@@ -92,7 +93,7 @@ class Arrivals:
             self._evaluates_since = (at, event["t"]) if begins else None
         elif kind in ("sample", "operation"):
             # Windows of a network's steps follow each other, of any stage. Between two operations inputs are drawn and others warm up.
-            what = tuple(str(event.get(name)) for name in ("event", "operation", "direction", "size"))
+            what = kind, event.get("operation"), event.get("direction"), event.get("size")
             end = event["begin"] + event["seconds"]
             if end > event["t"] + _SLACK_SECONDS and self._early is None:
                 self._early = f"it reported a window at {event['t']:.3f} s of its life that ended at {end:.3f} s"
@@ -114,7 +115,7 @@ class Arrivals:
             return self._early
         if began is not None and self.zero is not None and self.zero < began - _SLACK_SECONDS:
             return f"its clock is {began - self.zero:.3g} s ahead: its process is older than the call that started it"
-        # What a cell calls an evaluation, and is one too many, counts as the rest does.
+        # Extra evaluations count as normal time.
         by_length = sorted(range(len(self._waits)), key=lambda at: -self._waits[at].evaluated)
         waits = list(self._waits)
         for at in by_length[:evaluations]:
@@ -129,7 +130,7 @@ def _parts(values: Sequence[Value], count: int) -> list[Sequence[Value]]:
 
 
 def _too_short(waits: Sequence[_Wait]) -> str | None:
-    """Where the reports come over a longer time than the windows can have lasted."""
+    """The reason if the reports come over a longer time than the windows can have lasted."""
     parts = [
         (sum(wait.whole for wait in part), sum(wait.window for wait in part), len(part))
         for part in _parts(waits, _PARTS)
@@ -142,7 +143,7 @@ def _too_short(waits: Sequence[_Wait]) -> str | None:
 
 
 def far_apart(own: Sequence[float], windows: Sequence[float], evaluated: float = 0.0) -> str | None:
-    """Where more time lies between the windows, by the cell's own clock, than a cell spends there.
+    """The reason if more time lies between the windows, by the cell's own clock, than a cell spends there.
 
     `own` is the time from the end of each window to that of the next one, and `windows` how long the next ones lasted. `evaluated` of the
     time between all of them was no part of it.
@@ -159,7 +160,7 @@ def far_apart(own: Sequence[float], windows: Sequence[float], evaluated: float =
 
 
 def _out_of_step(reports: Sequence[_Report], still: Sequence[tuple[float, float]]) -> str | None:
-    """Where the reports did not come when the windows ended by the cell's own clock, but at its end or in bursts."""
+    """The reason if the reports came at the end or in bursts, not when the windows ended by the cell's own clock."""
     # How late a report came beside the promptest one after it. So a clock that is behind for good, as after a pause, is not late.
     late, least = [], math.inf
     for report in reversed(reports):
@@ -176,5 +177,5 @@ def _out_of_step(reports: Sequence[_Report], still: Sequence[tuple[float, float]
 
 
 def _was_held_up(due: float, came: float, still: Sequence[tuple[float, float]]) -> bool:
-    """Whether the engine or this runner stood still between two times."""
+    """True if the engine or this runner stood still between two times."""
     return any(begin <= came and due <= end for begin, end in still)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# What lies between a phase's clock and those of its two events is microseconds. A machine may interrupt the cell there.
+# Microseconds lie between a phase's clock and those of its two events. A machine may interrupt the cell there.
 _SLACK_SECONDS = 0.25
 
 
@@ -15,7 +15,7 @@ class Phases:
     def __init__(self) -> None:
         # (name, when it began on the cell's clock) of those that it is in, the innermost last.
         self._open: list[tuple[str, float]] = []
-        # What the phases before the first window took together. A phase within another one is a part of it.
+        # The seconds of the phases before the first window. A phase within another one is a part of it.
         self._start_up = 0.0
         # When the first window arrived by the host's clock, and what it took.
         self._first: tuple[float, float] | None = None
@@ -46,7 +46,7 @@ class Phases:
             self._start_up += seconds
 
     def implausible(self, began: float | None) -> str | None:
-        """What its phases cannot have taken, as a sentence. `began`: when its engine was called, by the host's clock."""
+        """The contradiction in the times of its phases, as a sentence. `began`: when its engine was called, by the host's clock."""
         if self._problem or self._first is None or began is None:
             return self._problem
         arrived, window = self._first

@@ -17,7 +17,7 @@ _LATE_SECONDS = 2.0
 
 
 def implausible(samples: Sequence[Mapping[str, Any]], batch: int, wall_seconds: float) -> str | None:
-    """What cannot be in the windows of a cell, as a sentence; None where all of it can be.
+    """The fault of the windows of a cell, as a sentence; None if they are possible.
 
     `samples` are rows of the store in the order in which they came, `batch` the items in a step of all devices together, and
     `wall_seconds` how long the cell's process lived, by the host's clock.
@@ -42,7 +42,10 @@ def implausible(samples: Sequence[Mapping[str, Any]], batch: int, wall_seconds: 
 
 
 def out_of_order(samples: Sequence[Mapping[str, Any]]) -> str | None:
-    """Where a window of an earlier stage comes after one of a later stage: a sentence. Else slow windows could be called warm-up."""
+    """The fault if a window of an earlier stage comes after one of a later stage: a sentence.
+
+    Else slow windows could be called warm-up.
+    """
     for at, sample in enumerate(samples):
         stage, before = sample["stage"], samples[at - 1]["stage"] if at else None
         if before and (stage == STAGES[0] or STAGES.index(stage) < STAGES.index(before)):
@@ -66,30 +69,34 @@ def noise(samples: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def wrong_end(samples: Sequence[Mapping[str, Any]], stop: str | None, preset: Mapping[str, Any]) -> str | None:
-    """Where a cell with windows cannot have ended as it says: a sentence. `stop` is of its event `end`, `preset` of the workload's."""
+    """The fault if a cell with windows cannot have ended for its reason: a sentence. `stop` is of its event `end`, `preset` of the
+    workload's.
+    """
     if not samples:
         return None
     if (stop == "count") != bool(preset["epochs"]) or stop not in ("noise", "time", "count"):
-        return f"it says that it ended by {stop}, and its preset ends by {'count' if preset['epochs'] else 'noise or time'}"
+        return f"it reports an end by {stop}, and its preset ends by {'count' if preset['epochs'] else 'noise or time'}"
     if not preset["epochs"] and (why := _wrong_time(samples, stop, preset["seconds"])):
         return why
     steady, reached = sum(sample["stage"] == "steady" for sample in samples), noise(samples)
     if stop != "noise" or (steady >= preset["windows"] and reached is not None and reached <= 1.01 * preset["noise"]):
         return None
-    of_it = "of no noise that is known" if reached is None else f"of a noise of {reached:.2g}"
-    due = f"{preset['windows']} windows and a noise of {preset['noise']:g} are due"
-    return f"it says that it ended by noise, after {steady} windows {of_it}, and {due}"
+    of_it = "of an unknown noise" if reached is None else f"of a noise of {reached:.2g}"
+    due = f"{preset['windows']} windows and a noise of {preset['noise']:g} are needed"
+    return f"it reports an end by noise, after {steady} windows {of_it}, and {due}"
 
 
 def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: float) -> str | None:
-    """Where the steady windows end before the time of a preset is spent though nothing else ended them, or begin after it: a sentence."""
+    """The fault if the steady windows end before the time of a preset is spent though nothing else ended them, or begin after it: a
+    sentence.
+    """
     steady = [sample for sample in samples if sample["stage"] == "steady"]
     if not steady:
         return None
     first, last = steady[0]["begin_seconds"], steady[-1]
     spent, begun = last["begin_seconds"] + last["seconds"] - first, last["begin_seconds"] - first
     if stop == "time" and spent < _SPENT * due:
-        return f"it says that it ended by time, after windows of {spent:.3g} s, and its preset ends after {due:g} s"
+        return f"it reports an end by time, after windows of {spent:.3g} s, and its preset ends after {due:g} s"
     if begun > due + _LATE_SECONDS:
         return f"it began a window {begun:.3g} s after its first steady one, and its preset ends after {due:g} s"
     return None
@@ -98,20 +105,18 @@ def _wrong_time(samples: Sequence[Mapping[str, Any]], stop: str | None, due: flo
 def wrong_count(
     samples: Sequence[Mapping[str, Any]], epochs: int | None, steps_an_epoch: int, counted: Sequence[str]
 ) -> str | None:
-    """Where a whole run does not have the steps of its epochs: a sentence. `counted`: the stages whose steps are of them."""
+    """The fault if a whole run does not have the steps of its epochs: a sentence. `counted`: the stages whose steps are of them."""
     taken, due = (
         sum(sample["steps"] for sample in samples if sample["stage"] in counted),
         (epochs or 0) * steps_an_epoch,
     )
     if not samples or not epochs or taken == due:
         return None
-    return (
-        f"it says that it ended by count, after {taken} steps, and {epochs} epochs of {steps_an_epoch} steps are {due}"
-    )
+    return f"it reports an end by count, after {taken} steps, and {epochs} epochs of {steps_an_epoch} steps are {due}"
 
 
 def operations_implausible(operations: Sequence[Mapping[str, Any]], wall_seconds: float) -> str | None:
-    """What cannot be in the windows of single operations, as a sentence: points are measured one after the other, each once."""
+    """The fault of the windows of single operations, as a sentence: points are measured one after the other, each once."""
     end, last = 0.0, None
     points: set[tuple[Any, ...]] = set()
     for row in operations:
@@ -131,11 +136,13 @@ def operations_implausible(operations: Sequence[Mapping[str, Any]], wall_seconds
 
 
 def wrong_length(short: bool | None, task: str, preset: str, epochs: int | None) -> str | None:
-    """Where a cell says that its run is shorter than the specification's, and it is not, or the reverse: a sentence.
+    """The fault if a cell declares its run shorter than the specification's, and it is not, or the reverse: a sentence.
 
     `task` and `epochs` are those of the workload and its preset. `short` is None of a cell that said nothing.
     """
     planned = preset == "quick" if task == "operators" else epochs is None
     if short in (None, planned):
         return None
-    return f"it says that its run is {'shorter than' if short else 'as long as'} the specification's, and preset {preset} is not"
+    return (
+        f"it reports a run {'shorter than' if short else 'as long as'} the specification's, and preset {preset} is not"
+    )

@@ -59,7 +59,9 @@ def most_operations(device_kind: str, model: str, devices: int, cpus: int, preci
 
 
 def too_fast(samples: Sequence[Mapping[str, Any]], workload: str, most: float | None) -> str | None:
-    """Where the steady windows hold more arithmetic than the devices can do in them: a sentence. `most` is of `most_operations`."""
+    """The fault if the steady windows hold more arithmetic than the devices can do in them: a sentence. `most` is of
+    `most_operations`.
+    """
     each = least_operations(workload)
     steady = [sample for sample in samples if sample["stage"] == "steady"]
     if each is None or most is None or not steady:
@@ -72,7 +74,8 @@ def too_fast(samples: Sequence[Mapping[str, Any]], workload: str, most: float | 
 
 
 def operations_too_fast(operations: Sequence[Mapping[str, Any]], most: float | None) -> str | None:
-    """Where the windows of a point hold more arithmetic than the devices can do in them: a sentence. `most` is of `most_operations`.
+    """The fault if the windows of a point hold more arithmetic than the devices can do in them: a sentence. `most` is of
+    `most_operations`.
 
     Only forward: a compiler may find the gradient of a sum with less work than the count says.
     """

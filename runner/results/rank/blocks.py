@@ -8,7 +8,8 @@ run on any of them, at about the same time: the block then holds what time does,
 A machine that warms up does so within a block too, and in the first block most. So the fit has two terms more for each session, which is
 all that one run measured: exp(-t / 0.1) and exp(-t / 0.5), with t the part of the session's time that has passed. Together they follow
 a warm-up of any speed, and nearly a straight line. Whether they are in the fit depends on the design alone (the numbers of cells and
-blocks, and when each repeat began), never on the times of the steps. A wrong clock makes them useless, and the claims no less sure.
+blocks, and when each repeat began), never on the times of the steps. With a wrong clock
+the terms do not help; the error rate stays the same.
 
 With fewer than five cells in three blocks the terms would cost more without a warm-up than they bring with one, and are left out.
 docs/statistics.md has the simulated figures.
@@ -38,13 +39,13 @@ WARMING = (0.1, 0.5)
 FEWEST_WARMING_BLOCKS = 3
 FEWEST_WARMING_FREEDOM = 6
 
-# Which part of a scatter as that of alike cells' variances still counts for them: CAUTION from CAUTION_CELLS on, less of fewer, whose
+# How much of the expected scatter of equal variances is accepted: CAUTION from CAUTION_CELLS on, less of fewer, whose
 # scatter is known worse. With more, some more false claims are made where the noise of the cells is unlike; with less, true differences
 # are missed (docs/statistics.md has the simulated figures).
 CAUTION = 0.5
 CAUTION_CELLS = 12
 
-# Up to so many cells, what one noisy cell leaves in the residuals of the others is taken out. With more it costs more than it brings.
+# Up to this number of cells, correct for the leakage of one noisy cell into the others' residuals. With more it costs more than it brings.
 FEW_CELLS = 5
 
 # A cell is loud where its variance is beyond that of the others by an F test at this chance, over all cells. Fewer others than three say
@@ -138,13 +139,13 @@ class Scatter:
     observed: float  # of these, those that were measured
 
 
-def moderated_scatter(assumed: float, squares: float, observed: float) -> Scatter:
+def moderated_scatter(assumed: float, squares: float, observed: float, freedom: float = PRIOR_FREEDOM) -> Scatter:
     """A deviation from a sum of squares of so many degrees of freedom, and one that is assumed (Smyth, as in `moderated`).
 
-    The assumed one counts as PRIOR_FREEDOM observations. Where the measured variance is k times the assumed one it is wrong, and counts
-    as PRIOR_FREEDOM / k.
+    The assumed one counts as `freedom` observations. Where the measured variance is k times the assumed one it is wrong, and counts as
+    `freedom` / k.
     """
-    weight = PRIOR_FREEDOM * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
+    weight = freedom * (min(1.0, assumed**2 * observed / squares) if squares > 0 else 1.0)
     return Scatter(math.sqrt((weight * assumed**2 + squares) / (weight + observed)), weight + observed, observed)
 
 
@@ -410,7 +411,7 @@ class Noise:
 
 
 def _unmixed(cells: int) -> float:
-    """By how much a cell's variance lies farther from the common one than its residuals show, since each holds a part of all cells."""
+    """The correction of a cell's variance: residuals of few cells are correlated, so it lies farther from the common one than they show."""
     return (cells - 1) / (cells - 2) if 2 < cells <= FEW_CELLS else 1.0
 
 

@@ -38,10 +38,10 @@ MARGIN = 0.05  # a smaller difference does not matter
 # the memory that a process gets and where its threads run differ. Repeats of one session do not show it.
 OWN_DEVIATION = {"cuda": 0.005, "cpu": 0.01}
 
-# So many times as far from its cell's median as usual is far. Of normal noise 1 repeat in 1 000 lies there.
+# A repeat this many usual distances from its cell's median is far. Of normal noise 1 repeat in 1 000 lies there.
 FAR = 5.0
 
-# So many repeats are advised at most.
+# The most repeats to advise.
 MOST_ADVISED = 30
 
 OTHER_RUNS = "no run measured both"
@@ -196,7 +196,7 @@ class Field:
             sides = [_own(cell.logs) for cell in (first, second)]
             method, note = "medians of the repeats, Welch's t", ""
         inside = math.hypot(first.inside, second.inside)
-        # Where nothing scattered, the clock is too coarse for any claim.
+        # Without scatter the clock is too coarse for any claim.
         if inside or any(side.deviation > ROUNDING for side in sides):
             of_sessions = self._of_sessions(above, below)
             sides.append(of_sessions)
@@ -227,7 +227,7 @@ class Field:
         if not at_one_time and self._apart(above, below):
             both = math.hypot(own, of_kind(statistics.SESSION_DEVIATION, self.device_kind))
             return Scatter(both * math.sqrt(counts), math.inf, 0)
-        # Where several sessions measured both, they show how far their difference moves. What repeats do to it is a part of that.
+        # Several sessions that measured both show how far their difference moves. The repeats' scatter is a part of that.
         moved = [first.means[session] - second.means[session] for session in first.means if session in second.means]
         if len(moved) < 2:
             return Scatter(own * math.sqrt(counts), math.inf, 0)

@@ -13,7 +13,7 @@ from runner.verify.load import fleets_of_loads, groups_of_loads, read_loads
 from runner.verify.outliers import FEWEST, Block, Deviation, FleetFinding, deviations, fleet_of, levels
 from runner.verify.verify import CellFinding, Verification
 
-# So many clauses of what is set up otherwise are shown.
+# The most clauses to show of differences in the setup.
 _MOST_CLAUSES = 6
 
 
@@ -30,7 +30,7 @@ def with_fleets(verification: Verification, folders: Sequence[Path] = ()) -> Ver
     where = placed(folders)
     devices = [list(dict.fromkeys(cell.device_uuid for cell in cells)) for cells in groups.values()]
     devices += [list(each) for each in loads.values()]
-    # Where nodes are compared, each comparison is two.
+    # With nodes each comparison is two.
     comparisons = sum((1 + _is_nested(each, where)) * (len(each) >= FEWEST) for each in devices)
     judge = _Judge(where, max(1, comparisons))
     fleets = [found for key, cells in sorted(groups.items()) for found in _compared(cells, unfit.get(key, ()), judge)]
@@ -50,7 +50,7 @@ def _is_nested(devices: Collection[str], where: Placed) -> bool:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What all comparisons of a verification share."""
+    """The common facts of all comparisons of a verification."""
 
     where: Placed
     comparisons: int

@@ -1,4 +1,4 @@
-"""What `--time 30m` holds: how many workloads and repeats, and whether the GPUs are loaded fully as well. Pure."""
+"""The level that `--time 30m` holds: how many workloads and repeats, and whether the GPUs are loaded fully as well. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BESIDE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Level:
-    """What is measured on each GPU."""
+    """The workloads and repeats for each GPU."""
 
     name: str
     workloads: tuple[str, ...]
@@ -36,7 +36,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Site:
-    """What is to be measured where."""
+    """The cells to measure, their seconds and their nodes."""
 
     cells: Sequence[Cell]
     seconds: Callable[[Cell], float]  # how long a repeat of a cell takes
@@ -116,7 +116,7 @@ def _minutes(seconds: float) -> str:
 
 
 def shortened(prospect: Prospect, level: Level) -> Prospect:
-    """What would be run, with the workloads and repeats of a level."""
+    """The prospect with the workloads and repeats of a level."""
     cells = tuple(cell for cell in prospect.plan.cells if cell.workload in level.workloads)
     options = prospect.options.model_copy(update={"repeats": level.repeats, "workloads": level.workloads})
     return replace(prospect, plan=replace(prospect.plan, cells=cells), options=options)

@@ -10,7 +10,7 @@ from runner.text import plural, visible
 from runner.verify.outliers import FleetFinding
 
 WIDTH = 80
-# So many nodes have a line.
+# The most nodes with a line.
 MOST_LINES = 24
 _NAME, _NODE = 20, 8
 

@@ -38,7 +38,7 @@ def measure_nodes(options: Options, argv: Sequence[str], write_report: WriteRepo
 
         prospect, run = start(wanted, argv, None, look)
         assert isinstance(prospect, FleetProspect)
-        # What was chosen is what --resume goes on with.
+        # --resume goes on with the chosen options.
         run.write_manifest(run.manifest() | {"options": prospect.options.model_dump(mode="json")})
         announce(prospect)
         driver.execute(prospect, run, write_report)

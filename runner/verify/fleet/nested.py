@@ -49,7 +49,7 @@ def node_kind(gpus: float) -> Kind:
 
 
 def is_nested(nodes: Mapping[str, str]) -> bool:
-    """Whether nodes are compared: there are several, and any has several GPUs. `nodes` is the node of each GPU."""
+    """True if nodes are compared: there are several, and any has several GPUs. `nodes` is the node of each GPU."""
     return 1 < len(set(nodes.values())) < len(nodes)
 
 
@@ -77,7 +77,7 @@ def nested(step_seconds: Mapping[str, float], nodes: Mapping[str, str], comparis
 
 
 def _is_all_of_it(gap: float, gaps: list[float]) -> bool:
-    """Whether most GPUs of a node share its gap: of two, one alone may have made it."""
+    """True if most GPUs of a node share its gap: of two, one alone may have made it."""
     return 2 * sum(own > gap / 2 for own in gaps) > len(gaps)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
+from runner.results.rank.levels import levelled_run
 from runner.results.rows import by_repeat, parts, rows_of
 from runner.results.statistics import Array
 from runner.text import in_a_line, plural
@@ -61,7 +62,7 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
         gpus = len(manifest.get("devices") or ())
         stored, samples = store.read([folder], "cells"), by_repeat(store.read([folder], "samples"))
         proved, packs = _proved(folder, stored), store.packs_of(folder)
-        for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples):
+        for cell in levelled_run([cell for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples)]):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
             measured.append(

@@ -90,7 +90,7 @@ def load_published(path: Path = PUBLISHED) -> tuple[Published, ...]:
     return tuple(rows)
 
 
-# What a whole published training run works through: epochs x whole batches x batch size (the workload's specification). On n
+# Items of a whole published training run: epochs x whole batches x batch size (the workload's specification). On n
 # GPUs the batch is n times as large and the items are as many. Knet and Flux took fewer on a CPU than on a GPU: 10 steps of the perceptron
 # instead of 200, one epoch of the convolutions instead of ten. The X-rays' time from files holds a validation pass an epoch as well.
 ITEMS = {

@@ -89,7 +89,7 @@ class SavedCell(BaseModel):
 
     @property
     def key(self) -> str:
-        """What orders the cells of a reference."""
+        """The order of the cells of a reference."""
         return json.dumps(self.facts.model_dump(), sort_keys=True)
 
 
@@ -198,14 +198,14 @@ def read(path: Path) -> Reference:
             if max(column.unpacked_bytes for column in found) > MAX_ROWS * MAX_ROW_BYTES:
                 raise SavedError(f"{path}: its pages hold more than any reference; get the file again")
             table = file.read(use_threads=False)
-    # Where a name in the file is no UTF-8, pyarrow raises a ValueError of Python's.
+    # A name in the file that is no UTF-8 makes pyarrow raise a ValueError of Python's.
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SavedError(f"{path} cannot be read as Parquet ({error}); get the file again") from None
     return _checked(path, metadata, {name: table[name].to_numpy() for name in table.column_names})
 
 
 def _is_small(metadata: Any) -> bool:
-    """Whether the rows of a Parquet file are no more than a reference has, by every count that the file holds of them."""
+    """True if the rows of a Parquet file are no more than a reference has, by every count that the file holds of them."""
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     unpacked: int = sum(group.total_byte_size for group in groups)
     rows: int = max(metadata.num_rows, sum(group.num_rows for group in groups))

@@ -72,7 +72,7 @@ def print_list(shelf: Shelf, as_json: bool) -> None:
 
 
 def _place(cell: SavedCell) -> tuple[str, str, float]:
-    """What orders the cells of a reference for a person."""
+    """The order of the cells of a reference for a person."""
     return (
         cell.facts.workload,
         cell.facts.device_model,

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.results.throttling import REASONS
+from runner.results.clocks import REASONS
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=100)]
 
-# What references that were saved before the reasons had one name each call them.
+# Older names of the reasons, in references that were saved before each had one name.
 _EARLIER_NAMES = {
     "power cap": "power",
     "software thermal slowdown": "heat",

@@ -101,8 +101,4 @@ class FirstWeightsEvaluated(Mixin):
         return logits
 
 
-EVERYWHERE = (
-    ("data", StaleBatch),
-    ("measured object", EverySecondStep),
-    ("measured object", ForwardOnly),
-)
+EVERYWHERE = (("data", StaleBatch), ("measured object", EverySecondStep), ("measured object", ForwardOnly))

@@ -72,13 +72,7 @@ def run(framework: str, everything: bool) -> Run:
     words = [python_of(framework), "-m", "tests.contract.mutants.run", framework, *(["--all"] if everything else [])]
     variables = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(
-        words,
-        cwd=PROJECT,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=variables,
-        check=True,
-        preexec_fn=take_own_cpus,
+        words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, env=variables, check=True, preexec_fn=take_own_cpus
     )
     found: Run = json.loads(ended.stdout)
     return found

@@ -16,6 +16,8 @@ import pytest
 
 from bench import arithmetic, contract, parity, rules
 
+pytestmark = pytest.mark.keyed
+
 EVERYTHING = os.environ.get("DLBENCH_CURVES") == "all"
 WHOLLY = {(name, "", 1, precision) for name in ("mlp-mnist", "cnn-mnist") for precision in parity.ROUNDINGS}
 # What takes less than half a minute for one run.

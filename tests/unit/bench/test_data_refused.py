@@ -1,11 +1,9 @@
 """Damaged and hostile data files are refused, with their names."""
 
-import gc
 import gzip
 import json
 import pickle
 import struct
-import tracemalloc
 import zipfile
 
 import numpy as np
@@ -29,31 +27,6 @@ def test_a_pickle_that_would_run_code_is_refused_before_it_runs(images, capsys, 
     with pytest.raises(data.DataError, match=r"data_batch_3 holds the name .*print"):
         data.load("cifar10", images, 10, 10, 1, None)
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\x80\x02]r\x00\x00\x00\x10.", "entry 268435456 of a table that has 1 at most"),
-        (b"(lp268435456\n.", "entry 268435456 of a table that has 1 at most"),
-        (b"(lp" + b"9" * 20 + b"\n.", "entry 9{20} of a table"),
-        (b"(lp" + b"0" * 40 + b"268435456\n.", "entry 268435456 of a table"),
-        (b"]p-\n.", "damaged pickle"),
-        (b"\x80\x05\x96\x00\x00\x00\x80\x00\x00\x00\x00x.", r"the operation b'\\x96'"),
-        (b"\x80\x04\x8e\x00\x00\x00\x80\x00\x00\x00\x00x.", "cut short"),
-        (b"\x80\x04\x8f.", r"the operation b'\\x8f'"),
-        (b"]" * 2000, "cut short"),
-    ],
-)
-def test_a_pickle_of_some_bytes_that_says_it_fills_the_memory_is_refused_before_it_does(content, words):
-    gc.collect()
-    tracemalloc.start()
-    try:
-        with pytest.raises(pickles.Refused, match=words):
-            pickles.loads(content)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

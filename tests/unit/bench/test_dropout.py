@@ -12,6 +12,8 @@ from bench import arithmetic, contract, dropout, rules
 from bench.workloads import cnn_cifar10
 from tests.fixtures.adapters import Incomplete
 
+pytestmark = pytest.mark.keyed
+
 NAME = "cnn-cifar10"
 Masks = Callable[[np.random.RandomState, int], list[np.ndarray]]
 

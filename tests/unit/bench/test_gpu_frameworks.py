@@ -226,8 +226,7 @@ def test_paddle_s_own_switches_say_whether_it_computes_in_tf32(framework_of, pre
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["caffe2", "chainer", "cntk", "keras2_cntk", "mindspore", "mxnet_gluon", "mxnet_module", "tinygrad"],
+    "name", ["caffe2", "chainer", "cntk", "keras2_cntk", "mindspore", "mxnet_gluon", "mxnet_module", "tinygrad"]
 )
 def test_a_framework_without_a_switch_for_tf32_is_not_asked_for_it(name):
     """What it computed in would be the library's habit: cuDNN's convolutions use tf32 by default, cuBLAS' products do not."""

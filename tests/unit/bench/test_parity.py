@@ -13,6 +13,8 @@ import pytest
 from bench import arithmetic, canonical, contract, parity, proof, reference, rules, sketches
 from tests.fixtures.adapters import Incomplete
 
+pytestmark = pytest.mark.keyed
+
 DECLARED = {name: rules.workload_declaration(name) for name in rules.workload_names()}
 # Each that is trained and has a specification of its own.
 WORKLOADS = [name for name, declared in DECLARED.items() if declared["task"] == "train" and "computes" not in declared]
@@ -46,10 +48,10 @@ LIMITS = {
         "amp-bf16": {"logits": 0.03, "loss": 0.00055, "gradient": 0.35, "parameter": 0.91},
     },
     "densenet121-chestxray": {
-        "fp32": {"prediction": 1.5e-05, "logits": 0.00025, "loss": 2e-05, "gradient": 0.2, "parameter": 0.91},
+        "fp32": {"prediction": 1.5e-05, "logits": 0.00025, "loss": 2e-05, "gradient": 0.2, "parameter": 0.91}
     },
     "resnet50-imagenet": {
-        "fp32": {"prediction": 1.5e-05, "logits": 0.0015, "loss": 0.0002, "gradient": 0.4, "parameter": 0.4},
+        "fp32": {"prediction": 1.5e-05, "logits": 0.0015, "loss": 0.0002, "gradient": 0.4, "parameter": 0.4}
     },
 }
 # The parameter whose rows a workload's inputs select.
@@ -367,10 +369,7 @@ def test_a_training_step_of_the_densenet_moves_its_running_statistics_a_tenth_of
     p = dict(before)
     workload.loss_and_gradients(p, x, np.zeros((4, 14)), arithmetic.Exact(), layers=(1, 1, 1, 1))
     h, _ = reference.conv2d(x, p["features.conv0.weight"], 0.0, 3, arithmetic.Exact(), 2)
-    for tensor, now in (
-        ("running_mean", h.mean(axis=(0, 2, 3))),
-        ("running_var", h.var(axis=(0, 2, 3), ddof=1)),
-    ):
+    for tensor, now in (("running_mean", h.mean(axis=(0, 2, 3))), ("running_var", h.var(axis=(0, 2, 3), ddof=1))):
         expected = 0.9 * before[f"features.norm0.{tensor}"] + 0.1 * now
         np.testing.assert_allclose(p[f"features.norm0.{tensor}"], expected, rtol=1e-10)
     biased = 0.9 * before["features.norm0.running_var"] + 0.1 * h.var(axis=(0, 2, 3))

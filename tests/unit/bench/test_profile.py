@@ -16,11 +16,11 @@ from bench import profiling, protocol, timing
 from bench.cell import RunningCell
 from bench.profiling import Operation, Span
 from reports.data import profiles, tables
+from runner.admission.record import Recorder
 from runner.catalog import frameworks
 from runner.plan.plan import Cell as PlannedCell
 from runner.results.store import RunStore
 from runner.run.attempt import arguments
-from runner.run.record import Recorder
 from runner.verify import output as verify_output
 from runner.verify.verify import Verification, as_json, assess
 from tests.fixtures import synthetic
@@ -186,7 +186,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def test_a_cells_profile_is_bounded(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "events.jsonl")
+    recorder = Recorder()
     line = json.dumps(row() | {"event": "profile", "t": 1.0, "v": protocol.VERSION}).encode() + b"\n"
     recorder.feed(line * 1000)
     assert recorder.problem is None
@@ -226,7 +226,7 @@ def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, h
 
 
 def test_the_share_reaches_the_cell_s_row_and_no_share_above_one(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "events.jsonl")
+    recorder = Recorder()
     line = json.dumps({"event": "kernels", "t": 1.0, "v": protocol.VERSION, "share": 0.25, "steps": 20}).encode()
     recorder.feed(line + b"\n")
     assert (recorder.problem, recorder.row["kernel_share"]) == (None, 0.25)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench import timing
-from runner.run import record
+from runner.admission import record
 
 
 class Clock:

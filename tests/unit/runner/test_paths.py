@@ -34,9 +34,6 @@ def test_a_command_to_type_is_the_one_by_which_the_runner_was_started(
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert paths.own_command() == str(script)
-    hint = paths.typed("runner: go on with runner matrix --resume a (`runner verify` says more)")
-    assert hint == f"runner: go on with {script} matrix --resume a (`{script} verify` says more)"
-    assert paths.typed(hint) == hint
     monkeypatch.setenv("PATH", str(script.parent))
     assert paths.own_command() == "runner"
     monkeypatch.setattr(sys, "argv", ["__main__.py"])

@@ -147,10 +147,7 @@ def test_a_single_lucky_batch_is_no_level_reached() -> None:
 def test_the_page_shows_the_ladder_costs_and_times(tmp_path: Path) -> None:
     reports.page.render.render([ladder(tmp_path / "run")], tmp_path / "report.html")
     page = whole(tmp_path / "report.html")
-    for words in (
-        "Across versions on this device",
-        "Host memory",
-    ):
+    for words in ("Across versions on this device", "Host memory"):
         assert words in page, words
     assert "Joules" not in page
     assert 'id="history"' not in page

@@ -21,12 +21,12 @@ from reports.answers import compare, plain
 from reports.answers import left as of_runs
 from reports.answers.history import between
 from reports.data import tables
-from reports.page import glance
+from reports.page.build import page_of
 from runner.cli.main import app
 from runner.results.store import RunStore, arrow_schema
 from tests.fixtures import synthetic
 
-SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
+SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.12}
 HOSTILE = "torch|<script>alert(1)</script>\n`x` \x1b[31m\u202e"
 
 
@@ -58,7 +58,7 @@ def test_two_runs_are_compared_cell_by_cell_and_the_slower_one_ends_with_1(runs:
     assert (found["by"], found["correction"], found["exit_code"]) == ("run", "Holm", 1)
     assert result.exit_code == 1
     (torch,) = [row for row in found["rows"] if row["verdict"] == "slower"]
-    assert torch["ratio_low"] < 1.08 < torch["ratio_high"]
+    assert torch["ratio_low"] < 1.12 < torch["ratio_high"]
     assert torch["p_holm"] < 0.05
     # What failed on both sides is no regression, and is not passed over.
     assert [(one["cell"], one["lost"]) for one in found["unpaired"]] == [("tensorflow-2.21.0-cpu", False)]
@@ -162,7 +162,9 @@ def test_of_a_pair_alone_in_its_folder_what_is_slower_for_all_never_ends_with_0(
     assert result.exit_code == 2
     said = result.stdout.replace("\u00a0", " ")
     assert re.search(r"all cells together .*slower, perhaps by less than 5 %: takes 7\.\d+ % longer", said)
-    assert "4 cells compared: 4 slower, perhaps by less than 5 %." in said
+    # Nothing shows what a session does to one cell alone, so a cell may be open. None is the same.
+    assert re.search(r"4 cells compared: (\d slower, perhaps by less than 5 %( and )?)?(\d open)?\.", said)
+    assert "measure two more runs of each side into this folder" in said
 
 
 def test_a_slower_cell_within_the_margin_fails_nothing(runs: Path) -> None:
@@ -238,7 +240,8 @@ def test_the_command_that_goes_on_with_a_run_names_the_folder_that_it_was_starte
     data = tables.load([tmp_path / "begun"])
     (left,) = of_runs.left(data.cells)
     command = "runner matrix --resume begun --out '/big disk/runs'"
-    assert (left.command, glance.go_on(data.runs[0])) == (command, command)
+    assert left.command == command
+    assert page_of(data).go_on == (command,)
     assert (
         f"not compared: 2 cells are not yet run ({command})"
         in ask(tmp_path, "torch-2.13.0-cpu", "jax-0.10.2-cpu").stdout
@@ -333,7 +336,7 @@ def test_two_cuda_versions_are_compared_within_one_version_of_the_framework(tmp_
 def test_csv_and_markdown_hold_every_row(runs: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(ask(runs, "monday", "tuesday", "--format", "csv").stdout)))
     assert len(rows) == 1 + 5
-    assert float(rows[1]["ratio"]) == pytest.approx(1.08, abs=0.03)
+    assert float(rows[1]["ratio"]) == pytest.approx(1.12, abs=0.03)
     lines = ask(runs, "monday", "tuesday", "--format", "markdown").stdout.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + 1 + 5
     said = lines[0].replace("\u00a0", " ")

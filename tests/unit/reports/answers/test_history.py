@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from reports.answers import history
+from reports.answers.compare import comparison
 from reports.data import tables
 from runner.cli.main import app
-from tests.fixtures import synthetic
+from tests.fixtures import measured, synthetic
+from tests.fixtures.regimes import Regime, timed_run
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
 
@@ -179,3 +182,40 @@ def test_a_run_whose_run_json_is_damaged_is_named_and_the_history_goes_on(tmp_pa
     none = ask(tmp_path)
     assert (none.exit_code, none.stdout) == (2, "")
     assert "no run can be read, so there is no history" in none.stderr
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_report_compare_and_history_print_one_step_time_of_a_run(seed: int) -> None:
+    random, runs = np.random.default_rng([33, seed]), {}
+    warming = Regime(process=0.01, windows=0.02, warming=0.12, settles=0.3, count=16)
+    began = {}
+    for day in ("d1", "d2"):
+        series, starts = timed_run(random, warming, np.exp(random.normal(0, 0.1, 5)).tolist(), 4)
+        # A run that was interrupted has fewer repeats of some cells.
+        kept = [4 if random.random() < 0.7 else int(random.integers(1, 4)) for _ in series]
+        names = [("torch", f"w{at}") for at in range(5)]
+        runs[day] = {name: cell[:many] for name, cell, many in zip(names, series, kept, strict=True)}
+        began[day] = {name: start[:many] for name, start, many in zip(names, starts, kept, strict=True)}
+    printed = {
+        day: {cell.key.workload: cell.step for cell in measured.tables({day: runs[day]}, {day: began[day]}).cells}
+        for day in runs
+    }
+    both = measured.tables(runs, began)
+    compared = comparison(both, "d1", "d2", "run").rows
+    assert len(compared) == 5
+    for row in compared:
+        before, after = (printed[day][row.cell.key.workload] for day in runs)
+        assert before
+        assert after
+        assert row.before.step
+        assert row.after.step
+        assert row.ratio
+        assert (row.before.step.value, row.after.step.value) == pytest.approx((before.value, after.value), rel=1e-9)
+        assert row.ratio.value == pytest.approx(after.value / before.value, rel=1e-9)
+    for moved in history.history(both).rows:
+        before, after = (printed[day][moved.cell.key.workload] for day in runs)
+        assert before
+        assert after
+        assert moved.seconds == pytest.approx((before.value, after.value), rel=1e-9)
+        assert moved.ratio
+        assert moved.ratio.value == pytest.approx(after.value / before.value, rel=1e-9)

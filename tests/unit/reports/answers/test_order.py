@@ -104,8 +104,7 @@ def test_two_frameworks_change_places_where_each_is_faster_beyond_doubt() -> Non
 def test_frameworks_behind_the_first_may_change_places_too() -> None:
     found = turns(
         groups(
-            cells("v", {"torch": 1.0, "jax": 1.5, "mxnet": 2.0}),
-            cells("w", {"torch": 1.0, "jax": 2.0, "mxnet": 1.5}),
+            cells("v", {"torch": 1.0, "jax": 1.5, "mxnet": 2.0}), cells("w", {"torch": 1.0, "jax": 2.0, "mxnet": 1.5})
         )
     )
     assert [(turn.first, turn.second) for turn in found] == [("jax", "mxnet")]

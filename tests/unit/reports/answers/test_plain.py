@@ -18,11 +18,6 @@ from tests.fixtures import synthetic
 NAMES = ("PyTorch 2.13.0", "JAX 0.10.2", "TensorFlow 2.21.0")
 
 
-@pytest.fixture(autouse=True)
-def commands_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.cli.report.typed", str)
-
-
 def shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_answer([folder])
     return capsys.readouterr().out.splitlines()

@@ -16,7 +16,7 @@ from reports.answers.contrast import Side
 from reports.answers.standing import standing
 from reports.data import tables
 from reports.data.groups import blocks_of, group_of
-from reports.data.model import MeasuredCell, Skipped, Tables
+from reports.data.model import MeasuredCell, ParityRow, Skipped, Tables
 from reports.page import render, summary
 from reports.page.results import failure
 from runner.results.store import TABLES, RunStore, StoreError, read
@@ -171,10 +171,14 @@ def test_parity_shows_the_tensor_nearest_to_its_bound_of_each_quantity(tmp_path:
     bad = {"quantity": "gradient", "tensor": "conv1.w", "error": None, "bound": 1e-5, "passed": False, "variant": ""}
     rows["cells"][0].update(status="failed", error_kind="parity")
     RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], bad]})
-    found = cell(load(folder), "torch", "cnn-cifar10").parity_of
+    found = by_quantity(load(folder), "torch")
     assert list(found) == ["logits", "loss", "gradient", "parameter"]
     assert (found["gradient"].tensor, found["gradient"].error, found["gradient"].passed) == ("conv1.w", None, False)
     assert found["gradient"].tensors == 6
+
+
+def by_quantity(data: Tables, framework: str) -> dict[str, ParityRow]:
+    return {row.quantity: row for row in cell(data, framework, "cnn-cifar10").parity}
 
 
 def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_older_runs(tmp_path: Path) -> None:
@@ -183,9 +187,9 @@ def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_ol
     rows = synthetic.ended(entry, 1, 40)
     RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
     data = load(folder)
-    found = cell(data, "torch", "cnn-cifar10").parity_of
+    found = by_quantity(data, "torch")
     assert (found["moved"].phase, found["logits"].phase) == ("proof", "parity")
-    assert cell(data, "jax", "cnn-cifar10").parity_of["logits"].phase == ""
+    assert by_quantity(data, "jax")["logits"].phase == ""
 
 
 def test_accuracy_is_the_last_test_metric_of_each_repeat(tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ def test_the_markdown_says_no_caveat_that_no_row_of_the_table_has(
             assert (f"- \\[{at}\\]" in f"- {below}") == bool(re.search(rf"\\\[(\d, )*{at}(, \d)*\\\]", table))
 
 
-def test_the_page_marks_the_cell_in_its_tables_and_says_it_with_its_details(
-    data: tables.Tables,
-) -> None:
+def test_the_page_marks_the_cell_in_its_tables_and_says_it_with_its_details(data: tables.Tables) -> None:
     page = whole(render.page(data))
     ranked = [entry.cell for group in data.groups for entry in group.ranked]
     assert page.count("<sup>[") == sum(1 for cell in data.cells if cell.caveats)

@@ -219,8 +219,7 @@ def test_a_run_of_before_telemetry_is_shown_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "shown"),
-    [("not proved: what it ran in has no lock", True), ("proved by the lock", False), (None, False)],
+    ("proof", "shown"), [("not proved: what it ran in has no lock", True), ("proved by the lock", False), (None, False)]
 )
 def test_a_version_that_no_lock_proves_says_so_beside_it(tmp_path: Path, proof: str | None, shown: bool) -> None:
     run = synthetic.make_run(tmp_path / "run", changes={"version_proof": proof})

@@ -14,6 +14,7 @@ from reports.page import rosetta
 from reports.page.render import render
 from runner.cli.main import app
 from tests.fixtures import synthetic
+from tests.fixtures.commands import runner
 from tests.fixtures.pages import whole
 
 
@@ -99,15 +100,15 @@ def test_the_report_imports_of_the_runner_its_results_and_of_the_bench_its_facts
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "runner", "rosetta", "cnn-cifar10", "torch", "chainer"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["rosetta", "cnn-cifar10", "torch", "chainer"]
+    shown = runner(*command)
     assert shown.returncode == 0
     assert "bench/frameworks/torch/cnn_cifar10.py" in shown.stdout
     assert "MomentumSGD" in shown.stdout
     target = tmp_path / "stone.html"
-    written = subprocess.run([*command, "--html", str(target)], capture_output=True, text=True, check=False)
+    written = runner(*command, "--html", str(target))
     assert written.stdout.strip() == str(target)
     assert "Chainer" in target.read_text()
-    wrong = subprocess.run([*command[:-1], "chainr"], capture_output=True, text=True, check=False)
+    wrong = runner(*command[:-1], "chainr")
     assert wrong.returncode == 2
     assert "did you mean 'chainer'" in wrong.stderr

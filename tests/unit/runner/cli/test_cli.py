@@ -29,8 +29,10 @@ from runner.text import length
 from tests.fixtures.commands import runner
 from tests.fixtures.pages import whole
 from tests.fixtures.waiting import wait_for
+from tests.fixtures.warm import WarmProcess
 
 Start = Callable[..., subprocess.Popen[str]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -53,14 +55,14 @@ def start(tmp_path: Path, started: Path) -> Iterator[Start]:
             "DLBENCH_TOY_STARTED": str(started),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }
-        command = [sys.executable, "-m", "tests.unit.toy_runner", "matrix", "--gpus", "none"]
+        command = ["matrix", "--gpus", "none"]
         if "--workloads" not in options:
             command += ["--workloads", "cnn-cifar10,gru-imdb"]
         if "--repeats" not in options:
             command += ["--repeats", "1"]
         command += ["--out", str(tmp_path / "results"), *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, cwd=PROJECT, env=environment, **(pipes | more))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+        process = WarmProcess("tests.unit.toy_runner", command, environment, PROJECT, **pipes)
         processes.append(process)
         return process
 
@@ -72,7 +74,7 @@ def start(tmp_path: Path, started: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def run(start: Start) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run(start: Start) -> Run:
     def run(*options: str, **more: Any) -> subprocess.CompletedProcess[str]:
         process = start(*options, **more)
         out, err = process.communicate(timeout=120)
@@ -115,9 +117,7 @@ def program_of(pid: int) -> bytes:
 # --- a run from end to end
 
 
-def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
-) -> None:
+def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(run: Run, tmp_path: Path, started: Path) -> None:
     ended = run("--repeats", "2", "--format", "json")
     assert ended.returncode == 0
     told = json.loads(ended.stdout)
@@ -138,14 +138,10 @@ def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(
 
 @pytest.mark.parametrize(
     ("toy", "kind", "words"),
-    [
-        ("crash", "crash", "SIGSEGV"),
-        ("chatter", "protocol", "epoch 1 done"),
-        ("flood", "protocol", "xxxxx"),
-    ],
+    [("crash", "crash", "SIGSEGV"), ("chatter", "protocol", "epoch 1 done"), ("flood", "protocol", "xxxxx")],
 )
 def test_a_cell_that_fails_is_a_row_with_its_samples_and_the_others_go_on(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, toy: str, kind: str, words: str
+    run: Run, tmp_path: Path, toy: str, kind: str, words: str
 ) -> None:
     ended = run("--images", "*", toy=toy)
     assert ended.returncode == 1
@@ -160,9 +156,7 @@ def test_a_cell_that_fails_is_a_row_with_its_samples_and_the_others_go_on(
     assert "3 failed" in ended.stderr
 
 
-def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(run: Run, tmp_path: Path) -> None:
     begin = time.monotonic()
     ended = run("--timeout", "2", "--workloads", "gru-imdb", toy="hang,fork")
     assert time.monotonic() - begin < 100
@@ -174,9 +168,7 @@ def test_a_cell_that_hangs_is_ended_by_the_time_limit_and_leaves_no_process(
     assert processes_of(folder_of(tmp_path).name) == []
 
 
-def test_an_image_that_cannot_be_made_fails_its_cells_only(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_an_image_that_cannot_be_made_fails_its_cells_only(run: Run, tmp_path: Path) -> None:
     ended = run("--repeats", "2", toy="unready")
     assert ended.returncode == 1
     cells = cells_of(tmp_path)
@@ -192,7 +184,7 @@ def test_an_image_that_cannot_be_made_fails_its_cells_only(
 
 @pytest.mark.slow
 def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+    run: Run, tmp_path: Path, started: Path
 ) -> None:
     assert run("--images", "toy-a", seconds=2.0).returncode == 0, "so that the length of a cell is known"
     (known,) = (tmp_path / "results").iterdir()
@@ -230,19 +222,15 @@ def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
     assert len(store.RunStore(folder).finished()) == 12
 
 
-def test_a_limit_in_which_no_cell_would_end_starts_none_and_says_so(
-    run: Callable[..., subprocess.CompletedProcess[str]], started: Path
-) -> None:
+def test_a_limit_in_which_no_cell_would_end_starts_none_and_says_so(run: Run, started: Path) -> None:
     ended = run("--minutes", "0.05")
     assert ended.returncode == 1
-    assert "hold no cell by the estimates; give more" in ended.stderr
+    assert "is too short for any cell; use a larger --minutes" in ended.stderr
     assert started.read_text() == ""
 
 
 @pytest.mark.slow
-def test_each_image_is_measured_before_the_next_is_fetched_and_what_that_took_is_kept(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_each_image_is_measured_before_the_next_is_fetched_and_what_that_took_is_kept(run: Run, tmp_path: Path) -> None:
     ended = run("--repeats", "2", toy="fetch", seconds=0.3)
     assert ended.returncode == 0
     lines = [line for line in ended.stderr.splitlines() if line.startswith("run ") or "is a toy" in line]
@@ -272,7 +260,7 @@ def test_the_report_is_there_while_the_run_goes_on(start: Start, tmp_path: Path)
 
 
 def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
-    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+    start: Start, run: Run, tmp_path: Path, started: Path
 ) -> None:
     process = start("--repeats", "2", seconds=1.0)
     wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 3)
@@ -305,7 +293,7 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     "number", [signal.SIGINT, *(pytest.param(it, marks=pytest.mark.slow) for it in (signal.SIGTERM, signal.SIGHUP))]
 )
 def test_an_interrupt_ends_the_cells_within_5_seconds_and_says_how_to_resume(
-    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, number: signal.Signals
+    start: Start, run: Run, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(toy="fork", seconds=0.2)
     wait_for(lambda: (tmp_path / "results").glob("*/run.json") and list((tmp_path / "results").glob("*/run.json")))
@@ -344,9 +332,7 @@ def test_an_interrupt_ends_a_plan_under_an_engine_that_never_answers(tmp_path: P
     assert "interrupted before a cell was started" in err
 
 
-def test_a_run_that_is_complete_is_not_run_again(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
-) -> None:
+def test_a_run_that_is_complete_is_not_run_again(run: Run, tmp_path: Path, started: Path) -> None:
     assert run().returncode == 0
     before, folder = started.read_text(), folder_of(tmp_path)
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -357,9 +343,7 @@ def test_a_run_that_is_complete_is_not_run_again(
     assert json.loads((folder / "run.json").read_text())["reused"] == []
 
 
-def test_an_option_that_is_not_the_runs_own_is_refused_beside_resume(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
-) -> None:
+def test_an_option_that_is_not_the_runs_own_is_refused_beside_resume(run: Run, tmp_path: Path, started: Path) -> None:
     assert run("--workloads", "gru-imdb").returncode == 0
     before = started.read_text()
     other = run("--workloads", "cnn-cifar10", "--seed", "2", "--resume", folder_of(tmp_path).name)
@@ -368,16 +352,12 @@ def test_an_option_that_is_not_the_runs_own_is_refused_beside_resume(
     assert started.read_text() == before
 
 
-def test_a_resumed_run_exits_as_its_worst_cell_even_when_that_ended_before(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_resumed_run_exits_as_its_worst_cell_even_when_that_ended_before(run: Run, tmp_path: Path) -> None:
     assert run(toy="crash").returncode == 1
     assert run("--resume", folder_of(tmp_path).name).returncode == 1
 
 
-def test_a_second_runner_on_the_cpus_is_refused_by_name_where_it_does_not_wait(
-    run: Callable[..., subprocess.CompletedProcess[str]], started: Path
-) -> None:
+def test_a_second_runner_on_the_cpus_is_refused_by_name_where_it_does_not_wait(run: Run, started: Path) -> None:
     with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
         ended = run("--no-wait")
     assert ended.returncode == 2
@@ -388,7 +368,7 @@ def test_a_second_runner_on_the_cpus_is_refused_by_name_where_it_does_not_wait(
 
 
 def test_the_minutes_of_a_resumed_run_end_its_waiting_and_no_wait_belongs_to_the_call(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+    run: Run, tmp_path: Path, started: Path
 ) -> None:
     with lease.hold([lease.CPUS], "20260101-000000-aaaa", print):
         assert run("--no-wait", "--workloads", "gru-imdb").returncode == 2
@@ -411,9 +391,7 @@ def test_a_run_goes_on_when_nobody_reads_what_it_prints(start: Start, tmp_path: 
     assert Counter(cells_of(tmp_path)["status"]) == {"ok": 1}
 
 
-def test_two_runners_do_not_work_on_one_run(
-    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_two_runners_do_not_work_on_one_run(start: Start, run: Run, tmp_path: Path) -> None:
     process = start(seconds=3)
     wait_for(lambda: list((tmp_path / "results").glob("*/events/*")))
     folder = folder_of(tmp_path)
@@ -438,12 +416,7 @@ def test_two_runners_do_not_work_on_one_run(
     ],
 )
 def test_a_run_that_is_not_the_same_matrix_any_more_is_not_resumed(
-    run: Callable[..., subprocess.CompletedProcess[str]],
-    tmp_path: Path,
-    started: Path,
-    field: str,
-    value: Any,
-    words: str,
+    run: Run, tmp_path: Path, started: Path, field: str, value: Any, words: str
 ) -> None:
     run()
     before = started.read_text()
@@ -461,7 +434,7 @@ def test_a_run_that_is_not_the_same_matrix_any_more_is_not_resumed(
 
 
 def test_a_run_goes_on_where_more_cells_can_run_than_were_planned_and_measures_none_of_them(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+    run: Run, tmp_path: Path, started: Path
 ) -> None:
     run()
     path = folder_of(tmp_path) / "run.json"
@@ -478,7 +451,7 @@ def test_a_run_goes_on_where_more_cells_can_run_than_were_planned_and_measures_n
 
 
 def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
-    start: Start, run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    start: Start, run: Run, tmp_path: Path
 ) -> None:
     """The size of files is limited while the runner runs, which fails as a full disk does."""
     process = start(seconds=1.0)
@@ -493,7 +466,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
 
 
 def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, started: Path
+    run: Run, tmp_path: Path, started: Path
 ) -> None:
     (tmp_path / "results").write_text("a file")
     ended = run()
@@ -501,9 +474,7 @@ def test_a_folder_that_cannot_hold_a_run_is_named_before_anything_starts(
     assert f"--out: no run can be stored in {tmp_path / 'results'}" in ended.stderr
 
 
-def test_a_report_is_made_of_the_newest_run_or_of_those_named(
-    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_a_report_is_made_of_the_newest_run_or_of_those_named(run: Run, tmp_path: Path) -> None:
     run()
     out, page = ["--out", str(tmp_path / "results")], tmp_path / "page.html"
     assert runner("report", "-o", str(page), *out).returncode == 0

@@ -209,11 +209,6 @@ def test_ctrl_c_in_a_command_that_keeps_nothing_is_the_same_sentence(monkeypatch
     assert (ended.exit_code, ended.stdout, ended.stderr) == (130, "", "runner: interrupted\n")
 
 
-def test_a_hint_names_a_command_that_can_be_typed_where_path_has_no_runner() -> None:
-    ended = runner("matrix", "--images", "nosuch", "--dry-run", env={**os.environ, "PATH": "/usr/bin:/bin"})
-    assert f"`{sys.executable} -m runner images list`" in ended.stderr
-
-
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
     for name in ("20251231-1", "20260101-1", "20260102-1"):
         (tmp_path / name).mkdir()

@@ -13,7 +13,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.terminal import replace_what_lacks
-from tests.fixtures.commands import runner
+from tests.fixtures.commands import fresh_runner, runner
 from tests.fixtures.synthetic import make_run
 
 # What Python takes from a terminal of another encoding than UTF-8.
@@ -36,18 +36,20 @@ def _assert_narrow(ended: subprocess.CompletedProcess[str], more: str = "") -> N
 
 @pytest.mark.parametrize("narrow", NARROW, ids=["ascii", "latin-1", "C"])
 def test_a_report_is_printed_in_the_characters_of_a_narrow_terminal(narrow: dict[str, str], run: Path) -> None:
-    ended = runner("report", "--text", "--out", str(run.parent), env=os.environ | narrow, encoding="latin-1")
+    ended = fresh_runner("report", "--text", "--out", str(run.parent), env=os.environ | narrow, encoding="latin-1")
     # What latin-1 has stays.
     _assert_narrow(ended, "·±×µ°²³" if narrow.get("PYTHONIOENCODING") == "latin-1" else "")
 
 
 def test_a_plan_reads_the_files_of_the_project_in_a_narrow_locale() -> None:
     plan = ["matrix", "--gpus", "none", "--dry-run", "--engine", "venv"]
-    _assert_narrow(runner(*plan, env=os.environ | NARROW[-1], encoding="latin-1"))
+    _assert_narrow(fresh_runner(*plan, env=os.environ | NARROW[-1], encoding="latin-1"))
 
 
 def test_an_error_is_printed_in_ascii_too() -> None:
-    ended = runner("matrix", "--images", "ältere…", env=os.environ | {"PYTHONIOENCODING": "ascii"}, encoding="ascii")
+    ended = fresh_runner(
+        "matrix", "--images", "ältere…", env=os.environ | {"PYTHONIOENCODING": "ascii"}, encoding="ascii"
+    )
     assert ended.returncode == 2
     assert "'altere...'" in ended.stderr
 

@@ -247,7 +247,7 @@ def no_pip_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_pip_conf(no_pip_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has no pip.conf: pip takes a second to say that."""
-    monkeypatch.setattr(build, "_pip_configuration", dict)
+    monkeypatch.setattr(build, "pip_configuration", dict)
 
 
 def test_a_build_gets_the_package_index_of_the_environment_that_it_can_reach(

@@ -160,9 +160,7 @@ def test_a_stale_pin_costs_no_download(image: Image, monkeypatch: pytest.MonkeyP
     stale = published(image, "0" * 12 + "-" + "1" * 12)
     assert registry.pull(None, stale, said.append) is None  # type: ignore[arg-type]
     assert not registry.has_published(None, stale)  # type: ignore[arg-type]
-    assert said == [
-        f"{HOST}/{image.name}:{'0' * 12}-{'1' * 12} was built from other inputs; building {image.name}",
-    ]
+    assert said == [f"{HOST}/{image.name}:{'0' * 12}-{'1' * 12} was built from other inputs; building {image.name}"]
 
 
 def test_layers_of_a_published_image_are_the_cache_where_only_the_bench_differs(
@@ -219,7 +217,8 @@ def test_prune_says_in_words_what_an_older_image_was_built_from(image: Image) ->
         ([], [f"user.example/app@{DIGEST}"], "not listed"),
         (["dlbench/torch:mine"], [], "not listed"),
         (["dlbench/base:mine", "dlbench/torch-of-mine:1"], [], "not listed"),
-        (["user.example/torch:latest"], [f"user.example/torch@{DIGEST}"], "not listed"),
+        ([f"dlbench/torch:{TAG}", f"{HOST}/torch:latest", f"{HOST}/torch:{TAG}"], [f"{HOST}/torch@{DIGEST}"], "all"),
+        (["user.example/torch:mine"], [], "not listed"),
         ([f"dlbench/torch:{TAG}", "user.example/app:1"], [], [f"dlbench/torch:{TAG}"]),
     ],
 )
@@ -240,33 +239,6 @@ def test_prune_removes_only_names_that_a_build_gives_and_images_that_have_no_oth
         assert registry.remove(client, "id") is None
         assert taken == ([*tags, *digests, "id"] if removed == "all" else removed)
         assert ("stays as user.example/app:1" in listed[0][1]) is (removed != "all")
-
-
-def test_prune_removes_the_names_that_a_push_gave_and_no_other_of_that_registry() -> None:
-    own = [f"dlbench/torch:{TAG}", f"{HOST}/torch:latest", f"{HOST}/torch:{TAG}"]
-    here = SimpleNamespace(id="id", labels={"dlbench.image": "torch"}, tags=list(own), attrs={})
-    here.tag = lambda *_: True
-    taken: list[str] = []
-    pushed: list[dict[str, Any]] = [{"aux": {"Digest": DIGEST}}]
-    images = SimpleNamespace(
-        list=lambda filters: [here] if filters == {"label": "dlbench.image"} else [],
-        get=lambda _: here,
-        push=lambda *_, **__: iter(pushed),
-        remove=taken.append,
-    )
-    client: Any = SimpleNamespace(images=images, api=SimpleNamespace(images=lambda **_: []))
-    # A user gave it these names: it stays as them.
-    assert [what for _, what in registry.unknown(client, [])] == [
-        f"torch, which the catalog does not have; it stays as {HOST}/torch:latest, {HOST}/torch:{TAG}"
-    ]
-    for tag in ("latest", TAG):
-        registry._push(client, own[0], f"{HOST}/torch", tag, lambda _: None)
-    assert [what for _, what in registry.unknown(client, [])] == ["torch, which the catalog does not have"]
-    here.tags.append(f"{HOST}/torch:mine")
-    assert registry.remove(client, "id") is None
-    assert taken == own
-    # What was removed is not ours when somebody gives it again.
-    assert registry._own_tags(here) == own[:1]
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bench import identity
 from runner.cli.import_ import lines
 from runner.cli.main import app
 from runner.kit import archive as archives
@@ -25,6 +26,7 @@ from runner.kit.pack import packed
 from runner.machine.devices import Gpu
 from runner.results import store
 from runner.results.cells import stored_cells
+from runner.results.parcel import decode
 from runner.results.rows import by_repeat, rows_of
 from tests.unit.runner.kit.conftest import RECORDED
 
@@ -112,6 +114,31 @@ def test_a_whole_archive_is_read_and_its_cell_is_ok(tmp_path: Path) -> None:
     archive = read(write(tmp_path / "kit.tar.gz", packed(files())))
     (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
     assert outcome.status == "ok", outcome.reason
+
+
+def test_a_cell_that_ran_other_code_than_the_kit_of_this_checkout_has_fails(tmp_path: Path) -> None:
+    """What was recorded ran the bench of its day. Of a kit with another bench than this checkout no digest is known."""
+    today = FACTS | {"bench_sha256": identity.source_digest()}
+    archive = read(write(tmp_path / "kit.tar.gz", packed(files(facts=today))))
+    (outcome,) = import_archive(archive, tmp_path / "runs").outcomes
+    assert outcome.status == "failed"
+    assert "it ran a bench with the digest" in outcome.reason
+
+
+def test_an_imported_cell_is_kept_as_a_parcel_and_has_the_rows_of_it(tmp_path: Path) -> None:
+    archive = read(write(tmp_path / "kit.tar.gz", packed(files())))
+    run = import_archive(archive, tmp_path / "runs").run
+    (path,) = (run.folder / "repeats").iterdir()
+    parcel = decode(path.read_bytes(), path.name)
+    assert b"".join(piece for _, piece in parcel.tape) == files()[f"{FOLDER}/output"]
+    (row,) = store.read([run.folder], "cells").to_pylist()
+    assert (row["cell_id"], row["engine"], row["wall_seconds"]) == (parcel.cell_id, "host", parcel.wall_seconds)
+
+
+def test_more_telemetry_than_a_parcel_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_TELEMETRY_BYTES", 10)
+    with pytest.raises(ArchiveError, match=r"telemetry\.jsonl has more than 10 bytes"):
+        read(write(tmp_path / "kit.tar.gz", packed(files())))
 
 
 @pytest.mark.timeout(20)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.machine import telemetry
-from runner.machine.gpu_users import PROVED, GpuUsers, ancestors, idle
+from runner.machine.gpu_users import PROVED, GpuUsers, ancestors, idle, proof
 from runner.machine.processes import who
 from tests.fixtures.waiting import wait_for
 from tests.stand_ins.fleet import FakeGpu, Fleet, uuid_of
@@ -56,19 +56,24 @@ def users(pid: int | None, *samples: dict[str, tuple[int, ...] | None]) -> GpuUs
     return known
 
 
+def proof_of(users: GpuUsers) -> str | None:
+    state = users.state()
+    return proof(users._uuids, state["proved"], state["reasons"])
+
+
 def test_a_process_below_the_cells_proves_the_gpus_that_it_is_on(cell: subprocess.Popen[bytes]) -> None:
     (child,) = children(cell.pid)
     assert ancestors(child)[:3] == [child, cell.pid, os.getpid()]
-    assert users(cell.pid, {BOTH[0]: (child,), BOTH[1]: (cell.pid,)}).proof == PROVED
+    assert proof_of(users(cell.pid, {BOTH[0]: (child,), BOTH[1]: (cell.pid,)})) == PROVED
     one = users(cell.pid, {BOTH[0]: (child,), BOTH[1]: ()})
-    assert one.unproved == (BOTH[1],)
-    assert one.proof == f"not proved: {BOTH[1]}: NVML showed no process of the cell on it"
+    assert one.state()["proved"] == [BOTH[0]]
+    assert proof_of(one) == f"not proved: {BOTH[1]}: NVML showed no process of the cell on it"
     assert one.foreign == []
 
 
 def test_a_process_that_was_seen_once_stays_a_proof(cell: subprocess.Popen[bytes]) -> None:
     seen = {BOTH[0]: (cell.pid,), BOTH[1]: (cell.pid,)}
-    assert users(cell.pid, seen, {BOTH[0]: (), BOTH[1]: None}).proof == PROVED
+    assert proof_of(users(cell.pid, seen, {BOTH[0]: (), BOTH[1]: None})) == PROVED
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_what_keeps_a_gpu_from_being_proved_is_said(
     cell: subprocess.Popen[bytes], known: bool, on_gpu: tuple[int, ...] | None, reason: str
 ) -> None:
     found = users(cell.pid if known else None, {BOTH[0]: on_gpu, BOTH[1]: on_gpu})
-    assert found.proof == f"not proved: {BOTH[0]}: {reason}"
+    assert proof_of(found) == f"not proved: {BOTH[0]}: {reason}"
     assert found.foreign == []
 
 
@@ -94,7 +99,7 @@ def test_another_process_is_foreign_when_it_is_seen_twice(cell: subprocess.Popen
     program, user = who(somebody)
     assert (program, bool(user)) == ("sleep", True)
     assert twice.foreign == [f"sleep (process {somebody} of {user}, 1.1 GB)"]
-    assert twice.proof == PROVED
+    assert proof_of(twice) == PROVED
 
 
 def test_a_program_whose_name_clears_the_screen_is_shown_in_plain_text() -> None:
@@ -105,7 +110,7 @@ def test_a_program_whose_name_clears_the_screen_is_shown_in_plain_text() -> None
 
 
 def test_a_cell_on_the_cpu_has_no_proof_to_give() -> None:
-    assert GpuUsers((), lambda: 1).proof is None
+    assert proof_of(GpuUsers((), lambda: 1)) is None
 
 
 def test_telemetry_counts_who_else_computes_on_a_gpu(fleet: Show, cell: subprocess.Popen[bytes], somebody: int) -> None:
@@ -122,7 +127,7 @@ def test_telemetry_counts_who_else_computes_on_a_gpu(fleet: Show, cell: subproce
         monitor.end(recording)
     row = next(row for row in recording.rows if row.get("foreign_process_count"))
     assert (row["foreign_process_count"], row["foreign_memory_bytes"]) == (1, 3 << 30)
-    assert recording.users.proof == PROVED
+    assert proof_of(recording.users) == PROVED
     assert recording.users.foreign[0].startswith(f"sleep (process {somebody} of ")
 
 
@@ -139,7 +144,7 @@ def test_an_instance_is_proved_by_its_own_processes(fleet: Show, cell: subproces
             recording = monitor.begin([uuid_of(0)], Running(), (), [uuid])
             wait_for(lambda recording=recording: len(recording.rows) > 3)
             monitor.end(recording)
-        assert (recording.users.proof == PROVED) is proved
+        assert (proof_of(recording.users) == PROVED) is proved
 
 
 WINDOWS = [{"begin_seconds": 2.0, "seconds": 0.1}, {"begin_seconds": 4.9, "seconds": 0.1}]

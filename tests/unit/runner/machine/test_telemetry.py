@@ -182,12 +182,7 @@ def test_temperatures_can_be_asked_for_alone(fleet: Show) -> None:
         assert telemetry_gpu.GpuSampler(library).temperature(uuid_of(0)) == 71
 
 
-@given(
-    watts=st.floats(1, 1000),
-    begin=st.floats(0.5, 3),
-    seconds=st.floats(0.5, 5),
-    offset=st.floats(0, 0.1),
-)
+@given(watts=st.floats(1, 1000), begin=st.floats(0.5, 3), seconds=st.floats(0.5, 5), offset=st.floats(0, 0.1))
 def test_energy_is_that_of_the_steady_windows_alone(watts: float, begin: float, seconds: float, offset: float) -> None:
     times = [offset + 0.1 * step for step in range(100)]
     by_counter = gpu_rows(times, energy_joules=lambda at: 1e6 + watts * at, power_watts=0.0)

@@ -13,8 +13,9 @@ import pytest
 from runner.machine import lease
 from runner.nodes.agent import Agent, _Pipe
 from runner.nodes.transports.base import Node
-from runner.nodes.wire import messages, repeats
+from runner.nodes.wire import messages
 from runner.nodes.wire.frames import Decoder
+from runner.results.parcel import decode
 from tests.fixtures.nodes import RUN, Hand, toy_node
 from tests.fixtures.waiting import wait_for
 
@@ -62,12 +63,13 @@ def test_a_finished_repeat_travels_and_stays_in_the_spool_until_it_is_acknowledg
     cell = hello.cells[0]
     attempt = hand.run(cell)
     message, body = hand.hear_all(messages.Ended)
-    assert (message.attempt, message.code, message.uuids) == (attempt, 0, ())
-    tape, _, rows = repeats.unpacked(message, body)
-    assert b"".join(piece for _, piece in tape).endswith(b"}\n")
-    assert all(row["device"] == "cpu" for row in rows)
-    spooled = tmp_path / "cache" / "dlbench" / "spool" / RUN / "n1" / f"{attempt}.frame"
-    assert spooled.is_file()
+    parcel = decode(body, "x")
+    assert (message.attempt, parcel.attempt, parcel.node) == (attempt, attempt, "n1")
+    assert (parcel.cell_id, parcel.code, parcel.uuids) == (cell.id, 0, ())
+    assert b"".join(piece for _, piece in parcel.tape).endswith(b"}\n")
+    assert all(row["device"] == "cpu" for row in parcel.telemetry)
+    spooled = tmp_path / "cache" / "dlbench" / "spool" / RUN / "n1" / f"{attempt}.parcel"
+    assert spooled.read_bytes() == body
     hand.link.send(messages.Ack(attempt=attempt))
     wait_for(lambda: not spooled.exists())
     hand.link.send(messages.Bye())

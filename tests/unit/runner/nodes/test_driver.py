@@ -198,7 +198,7 @@ def test_a_node_that_hangs_is_given_up_and_what_it_sends_late_does_not_count(sta
     assert process.wait(60) == 0, "".join(lines)
     printed = "".join(lines)
     assert "is silent: nothing was heard of it" in printed
-    assert "is back; what it ran meanwhile does not count" in printed
+    assert "is back; results from before the reconnect are ignored" in printed
     assert_each_cell_once(tmp_path, 3)
     # Its cell ended meanwhile. Whether it sends the result or hears first that nobody wants it, depends on its next step.
     late = list((folder_of(tmp_path) / "late").glob("*"))
@@ -216,7 +216,7 @@ def test_late_results_are_kept_aside_and_a_node_under_which_cells_were_lost_twic
     late = list((folder_of(tmp_path) / "late").iterdir())
     assert len(late) == 2
     attempts = {row["attempt"] for row in rows(tmp_path)}
-    assert attempts.isdisjoint(path.name.removesuffix(".frame") for path in late)
+    assert attempts.isdisjoint(path.name.removesuffix(".parcel") for path in late)
     assert {row["node"] for row in rows(tmp_path)} == {"local-1", "local-2"}
     assert "node local-3 is drained: cells were lost with it twice" in err
     assert "drained: local-3; look at these nodes before you use them again" in err
@@ -242,7 +242,7 @@ def test_a_cell_that_ends_two_agents_has_failed_and_the_others_are_measured(star
     assert err.count("is lost: its agent ended") == 2
     wait_for(lambda: not marked(tmp_path, b""))
     # What a killed agent leaves is removed by the next one.
-    assert list((tmp_path / "cache" / "dlbench" / "spool").rglob("*.frame")) == []
+    assert list((tmp_path / "cache" / "dlbench" / "spool").rglob("*.parcel")) == []
     Spool("another", "n1", tmp_path / "cache" / "dlbench" / "spool").close()
     assert [str(path) for path in (tmp_path / "cache" / "dlbench").glob("s*/*")] == []
 
@@ -257,7 +257,7 @@ def test_ctrl_c_ends_every_cell_on_every_node_and_resume_goes_on(start: Start, t
     wait_for(lambda: not marked(tmp_path, b""))
     # A result that the driver had no time to take waits in the spool, and nothing else.
     left = [path for path in (tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
-    assert {path.suffix for path in left} <= {".frame"}
+    assert {path.suffix for path in left} <= {".parcel"}
     before = rows(tmp_path)
     code, err = ended(start("--resume", folder_of(tmp_path).name))
     assert code == 0, err
@@ -316,10 +316,10 @@ def test_what_the_nodes_had_finished_when_the_driver_was_killed_is_not_measured_
     wait_for(lambda: begun(tmp_path) >= 2)
     process.send_signal(signal.SIGSTOP)
     spool = tmp_path / "cache" / "dlbench" / "spool"
-    wait_for(lambda: len(list(spool.rglob("*.frame"))) >= 2)
+    wait_for(lambda: len(list(spool.rglob("*.parcel"))) >= 2)
     process.kill()
     wait_for(lambda: not agents(tmp_path))
-    finished = {path.name.removesuffix(".frame") for path in spool.rglob("*.frame")}
+    finished = {path.name.removesuffix(".parcel") for path in spool.rglob("*.parcel")}
     again = begun(tmp_path)
     code, err = ended(start("--resume", folder_of(tmp_path).name))
     assert code == 0, err
@@ -332,7 +332,7 @@ def test_what_the_nodes_had_finished_when_the_driver_was_killed_is_not_measured_
 def test_a_node_that_lies_is_cut_off_and_nothing_that_it_says_is_stored(start: Start, tmp_path: Path) -> None:
     code, err = ended(start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", toy="lies"))
     assert code == 1
-    assert err.count("it sent what no agent sends (a repeat ran on other devices than it was given)") == 2
+    assert err.count("it sent what no agent sends (the repeat ran on devices that were not assigned to it)") == 2
     assert "drained: local-1, local-2; look at these nodes before you use them again" in err
     assert [row for row in rows(tmp_path) if row["status"] == "ok"] == []
     wait_for(lambda: not marked(tmp_path, b""))

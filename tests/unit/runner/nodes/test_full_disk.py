@@ -10,8 +10,8 @@ import pytest
 from runner.nodes.agent import Agent
 from runner.nodes.spool import Spool
 from runner.nodes.wire import messages
-from runner.nodes.wire.frames import Frame
-from tests.fixtures.nodes import ATTEMPT, ended
+from runner.run.dispatch import Job
+from tests.fixtures.nodes import ATTEMPT, CELL, parcel_of
 
 
 class Pipe:
@@ -21,9 +21,6 @@ class Pipe:
     def send(self, message: messages.FromAgent, body: bytes = b"") -> None:
         self.sent.append(message)
 
-    def send_frame(self, frame: Frame) -> None:
-        self.sent.append(frame)
-
 
 def test_a_repeat_that_the_spool_cannot_hold_is_sent_and_a_sentence_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -32,13 +29,12 @@ def test_a_repeat_that_the_spool_cannot_hold_is_sent_and_a_sentence_says_so(
         raise OSError(28, "No space left on device")
 
     pipe = Pipe()
-    agent, repeat, spool = Agent(cast(Any, pipe)), ended(tmp_path), Spool("run", "n1", tmp_path)
-    agent._held[repeat.job] = ATTEMPT, ()
+    agent, job, spool = Agent(cast(Any, pipe)), Job(CELL, 1), Spool("run", "n1", tmp_path)
+    agent._held[job] = ATTEMPT, ()
     agent._spool = spool
     monkeypatch.setattr(spool, "keep", full)
-    assert agent._keep(repeat) == ("ok", None)
+    agent._keep(job, parcel_of(CELL))
     said, sent = pipe.sent
     assert isinstance(said, messages.Said)
     assert f"{spool.folder} cannot be written to (No space left on device)" in said.line
-    assert isinstance(sent, Frame)
-    assert sent.header["attempt"] == ATTEMPT
+    assert sent == messages.Ended(attempt=ATTEMPT)

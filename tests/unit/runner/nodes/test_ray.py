@@ -144,13 +144,13 @@ def test_one_raylet_is_killed_one_stopped_and_one_late_and_each_cell_has_one_row
     assert_each_cell_once(tmp_path, REPEATS)
     late = list((folder_of(tmp_path) / "late").glob("*"))
     assert len(late) == printed.count("came too late; it is kept")
-    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".frame") for path in late)
+    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".parcel") for path in late)
     assert len(nodes_of(tmp_path)) == 4
     assert sum("Ray: " in (entry["lost"] or "") for entry in nodes_of(tmp_path).values()) == 1
     assert len({row["node"] for row in rows(tmp_path)}) >= 3
     wait_for(lambda: not rack.working())
     # What the killed node's agent had finished and could not hand over waits for it.
-    assert {path.suffix for path in rack.left()} <= {".frame"}
+    assert {path.suffix for path in rack.left()} <= {".parcel"}
     assert list(folder_of(tmp_path).rglob("*.part")) == []
     assert first in rack.nodes
 
@@ -164,7 +164,7 @@ def test_a_killed_driver_leaves_no_agent_and_the_run_is_gone_on_with(rack: Rack,
     process.kill()
     # Ray ends the actors. Their agents hear it, end their cells and remove what these left.
     wait_for(lambda: not rack.working())
-    assert {path.suffix for path in rack.left()} <= {".frame"}
+    assert {path.suffix for path in rack.left()} <= {".parcel"}
     code, err = ended(rack.start("--resume", folder_of(tmp_path).name))
     assert code == 0, err
     assert_each_cell_once(tmp_path, 1)
@@ -184,7 +184,7 @@ def test_a_late_result_is_kept_aside_and_does_not_count(rack: Rack, tmp_path: Pa
     assert "1 result came too late and did not count" in err
     assert_each_cell_once(tmp_path, 1, cells=3)
     (late,) = (folder_of(tmp_path) / "late").iterdir()
-    assert late.name.removesuffix(".frame") not in {row["attempt"] for row in rows(tmp_path)}
+    assert late.name.removesuffix(".parcel") not in {row["attempt"] for row in rows(tmp_path)}
     assert len({row["node"] for row in rows(tmp_path)}) == 2
     wait_for(lambda: not rack.working())
     assert rack.left() == []

@@ -146,7 +146,7 @@ def test_one_node_dies_one_stands_still_and_one_is_late_and_each_cell_has_one_ro
     cluster.signal_node("n0", signal.SIGSTOP)
     said += read_until(runner, "node n0 is lost: nothing was heard of it")
     cluster.signal_node("n0", signal.SIGCONT)
-    said += read_until(runner, "node n0 is back; what it ran meanwhile does not count")
+    said += read_until(runner, "node n0 is back; results from before the reconnect are ignored")
     said += read_until(runner, f"{6 * REPEATS} repeats of 6 cells ok, 0 failed")
     code, err = ended(runner)
     said += err
@@ -155,14 +155,14 @@ def test_one_node_dies_one_stands_still_and_one_is_late_and_each_cell_has_one_ro
     assert {row["node"] for row in rows(tmp_path)} >= {"n0", "n2"}
     late = list((folder_of(tmp_path) / "late").glob("*"))
     assert len(late) == said.count("came too late; it is kept")
-    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".frame") for path in late)
+    assert {row["attempt"] for row in rows(tmp_path)}.isdisjoint(path.name.removesuffix(".parcel") for path in late)
     lost = {name: entry["lost"] for name, entry in nodes_of(tmp_path).items() if entry["lost"]}
     assert lost.keys() == {"n0", "n1"}
     assert lost["n0"].endswith("; it came back")
     wait_for(lambda: not marked(tmp_path, b""))
     # What the dead node's agent had finished and could not hand over waits for it.
     left = [path for path in (tmp_path / "cache" / "dlbench").glob("s*/**/*") if path.is_file()]
-    assert {path.suffix for path in left} <= {".frame"}
+    assert {path.suffix for path in left} <= {".parcel"}
     assert list(folder_of(tmp_path).rglob("*.part")) == []
 
 

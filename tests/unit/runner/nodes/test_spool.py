@@ -11,20 +11,21 @@ import pytest
 from runner.engines.ownership import owner_of
 from runner.errors import UserError
 from runner.nodes.spool import Spool
-from runner.nodes.wire.frames import Frame
-from tests.fixtures.nodes import attempt_of
+from runner.results.parcel import encode
+from tests.fixtures.nodes import attempt_of, parcel_of
 from tests.fixtures.plans import make_cell
 
 ATTEMPTS = [attempt_of(make_cell(), 1, number) for number in (1, 2, 3)]
+PARCEL = encode(parcel_of())
 
 
 def test_a_result_is_there_for_the_next_agent_until_it_is_acknowledged(tmp_path: Path) -> None:
     spool = Spool("run", "n1", tmp_path)
     for number, attempt in enumerate(ATTEMPTS):
-        spool.keep(attempt, Frame({"attempt": attempt}, bytes([number])))
-        os.utime(spool.folder / f"{attempt}.frame", (number, number))
+        spool.keep(attempt, PARCEL)
+        os.utime(spool.folder / f"{attempt}.parcel", (number, number))
     again = Spool("run", "n1", tmp_path)
-    assert [frame.header["attempt"] for frame in again.frames()] == ATTEMPTS
+    assert list(again.parcels()) == [(attempt, PARCEL) for attempt in ATTEMPTS]
     again.forget(ATTEMPTS[1])
     assert again.attempts() == [ATTEMPTS[0], ATTEMPTS[2]]
     assert Spool("run", "n2", tmp_path).attempts() == []
@@ -38,12 +39,11 @@ def test_no_two_nodes_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_damaged_result_is_measured_again(tmp_path: Path) -> None:
     spool = Spool("run", "n1", tmp_path)
-    spool.keep(ATTEMPTS[0], Frame({}))
-    path = spool.folder / f"{ATTEMPTS[0]}.frame"
-    # The last byte is the end of the line, which carries nothing.
-    path.write_bytes(path.read_bytes()[:-2])
-    (spool.folder / "x.frame").write_bytes(b"")
-    assert list(spool.frames()) == []
+    spool.keep(ATTEMPTS[0], PARCEL)
+    path = spool.folder / f"{ATTEMPTS[0]}.parcel"
+    path.write_bytes(PARCEL[:-1])
+    (spool.folder / "x.parcel").write_bytes(b"")
+    assert list(spool.parcels()) == []
     assert not path.exists()
 
 
@@ -52,7 +52,7 @@ def test_an_empty_spool_leaves_no_folder_and_an_old_one_goes(tmp_path: Path) -> 
     spool.close()
     assert list(tmp_path.iterdir()) == []
     old = Spool("old", "n1", tmp_path)
-    old.keep(ATTEMPTS[0], Frame({}))
+    old.keep(ATTEMPTS[0], PARCEL)
     long_ago = time.time() - 40 * 86400
     for path in (*old.folder.iterdir(), old.folder, old.folder.parent):
         os.utime(path, (long_ago, long_ago))

@@ -18,17 +18,7 @@ from runner.machine.devices import Machine, Process
 from runner.plan.plan import PlanError, plan
 from runner.plan.request import Request
 from runner.run.dispatch import blocks, places, simulate
-from tests.fixtures.plans import (
-    CPU,
-    H200,
-    MODES,
-    WORKLOADS,
-    gpu_image,
-    image,
-    planned,
-    reasons,
-    with_gpu,
-)
+from tests.fixtures.plans import CPU, H200, MODES, WORKLOADS, gpu_image, image, planned, reasons, with_gpu
 
 
 def test_without_a_gpu_the_cpu_twin_runs_and_the_gpu_image_says_why_it_does_not(folder: Path) -> None:

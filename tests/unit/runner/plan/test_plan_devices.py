@@ -12,16 +12,7 @@ from runner.catalog.images import load_catalog, read_pins
 from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine, Refused
 from runner.plan.plan import Plan
-from tests.fixtures.plans import (
-    CPU,
-    H200,
-    WORKLOADS,
-    gpu_image,
-    image,
-    make_cell,
-    planned,
-    reasons,
-)
+from tests.fixtures.plans import CPU, H200, WORKLOADS, gpu_image, image, make_cell, planned, reasons
 
 
 def test_two_gpus_of_one_model_share_their_cells_and_another_model_has_its_own(folder: Path) -> None:

@@ -11,16 +11,7 @@ from runner.catalog.workloads import load_workloads
 from runner.machine.devices import Machine
 from runner.plan.plan import Plan, plan
 from runner.plan.request import Request
-from tests.fixtures.plans import (
-    FRAMEWORKS,
-    NO_GPU,
-    WORKLOADS,
-    gpu_image,
-    image,
-    planned,
-    reasons,
-    with_gpu,
-)
+from tests.fixtures.plans import FRAMEWORKS, NO_GPU, WORKLOADS, gpu_image, image, planned, reasons, with_gpu
 
 
 def test_tf32_is_left_out_on_a_cpu_and_on_a_gpu_before_ampere(folder: Path) -> None:

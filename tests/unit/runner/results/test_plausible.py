@@ -127,7 +127,7 @@ def test_the_noise_is_that_of_the_bench(count: int) -> None:
             steady(30),
             "time",
             QUICK,
-            "it says that it ended by time, after windows of 5.9 s, and its preset ends after 10 s",
+            "it reports an end by time, after windows of 5.9 s, and its preset ends after 10 s",
         ),
         (
             steady(70),
@@ -143,10 +143,10 @@ def test_the_noise_is_that_of_the_bench(count: int) -> None:
         ),
         (steady(3), "count", {"epochs": 3}, None),
         ([], "time", QUICK, None),
-        (steady(3), "noise", QUICK, "it ended by noise, after 3 windows of no noise that is known, and 30 windows"),
-        (steady(30, 0.05), "noise", QUICK, "and 30 windows and a noise of 0.01 are due"),
-        (steady(30), "count", QUICK, "it says that it ended by count, and its preset ends by noise or time"),
-        (steady(30), "time", {"epochs": 3}, "it says that it ended by time, and its preset ends by count"),
+        (steady(3), "noise", QUICK, "it reports an end by noise, after 3 windows of an unknown noise, and 30 windows"),
+        (steady(30, 0.05), "noise", QUICK, "and 30 windows and a noise of 0.01 are needed"),
+        (steady(30), "count", QUICK, "it reports an end by count, and its preset ends by noise or time"),
+        (steady(30), "time", {"epochs": 3}, "it reports an end by time, and its preset ends by count"),
     ],
 )
 def test_a_cell_ends_as_its_preset_says(
@@ -161,7 +161,7 @@ def test_a_whole_run_has_the_steps_of_its_epochs() -> None:
     assert wrong_count(samples, None, 20, ("steady",)) is None
     assert wrong_count([], 5, 20, ("steady",)) is None
     why = wrong_count(samples, 5, 20, ("steady",))
-    assert why == "it says that it ended by count, after 90 steps, and 5 epochs of 20 steps are 100"
+    assert why == "it reports an end by count, after 90 steps, and 5 epochs of 20 steps are 100"
 
 
 def points() -> list[dict[str, Any]]:

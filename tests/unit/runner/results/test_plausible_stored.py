@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reports.data.tables import ANSWER, load
+from runner.admission.record import Recorder
 from runner.results.plausible import stored
 from runner.results.store import StoreError, arrow_schema
-from runner.run.record import Recorder
 from tests.fixtures import synthetic
 
 RECORDED = sorted((Path(__file__).parents[2] / "recorded").rglob("*.jsonl"))
@@ -27,7 +27,7 @@ Change = Callable[[Row], Row]
 
 def recorded(path: Path, folder: Path) -> tuple[Row, list[Row]]:
     """The row of a real cell, and its windows."""
-    recorder = Recorder(folder / "events.jsonl")
+    recorder = Recorder()
     recorder.feed(path.read_bytes())
     recorder.close()
     lived = json.loads(path.read_text().splitlines()[-1])["t"]

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from runner.admission import record
 from runner.machine import telemetry
 from runner.paths import PROJECT
 from runner.results import store
 from runner.results.on_disk import kept as of_kept
 from runner.results.on_disk import table_file
 from runner.results.store import TABLES, RunStore, StoreError
-from runner.run import record
 from tests.fixtures import synthetic
 
 
@@ -59,7 +59,7 @@ def test_the_document_of_the_format_names_every_table_and_its_query_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (PROJECT / "docs" / "results-format.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)/` ", text, re.MULTILINE)) == {*TABLES, "events", "late", "logs"}
+    assert set(re.findall(r"^\| `(\w+)/` ", text, re.MULTILINE)) == {*TABLES, "events", "late", "logs", "repeats"}
     (query,) = re.findall(r"```sql\n(.+?)```", text, re.DOTALL)
     rows = tables()
     rows["cells"][0] |= {"framework": "torch", "workload": "cnn-cifar10"}

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from runner import trees
+from runner.admission.record import Recorder
 from runner.engines import cell_cache
 from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
 from runner.results import store
+from runner.results.parcel import Parcel
 from runner.run import attempt as attempts
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
-from runner.run.record import Recorder
 from tests.fixtures.attempts import (
     CELL,
     HANG,
@@ -199,13 +200,13 @@ def test_a_cell_that_says_it_began_at_another_time_gets_the_time_that_this_host_
 
 
 def test_a_cell_that_began_when_it_says_keeps_its_own_time(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "events.jsonl")
+    recorder = Recorder()
     recorder.arrivals.note({"event": "memory", "t": 3.0}, at=14.5)
     recorder.row["started_unix"] = 1001.25
     # The engine was called at 10, the process began at 11.5 at the latest.
     assert attempts._started(recorder, 10.0, 990.0) == 1001.25
     # It printed nothing: it began when its engine was called.
-    assert attempts._started(Recorder(tmp_path / "none.jsonl"), 10.0, 990.0) == 1000.0
+    assert attempts._started(Recorder(), 10.0, 990.0) == 1000.0
 
 
 def test_a_cell_that_cannot_be_written_down_any_more_is_ended_and_not_left_running(
@@ -273,17 +274,12 @@ def test_a_cell_that_leaves_a_deep_tree_keeps_its_row_and_the_next_one_is_measur
 
 def test_what_a_cell_prints_byte_by_byte_travels_line_by_line(site: Callable[..., Site]) -> None:
     """Each piece takes its time along: a cell could make a message that is larger than any may be."""
-    kept: list[attempts.Ended] = []
-
-    def keep(repeat: attempts.Ended) -> tuple[str, None]:
-        kept.append(repeat)
-        return "ok", None
-
+    kept: list[Parcel] = []
     script = (
         "import os, sys, time\n"
         "for byte in open(sys.argv[1], 'rb').read(3000): os.write(1, bytes([byte])); time.sleep(0.0001)\n"
     )
-    here = replace(site(script), keep=keep)
+    here = replace(site(script), keep=lambda job, parcel: kept.append(parcel))
     Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None).run(here.engine.prepare(None, print))  # type: ignore[arg-type]
     pieces = [piece for _, piece in kept[0].tape]
     assert b"".join(pieces) == RECORDED.encode()[:3000]

@@ -246,7 +246,7 @@ def test_a_gpu_cell_whose_gpu_was_idle_fails_also_where_it_opened_the_gpu(
     status, reason = run_on_gpu(site(SLOW_REPLAY), tmp_path / "recorded", opens)
     assert (status, row_of(tmp_path)["error_kind"]) == ("failed", "wrong-device")
     assert reason == (
-        f"it says that it ran on {uuid_of(0)}, which was idle: its utilisation was 0, its power 60 W, and 60 W at the lowest; "
+        f"it reports a run on {uuid_of(0)}, which was idle: its utilisation was 0, its power 60 W, and 60 W at the lowest; "
         f"NVML showed {shown} of the cell on it"
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +37,12 @@ from tests.fixtures.plans import make_cell
 def test_one_cell_and_one_repeat_are_not_several(
     cells: int, repeats: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prospect: Any = SimpleNamespace(
+    announce(announced(cells, repeats))
+    assert f"\n{words}" in capsys.readouterr().err
+
+
+def announced(cells: int, repeats: int) -> Any:
+    return SimpleNamespace(
         machine=SimpleNamespace(gpus=("a GPU",), refused=(), notes=()),
         why_engine="engine venv",
         plan=Plan((make_cell(),) * cells, ()),
@@ -43,8 +50,21 @@ def test_one_cell_and_one_repeat_are_not_several(
         jobs=[],
         expected_seconds=lambda jobs: 1.0,
     )
-    announce(prospect)
-    assert f"\n{words}" in capsys.readouterr().err
+
+
+def test_a_run_says_once_what_runner_is_where_path_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "bin" / "runner"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    announce(announced(1, 1))
+    assert capsys.readouterr().err.startswith(f"`runner` in a command is {script}\n")
+    monkeypatch.setenv("PATH", str(script.parent))
+    announce(announced(1, 1))
+    assert "in a command" not in capsys.readouterr().err
 
 
 def test_what_is_left_is_counted_in_one_way() -> None:
@@ -60,9 +80,9 @@ def test_what_is_left_is_counted_in_one_way() -> None:
 def test_where_nothing_is_left_more_minutes_are_not_asked_for() -> None:
     assert limit(Forecast((), (), ()), 10) == "nothing is left to measure"
     left = Forecast(steps=(), spans=(), left=(Job(make_cell(), 1),))
-    assert limit(left, 525600) == "525600 min hold no cell by the estimates; give more"
-    assert limit(left, 7.1667).startswith("7 min hold no cell")
-    assert limit(left, 0.3).startswith("0.3 min hold no cell")
+    assert limit(left, 525600) == "525600 min is too short for any cell; use a larger --minutes"
+    assert limit(left, 7.1667).startswith("7 min is too short")
+    assert limit(left, 0.3).startswith("0.3 min is too short")
 
 
 def test_a_run_that_goes_on_says_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:

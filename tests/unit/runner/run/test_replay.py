@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from reports.page.render import render
+from runner.admission.record import Recorder
 from runner.catalog.frameworks import load_frameworks
 from runner.engines.base import Exit
 from runner.plan.plan import Cell
 from runner.results.store import SCHEMA_VERSION, RunStore, read
-from runner.run.record import Recorder, judge
+from tests.fixtures.judged import judge
 from tests.fixtures.pages import whole
 from tests.fixtures.plans import make_cell
 from tests.stand_ins import engine as stand_in
@@ -30,7 +31,7 @@ def cell_of(path: Path) -> Cell:
 
 def replay(path: Path, run: RunStore) -> tuple[str, str | None, str | None]:
     cell = cell_of(path)
-    recorder = Recorder(run.folder / "events" / f"{cell.id}.r1.jsonl")
+    recorder = Recorder()
     recorder.feed(path.read_bytes())
     recorder.close()
     ended = Exit(0, False, "")
@@ -56,7 +57,7 @@ def test_a_cell_that_is_killed_at_any_of_its_lines_has_crashed_and_computes_noth
     path: Path, code: int, tmp_path: Path
 ) -> None:
     """What a killed cell did not print, its checks above all, is missing because it was killed."""
-    recorder, cell, killed = Recorder(tmp_path / "events.jsonl"), cell_of(path), Exit(code, False, "")
+    recorder, cell, killed = Recorder(), cell_of(path), Exit(code, False, "")
     kinds = [judge(recorder, cell, killed, None, ())[:2]]
     for line in path.read_bytes().splitlines(keepends=True):
         for part in (line[: len(line) // 2], line[len(line) // 2 :]):
@@ -78,7 +79,7 @@ def test_the_tiny_images_cell_is_whole_whatever_framework_it_is_started_as(workl
     for framework in frameworks:
         for precision in ("fp32", "tf32"):
             cell = make_cell(framework=framework, workload=workload, precision=precision)
-            recorder = Recorder(tmp_path / "events.jsonl")
+            recorder = Recorder()
             recorder.feed(stream.replace("@FRAMEWORK@", framework).encode())
             recorder.close()
             assert judge(recorder, cell, Exit(0, False, ""), None, ()) == ("ok", None, None), framework

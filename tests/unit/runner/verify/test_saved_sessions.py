@@ -261,7 +261,7 @@ def test_the_advice_names_what_would_tell(tmp_path: Path, days: list[Path], lab:
         return str(finding.reason)
 
     few = day(tmp_path, 10, repeats=1)
-    assert "--repeats " in advice(few, lab_of_one(days), 0.032)
+    assert "--repeats " in advice(few, lab_of_one(days), 0.0305)
     sessions = advice(days[3], lab_of_one(days), 0.022)
     assert "one session differs from another by 2.0 % (assumed), which more repeats do not show" in sessions
     assert "A reference of 2 sessions would tell" in sessions or "A reference of 3 sessions would tell" in sessions

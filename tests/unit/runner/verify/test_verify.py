@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -10,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from reports.data.tables import ANSWER, load
 from runner.cli.main import app
 from runner.engines.base import Slot
 from runner.machine import lease
@@ -21,6 +24,7 @@ from runner.results.statistics import fewest_windows, ratio_estimate
 from runner.results.store import RunStore
 from runner.run.dispatch import places
 from runner.run.schedule import slot_of
+from runner.text import number
 from runner.verify import output as verify_output
 from runner.verify import verify
 from runner.verify.ceilings import CeilingsError
@@ -96,8 +100,8 @@ def test_a_slow_run_on_a_cpu_that_others_kept_busy_is_open(
     run = make_run(tmp_path / "again", repeats=3)
     path = ceilings_path(run, "torch-2.13.0-cpu", "torch", "cpu")
     path.parent.mkdir()
-    for load, kind in ((5.2, "open"), (1.0, "slow")):
-        path.write_text(ceilings(load=load, cpus=2).model_dump_json())
+    for busy, kind in ((5.2, "open"), (1.0, "slow")):
+        path.write_text(ceilings(load=busy, cpus=2).model_dump_json())
         assert torch_cnn(assess([run], [lab])).kind == kind
 
 
@@ -626,9 +630,7 @@ def test_the_probe_of_a_gpu_waits_for_its_lease_and_is_ended_by_an_interrupt(
     monkeypatch.setattr(verify, "execute", lambda prospect, run, write_report: 0)
     held: list[bool] = []
     monkeypatch.setattr(
-        verify,
-        "_measure_ceilings",
-        lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None),
+        verify, "_measure_ceilings", lambda prospect, run: held.append(lease._try(lease.path_of("GPU-0")) is None)
     )
     options = verify.Options(wait=False)
     verify.measure_here(options, [], lambda folder: folder)
@@ -644,3 +646,21 @@ def test_a_broken_reference_is_named_and_stops_the_verdict(tmp_path: Path) -> No
     ended = run_command("verify", "--run", str(tmp_path / "mine"), references=tmp_path)
     assert ended.exit_code == 2
     assert "bad.reference.parquet" in ended.stderr
+
+
+def test_verify_prints_the_step_time_that_the_report_of_the_run_prints(tmp_path: Path) -> None:
+    """The machine becomes slower from repeat to repeat, and one cell has a repeat of another session: the report takes that out."""
+    run = make_run(tmp_path / "new", repeats=5, drift=1.06, reused=True)
+    old = make_run(tmp_path / "old", repeats=5, draw=1)
+    groups = [group for workload in load([run], ANSWER).workloads for group in workload.groups]
+    steps = {entry.cell.cell_id: entry.cell.step for group in groups for entry in group.ranked}
+    findings = [one for one in assess([run], [reference_of([old], "lab", "0.1.0").reference]).findings if one.ratio]
+    assert {one.cell_id for one in findings} == set(steps)
+    plain = [math.exp(float(np.mean(np.log(list(one.repeat_seconds.values()))))) for one in findings]
+    for one in findings:
+        step = steps[one.cell_id]
+        assert step
+        assert one.measured == step
+        assert verify_output.cells_of(one)[1] == f"{number(1e3 * step.value, 4)} ms, 5 repeats"
+    printed = [one.measured.value for one in findings if one.measured]
+    assert any(abs(one / other - 1) > 1e-4 for one, other in zip(printed, plain, strict=True)), "blocks do matter here"

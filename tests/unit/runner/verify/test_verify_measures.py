@@ -15,6 +15,7 @@ import pytest
 
 from runner.catalog.images import PROJECT
 from runner.results import store
+from tests.fixtures import warm
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
@@ -33,6 +34,9 @@ def variables_of(tmp_path: Path, more: Mapping[str, str]) -> dict[str, str]:
 def toys(tmp_path: Path, *words: str, variables: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The real command over toy cells that replay a recorded stream, in real processes."""
     environment = variables_of(tmp_path, variables or {})
+    if variables is None:
+        return warm.run("tests.unit.toy_runner", *words, env=environment)
+    # A variable that names the stand-in for NVML's library is read as a process starts.
     command = [sys.executable, "-m", "tests.unit.toy_runner", *words]
     return subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -1,0 +1,110 @@
+"""Makes the rows of a parcel: the one way in for a measured repeat, wherever it was measured."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from runner import known_messages
+from runner.admission.judges import Evidence, HostFacts, judge
+from runner.admission.record import Recorder
+from runner.catalog import versions
+from runner.catalog.images import Image, load_catalog
+from runner.machine import gpu_users, telemetry_summary
+from runner.plan.plan import Cell
+from runner.results import store
+from runner.results.parcel import ENDING, Parcel, encode
+from runner.results.plausible import windows
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A repeat that went through all judges, and the rows that are stored of it."""
+
+    status: str  # ok | failed
+    reason: str | None
+    tables: Mapping[str, list[dict[str, Any]]]
+
+
+def admit(parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], None] | None = None) -> Admitted:
+    """Judge a parcel and make its rows. `observe` gets each event of its output."""
+    if parcel.never_ran:
+        return _never_ran(parcel, cell)
+    recorder = Recorder(observe)
+    for at, piece in parcel.tape:
+        recorder.feed(piece, at)
+    recorder.close()
+    if host.timed or "started_unix" not in recorder.row:
+        recorder.row["started_unix"] = parcel.started_unix
+    rows = telemetry_summary.on_the_cells_clock(parcel.telemetry, recorder.row["started_unix"])
+    samples = recorder.rows["samples"]
+    failure = judge(Evidence(parcel, cell, host, recorder, rows))
+    status, (kind, reason) = ("failed", failure) if failure else ("ok", (None, None))
+    if failure and parcel.xids:
+        kind, reason = "xid", f"{known_messages.xids(parcel.xids)}; the cell: {reason}"
+    if samples:
+        # The host counts what it has the windows of.
+        recorder.row |= {"noise": windows.noise(samples), "steps": recorder.steps()}
+    if parcel.fault:
+        recorder.rows["left_out"].append({"what": "telemetry, in part", "reason": parcel.fault})
+    tables = recorder.tables(
+        cell,
+        (status, kind, reason),
+        **_whence(parcel),
+        given_uuids=list(parcel.uuids),
+        jit_cache_grew_bytes=parcel.jit_cache_grew_bytes,
+        log_tail=parcel.log,
+        exit_code=parcel.code,
+        wall_seconds=parcel.wall_seconds,
+        device_proof=gpu_users.proof(parcel.uuids, parcel.proved, parcel.unproved),
+        version_proof=versions.proof(host.image, recorder.environment),
+        foreign_processes=list(parcel.foreign) if parcel.uuids else None,
+        hint=_hint(parcel, kind, reason),
+        **telemetry_summary.summary(rows, samples, parcel.row_seconds),
+    )
+    return Admitted(status, reason, tables | {"telemetry": rows})
+
+
+def _never_ran(parcel: Parcel, cell: Cell) -> Admitted:
+    """Of a cell that no process ran of, there is a reason only."""
+    kind, reason = parcel.ended_by or ("engine", "it never ran")
+    row = asdict(cell) | _whence(parcel) | {"status": "failed", "error_kind": kind, "reason": reason}
+    return Admitted("failed", reason, {"cells": [row | {"hint": known_messages.hint(kind, reason)}]})
+
+
+def _whence(parcel: Parcel) -> dict[str, Any]:
+    """The columns that say where it was measured, and in what."""
+    return {name: getattr(parcel, name) for name in ("engine", "node", "attempt", "image_digest")}
+
+
+def _hint(parcel: Parcel, kind: str | None, reason: str | None) -> str | None:
+    if parcel.xids:
+        return known_messages.xid(parcel.xids[0][1])[1]
+    return known_messages.hint(kind, reason, parcel.log) if kind else None
+
+
+def store_parcel(
+    run: store.RunStore, parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], None] | None = None
+) -> Admitted:
+    """Admit a parcel, and store it and its rows in a run."""
+    admitted = admit(parcel, cell, host, observe)
+    name = store.file_name(cell.id, parcel.repeat)
+    store.write_bytes(run.folder / "repeats" / f"{name}{ENDING}", encode(parcel))
+    if not parcel.never_ran:
+        store.write_bytes(run.events_path(cell.id, parcel.repeat), b"".join(piece for _, piece in parcel.tape))
+        store.write_bytes(run.folder / "logs" / f"{name}.log", parcel.log.encode())
+    run.write_repeat(cell.id, parcel.repeat, admitted.tables)
+    return admitted
+
+
+def image_of(cell: Cell) -> Image | None:
+    """The image of a cell; None where it is none of this checkout's catalog: an interpreter of a user."""
+    image = _catalog().get(cell.image)
+    return image if image and image.lock_sha256 == cell.lock_sha256 else None
+
+
+@functools.cache
+def _catalog() -> Mapping[str, Image]:
+    return load_catalog()

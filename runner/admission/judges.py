@@ -1,0 +1,404 @@
+"""Judges what a cell printed, beside what the host saw of it. JUDGES lists every reason for which a repeat is refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bench import rules
+from bench.protocol import STAGES
+from runner.admission.record import Recorder, checked_of
+from runner.catalog import versions
+from runner.catalog.images import Image
+from runner.machine import gpu_users
+from runner.machine.devices import same_gpus
+from runner.machine.telemetry_cpu import Row
+from runner.plan.plan import Cell
+from runner.results import parity
+from runner.results.parcel import Parcel
+from runner.results.plausible import windows, work
+
+# (error kind, reason) of a repeat that failed.
+Failure = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """The host's own facts of a repeat: its parcel does not decide them."""
+
+    # The image of the cell; None if it is no image of this checkout's catalog.
+    image: Image | None = None
+    # The digest of the code that was planned. None: it is not compared.
+    code_sha256: str | None = None
+    # The GPUs that it was given, and their boards. None: those that the parcel names.
+    uuids: tuple[str, ...] | None = None
+    boards: tuple[str, ...] | None = None
+    # True if the user gave the folder of the real data.
+    data_given: bool = False
+    # True if a runner noted when each piece of the output came. A kit does not.
+    timed: bool = True
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One repeat as the judges see it."""
+
+    parcel: Parcel
+    cell: Cell
+    host: HostFacts
+    recorder: Recorder
+    # Its telemetry on the cell's clock.
+    telemetry: Sequence[Row]
+
+    @cached_property
+    def samples(self) -> list[Row]:
+        return self.recorder.rows["samples"]
+
+    @cached_property
+    def operations(self) -> list[Row]:
+        return self.recorder.rows["operations"]
+
+    @cached_property
+    def wall_seconds(self) -> float:
+        return self.parcel.wall_seconds or 0.0
+
+    @cached_property
+    def uuids(self) -> tuple[str, ...]:
+        return self.parcel.uuids if self.host.uuids is None else self.host.uuids
+
+    @cached_property
+    def task(self) -> str:
+        return str(rules.workload_declaration(self.cell.workload)["task"])
+
+    @cached_property
+    def preset(self) -> Any:
+        return rules.workload_declaration(self.cell.workload)["presets"][self.cell.preset]
+
+    @cached_property
+    def batch(self) -> int:
+        """Of all devices together."""
+        return int(rules.batch_of_all(self.cell.batch, self.cell.devices, self.cell.scaling))
+
+    @cached_property
+    def most_operations(self) -> float | None:
+        """How many operations a second its devices can do at most."""
+        cell = self.cell
+        return work.most_operations(cell.device_kind, cell.device_model, cell.devices, self.parcel.cpus, cell.precision)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One reason for which a repeat is refused."""
+
+    name: str
+    # The refusal, for a person.
+    sentence: str
+    find: Callable[[Evidence], Failure | None]
+
+
+def judge(evidence: Evidence) -> Failure | None:
+    """The first failure that a judge finds; None where the repeat ended well."""
+    return next((failure for each in JUDGES if (failure := each.find(evidence))), None)
+
+
+def _ended_by(evidence: Evidence) -> Failure | None:
+    if evidence.parcel.never_ran:
+        return evidence.parcel.ended_by or ("engine", "it never ran")
+    return evidence.parcel.ended_by
+
+
+def _given(evidence: Evidence) -> Failure | None:
+    parcel, boards = evidence.parcel, evidence.host.boards
+    boards = parcel.boards if boards is None else boards
+    if parcel.uuids != evidence.uuids or parcel.boards != boards:
+        return (
+            "wrong-device",
+            f"it was given {', '.join(evidence.uuids) or 'the CPU'}, and its parcel names other devices",
+        )
+    if strangers := {row["device"] for row in parcel.telemetry} - {"cpu", *boards}:
+        return "wrong-device", f"its telemetry is of {sorted(strangers)[0]!r}, which it was not given"
+    return None
+
+
+def wrong_device(recorder: Recorder, cell: Cell, uuids: tuple[str, ...]) -> Failure | None:
+    """The reason if a cell computes on another device than it was given: such a result is worse than none."""
+    if recorder.environment is None:
+        return None
+    if recorder.environment["framework"] != cell.framework:
+        return "protocol", f"it ran {recorder.environment['framework']} where {cell.framework} was asked for"
+    device = recorder.environment["device"]
+    if device["kind"] != cell.device_kind:
+        return "wrong-device", f"it ran on {device['kind']} ({device['name']}) where {cell.device_kind} was asked for"
+    if device["kind"] == "cpu" and device["count"] != cell.devices:
+        given = f"{cell.devices} processes or virtual devices were" if cell.devices > 1 else "one was"
+        return "wrong-device", f"it ran on {device['count']} CPU devices where {given} asked for"
+    if uuids and not same_gpus(device["uuids"], uuids):
+        where = ", ".join(device["uuids"]) or "a GPU that it does not name"
+        return "wrong-device", f"it ran on {where} and was given {', '.join(uuids)}"
+    return None
+
+
+def other_code(recorder: Recorder, planned: str | None) -> Failure | None:
+    """The reason if a cell runs other code than was planned, whose digest is `planned`: a stale image, or an edit meanwhile."""
+    if planned is None or recorder.environment is None:
+        return None
+    ran = str(recorder.environment["code_sha256"])
+    if ran == planned:
+        return None
+    return "protocol", (
+        f"it ran a bench with the digest {ran[:12]}, and the one that was planned has {planned[:12]}: "
+        "its image is of another bench, or the checkout was edited meanwhile; start a new run"
+    )
+
+
+def _memory(evidence: Evidence) -> Failure | None:
+    if evidence.parcel.out_of_memory:
+        return "out-of-memory", "the machine's memory limit ended it; give the cell more, or run fewer at a time"
+    return None
+
+
+def _broken(evidence: Evidence) -> Failure | None:
+    problem = evidence.recorder.problem
+    return ("protocol", f"its output broke the protocol: {problem}") if problem else None
+
+
+def _reported(evidence: Evidence) -> Failure | None:
+    error = evidence.recorder.error
+    return (error["kind"], error["message"]) if error else None
+
+
+def _ended(evidence: Evidence) -> Failure | None:
+    recorder, code = evidence.recorder, evidence.parcel.code or 0
+    if recorder.torn and code == 0:
+        return "protocol", f"its output broke the protocol: {recorder.torn}"
+    if recorder.end is None or code != 0:
+        return "crash", f"its process ended with {_code(code)} {'after' if recorder.end else 'before'} its `end`"
+    if recorder.end["status"] != "ok":
+        return "bug", "it ended with status failed and printed no error"
+    return None
+
+
+def _code(code: int) -> str:
+    if code > 128:
+        try:
+            return f"exit code {code} ({signal.Signals(code - 128).name})"
+        except ValueError:
+            pass
+    return f"exit code {code}"
+
+
+def _no_environment(evidence: Evidence) -> Failure | None:
+    if evidence.recorder.environment is None:
+        return "protocol", "it never printed its environment"
+    return None
+
+
+def _kernels_of_cpu(evidence: Evidence) -> Failure | None:
+    if evidence.cell.device_kind == "cpu" and "kernel_share" in evidence.recorder.row:
+        return "protocol", "it ran on the CPU and printed `kernels`, which is of a GPU"
+    return None
+
+
+def _other_data(evidence: Evidence) -> Failure | None:
+    data = evidence.recorder.data
+    if evidence.host.data_given or data is None or data["source"] == "generated":
+        return None
+    return "protocol", "it reports training on files, and no folder with data was given to it"
+
+
+def _parity(evidence: Evidence) -> Failure | None:
+    recorder, cell = evidence.recorder, evidence.cell
+    rows = recorder.checks(cell)
+    if not rows:
+        return "parity", "it ended without the parity check, so nothing shows that it computes the same network"
+    failed = [row for row in rows if not row["passed"]]
+    operations = {(row["operation"], row["direction"]) for row in recorder.rows["operations"]}
+    wrong_list = parity.incomplete(rows, checked_of(cell), recorder.steps(), operations)
+    if not failed or wrong_list:
+        return ("parity", wrong_list) if wrong_list else None
+    worst = max(failed, key=lambda r: (r["error"] is None, (r["error"] or 0.0) / (r["bound"] or 1e-300)))
+    error = "is not finite" if worst["error"] is None else f"is off by {worst['error']:.2g}"
+    measured = all(row["phase"] == parity.PROOF for row in failed)
+    what = "the adapter that was measured computes something else" if measured else "it computes something else"
+    return "parity", (
+        f"{what}: {worst['quantity']} {worst['tensor']} {error} where {worst['bound']:.2g} is "
+        f"allowed ({len(failed)} of {len(rows)} quantities fail)"
+    )
+
+
+def _nothing_measured(evidence: Evidence) -> Failure | None:
+    if not evidence.operations and all(sample["stage"] != "steady" for sample in evidence.samples):
+        return "protocol", "it ended without one steady window"
+    return None
+
+
+def _no_plan(evidence: Evidence) -> Failure | None:
+    # A short run would count as the specification's.
+    if "short" not in evidence.recorder.row:
+        return (
+            "protocol",
+            "it ended without its `plan`, so nothing shows whether its run is as long as the specification's",
+        )
+    return None
+
+
+def _unproved(evidence: Evidence) -> Failure | None:
+    recorder, cell = evidence.recorder, evidence.cell
+    checked = {(row["phase"], row["quantity"]) for row in recorder.rows["parity"]}
+    told = {rules.EXCUSES.get(row["what"]) for row in recorder.rows["left_out"]}
+    checked |= {(parity.PROOF, quantity) for quantity in told & _excused(recorder, cell)}
+    if recorder.measured_before_proof not in (None, len(recorder.rows["samples"])):
+        return "parity", "it measured more windows after its adapter was checked, so nothing shows what they computed"
+    missing = [key for key in parity.due(checked_of(cell), checked) if key not in checked]
+    if not missing:
+        return None
+    phase, quantity = missing[0]
+    where = "on the adapter that was measured" if phase == parity.PROOF else "before it was measured"
+    more = f" ({len(missing)} quantities are not checked)" if len(missing) > 1 else ""
+    return "parity", f"it ended without a required check {where}: {parity.name_of(quantity)}{more}"
+
+
+def _excused(recorder: Recorder, cell: Cell) -> set[str]:
+    """The quantities that the cell need not check, as this host knows: what a cell says of itself excuses nothing."""
+    excused = set()
+    if cell.workload in rules.framework_declaration(cell.framework).get("uncounted", ()):
+        excused.add("updates")
+    if data := recorder.data:
+        stored = rules.stored_losses(cell.workload, cell.batch, cell.seed, data["train_items"], cell.precision)
+        if rules.losses_reason(stored, data["source"], cell.devices):
+            excused.add("learning")
+    return excused
+
+
+def _idle_gpu(evidence: Evidence) -> Failure | None:
+    """A framework that opens the GPU and computes on the CPU has a process there."""
+    parcel, measured = evidence.parcel, [*evidence.samples, *evidence.operations]
+    for board, uuid in zip(parcel.boards, evidence.uuids, strict=False):
+        if why := gpu_users.idle(evidence.telemetry, board, measured):
+            shown = "a process" if uuid in parcel.proved else "no process"
+            return (
+                "wrong-device",
+                f"it reports a run on {uuid}, which was idle: {why}; NVML showed {shown} of the cell on it",
+            )
+    return None
+
+
+def _other_versions(evidence: Evidence) -> Failure | None:
+    image, environment = evidence.host.image, evidence.recorder.environment
+    other = versions.contradiction(image, environment) if image and environment else None
+    return ("protocol", other) if other else None
+
+
+def _implausible(find: Callable[[Evidence], str | None]) -> Callable[[Evidence], Failure | None]:
+    """A judge of what the cell cannot have measured in the life that the host saw, on the devices that it had."""
+    return lambda evidence: ("implausible", why) if (why := find(evidence)) else None
+
+
+def _untimed(evidence: Evidence) -> str | None:
+    timed = evidence.parcel.began is not None and all(at is not None for at, _ in evidence.parcel.tape)
+    return None if timed or not evidence.host.timed else "nobody noted when its output came"
+
+
+def _wrong_count(evidence: Evidence) -> str | None:
+    """Features are timed after the warm-up."""
+    data = evidence.recorder.data or {"train_items": 0, "test_items": 0}
+    infers = evidence.task == "infer"
+    steps = data["test_items" if infers else "train_items"] // evidence.batch
+    stages = ("steady",) if infers else STAGES
+    return windows.wrong_count(evidence.samples, evidence.preset["epochs"], steps, stages)
+
+
+# In this order: the first that finds something is the row's reason.
+JUDGES: tuple[Judge, ...] = (
+    Judge("ended-by", "The runner ended the cell, or could not run it.", _ended_by),
+    Judge("given", "The parcel or its telemetry is of other devices than the cell was given.", _given),
+    Judge(
+        "device",
+        "The cell computed on another device, or with another framework, than was asked for.",
+        lambda evidence: wrong_device(evidence.recorder, evidence.cell, evidence.uuids),
+    ),
+    Judge(
+        "code",
+        "The cell ran other code than was planned.",
+        lambda evidence: other_code(evidence.recorder, evidence.host.code_sha256),
+    ),
+    Judge("memory", "The machine's memory limit ended the cell.", _memory),
+    Judge("protocol", "The output broke the protocol.", _broken),
+    Judge("error", "The cell reported an error.", _reported),
+    Judge("end", "The process did not end well, or without its `end`.", _ended),
+    Judge("environment", "The cell never printed its environment.", _no_environment),
+    Judge("kernels", "A share of the GPU's time on a CPU would call the cell bound by its host.", _kernels_of_cpu),
+    Judge(
+        "data",
+        "The cell claims files that nobody gave it: that would excuse it from the check of its losses.",
+        _other_data,
+    ),
+    Judge("parity", "The network that it computes is another one.", _parity),
+    Judge("windows", "There is no steady window.", _nothing_measured),
+    Judge("plan", "The cell did not say whether its run is as long as the specification's.", _no_plan),
+    Judge("proof", "A check that is due is missing.", _unproved),
+    Judge("idle", "The GPU was idle while the cell says that it was measured on it.", _idle_gpu),
+    Judge("versions", "The cell says other versions than its image has.", _other_versions),
+    Judge("untimed", "Nobody noted when the output came, so nothing shows how long it took.", _implausible(_untimed)),
+    Judge(
+        "life",
+        "The windows lasted longer than the process lived.",
+        _implausible(lambda evidence: windows.implausible(evidence.samples, evidence.batch, evidence.wall_seconds)),
+    ),
+    Judge(
+        "order",
+        "The windows are out of order, or overlap.",
+        _implausible(lambda evidence: windows.out_of_order(evidence.samples)),
+    ),
+    Judge(
+        "stop",
+        "Sampling did not end where the preset says.",
+        _implausible(
+            lambda evidence: windows.wrong_end(evidence.samples, evidence.recorder.row.get("stop"), evidence.preset)
+        ),
+    ),
+    Judge("steps", "A whole run has another number of steps than its data.", _implausible(_wrong_count)),
+    Judge(
+        "operations",
+        "The windows of single operations cannot have been.",
+        _implausible(lambda evidence: windows.operations_implausible(evidence.operations, evidence.wall_seconds)),
+    ),
+    Judge(
+        "arrivals",
+        "The windows arrived at other times than the cell says that they lasted.",
+        _implausible(
+            lambda evidence: evidence.recorder.arrivals.implausible(
+                evidence.preset["epochs"] or 0, evidence.parcel.began, evidence.parcel.still
+            )
+        ),
+    ),
+    Judge(
+        "phases",
+        "The phases cannot have taken what the cell says.",
+        _implausible(lambda evidence: evidence.recorder.phases.implausible(evidence.parcel.began)),
+    ),
+    Judge(
+        "speed",
+        "The steps are faster than the devices can compute them.",
+        _implausible(
+            lambda evidence: work.too_fast(evidence.samples, evidence.cell.workload, evidence.most_operations)
+        ),
+    ),
+    Judge(
+        "speed-of-operations",
+        "Single operations are faster than the devices can compute them.",
+        _implausible(lambda evidence: work.operations_too_fast(evidence.operations, evidence.most_operations)),
+    ),
+    Judge(
+        "length",
+        "The run is as short as the specification's is not, or the other way round.",
+        _implausible(
+            lambda evidence: windows.wrong_length(
+                evidence.recorder.row.get("short"), evidence.task, evidence.cell.preset, evidence.preset["epochs"]
+            )
+        ),
+    ),
+)

@@ -1,0 +1,88 @@
+"""Reads JSON that another machine or a cell without walls wrote: texts, numbers and counts are bounded, and no field is believed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from runner.errors import UserError, first_problem
+from runner.results.parquet.schema import TABLES
+
+Text = Annotated[str, Field(max_length=300)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Seconds = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)]
+
+
+class UntrustedError(UserError):
+    """A document that no release wrote; the message names it and says why."""
+
+
+def document(content: bytes, name: str) -> Any:
+    """A document whose numbers a table holds and whose texts a file holds. Raises UntrustedError."""
+    try:
+        value = _DECODER.decode(content.decode("utf-8"))
+        if b"\\ud" in content.lower():
+            # An escape may stand for half of a character.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise UntrustedError(f"{name} is not JSON ({str(error)[:200]})") from None
+    return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise ValueError(f"the number {digits[:20]}… is too large")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+# A parcel has a line for each event. json.loads would make a decoder for each.
+_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
+
+_Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False, strict=True)]
+_Whole = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+_KINDS: dict[str, Any] = {"double": _Number, "int64": _Whole, "string": Text}
+_COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("run_id", "cell_id", "repeat", "seconds")}
+
+
+@functools.cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    """The validators of each column of a row. To make them takes as long as to read five thousand values."""
+    adapters: dict[str, TypeAdapter[Any]] = {
+        column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
+    }
+    return adapters | {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
+
+
+def telemetry_rows(content: bytes, name: str, most: int) -> tuple[dict[str, Any], ...]:
+    """The rows of a recording, at most so many: columns of the table, with `unix` for the time. Raises UntrustedError."""
+    lines = content.splitlines()
+    if len(lines) > most:
+        raise UntrustedError(f"{name} has more than {most} rows")
+    adapters, rows = _adapters(), []
+    for line in lines:
+        row = document(line, name)
+        if not isinstance(row, dict) or not {"unix", "device"} <= set(row) <= set(adapters):
+            raise UntrustedError(f"{name} has a row that is no sample of a device")
+        try:
+            # The names of the columns are in memory once, and not once a row.
+            checked = {sys.intern(column): adapters[column].validate_python(value) for column, value in row.items()}
+        except ValidationError as error:
+            raise UntrustedError(f"{name}: {first_problem(error)}") from None
+        rows.append(checked | {"device": sys.intern(checked["device"])})
+    return tuple(rows)

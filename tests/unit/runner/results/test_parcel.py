@@ -1,0 +1,272 @@
+"""A parcel is read as it was written, and one from a stranger is refused with its name and the field."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.results import parcel as parcels
+from runner.results.parcel import Parcel, ParcelError, decode, encode
+
+WHOLE = Parcel(
+    cell_id="0123456789abcdef",
+    repeat=2,
+    engine="docker",
+    data_given=True,
+    attempt="0123456789abcdef.r2.0011aabb-7",
+    node="node-1",
+    image_digest="sha256:0",
+    uuids=("GPU-1",),
+    boards=("GPU-1",),
+    cpus=8,
+    code=137,
+    out_of_memory=True,
+    ended_by=("hang", "it had printed nothing for 60 s and was stopped"),
+    started_unix=1795223026.25,
+    wall_seconds=20.5,
+    began=1.0,
+    still=((2.0, 3.5),),
+    jit_cache_grew_bytes=0,
+    xids=(("GPU-1", 79),),
+    fault="KeyError: 'é'",
+    row_seconds=0.2,
+    proved=("GPU-1",),
+    unproved={"GPU-2": "the driver does not say who computes on it"},
+    foreign=("train.py (process 7 of ann, 1.0 GB)",),
+    tape=((1.5, b'{"event": "phase"}\n'), (2.25, b"\xff\x00 no text\n"), (2.25, "half a line: é\u2028".encode())),
+    log="Traceback …\n",
+    telemetry=({"device": "GPU-1", "unix": 1795223027.0, "power_watts": 70.5, "throttle_reasons": 4},),
+)
+
+
+def lines_of(parcel: Parcel) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(encode(parcel)).split(b"\n")[:-1]]
+
+
+def packed(lines: list[Any]) -> bytes:
+    return gzip.compress(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+
+def test_a_parcel_is_read_as_it_was_written() -> None:
+    assert decode(encode(WHOLE), "x") == WHOLE
+    never_ran = Parcel("0123456789abcdef", 1, "docker", ended_by=("engine", "no such image"))
+    assert decode(encode(never_ran), "x") == never_ran
+    assert never_ran.never_ran
+    assert not WHOLE.never_ran
+
+
+def test_the_whole_parcel_has_every_field() -> None:
+    """Otherwise the round trip would show nothing of the field that it lacks."""
+    empty = Parcel("0", 1, "host")
+    assert [each.name for each in fields(Parcel) if getattr(WHOLE, each.name) == getattr(empty, each.name)] == []
+
+
+@given(st.lists(st.binary(max_size=40)), st.floats(0, 1e9))
+def test_every_byte_that_a_cell_prints_is_kept(pieces: list[bytes], at: float) -> None:
+    parcel = replace(WHOLE, tape=tuple((at, piece) for piece in pieces))
+    assert decode(encode(parcel), "x").tape == parcel.tape
+
+
+@given(st.text())
+def test_every_text_of_a_log_is_kept(text: str) -> None:
+    assert decode(encode(replace(WHOLE, log=text)), "x").log == text.encode("utf-8", "replace").decode("utf-8")
+
+
+def test_the_same_parcel_is_the_same_bytes() -> None:
+    assert encode(WHOLE) == encode(replace(WHOLE))
+
+
+def test_zcat_shows_what_a_parcel_holds() -> None:
+    header, first, second, third, log, row = lines_of(WHOLE)
+    assert header["parcel"] == 1
+    assert header["ended_by"] == ["hang", "it had printed nothing for 60 s and was stopped"]
+    assert first == {"at": 1.5, "output": '{"event": "phase"}\n'}
+    assert second["base64"] == "/wAgbm8gdGV4dAo="
+    assert third == {"at": 2.25, "output": "half a line: é\u2028"}
+    assert log == {"log": "Traceback …\n"}
+    assert row == {"device": "GPU-1", "unix": 1795223027.0, "power_watts": 70.5, "throttle_reasons": 4}
+
+
+def test_a_parcel_is_made_with_the_standard_library_alone() -> None:
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(['pydantic', 'pyarrow', 'numpy']));"
+        "from runner.results.parcel import Parcel, encode; encode(Parcel('0', 1, 'host'))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+WRONG_HEADERS: list[tuple[str, Any]] = [
+    ("cell_id", "../../etc"),
+    ("cell_id", 1),
+    ("repeat", 0),
+    ("repeat", True),
+    ("repeat", 10_001),
+    ("engine", "Docker\n"),
+    ("attempt", "0.r1"),
+    ("node", "-a"),
+    ("node", "a\x1b[2J"),
+    ("image_digest", "a b"),
+    ("uuids", ["x"] * 65),
+    ("uuids", "GPU-1"),
+    ("uuids", [1]),
+    ("boards", ["x" * 301]),
+    ("cpus", -1),
+    ("data_given", 1),
+    ("code", 256),
+    ("code", -1),
+    ("code", 1.0),
+    ("out_of_memory", None),
+    ("ended_by", ["ok", "it ended well"]),
+    ("ended_by", ["hang"]),
+    ("ended_by", ["hang", "x" * 20_001]),
+    ("started_unix", -1),
+    ("started_unix", 1e11),
+    ("wall_seconds", "1"),
+    ("wall_seconds", True),
+    ("began", 1e13),
+    ("still", [[1, 2, 3]]),
+    ("still", [[1, 2]] * 1001),
+    ("jit_cache_grew_bytes", 2**63 - 1.0),
+    ("jit_cache_grew_bytes", -1),
+    ("xids", [["GPU-1", 2**31]]),
+    ("xids", [["GPU-1", 1]] * 1001),
+    ("fault", "x" * 2001),
+    ("row_seconds", 0),
+    ("proved", ["x"] * 65),
+    ("unproved", []),
+    ("unproved", {"x": 1}),
+    ("unproved", {str(number): "" for number in range(65)}),
+    ("foreign", ["x"] * 17),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_HEADERS, ids=lambda each: repr(each)[:30])
+def test_a_field_that_no_runner_writes_is_refused_by_name(field: str, value: Any) -> None:
+    header, *rest = lines_of(WHOLE)
+    with pytest.raises(ParcelError, match=rf"^a\.parcel is no parcel .*: {field}: it must be "):
+        decode(packed([header | {field: value}, *rest]), "a.parcel")
+
+
+def test_every_field_of_the_header_is_tried_with_a_wrong_value() -> None:
+    assert {field for field, _ in WRONG_HEADERS} == {*lines_of(WHOLE)[0]} - {"parcel"}
+
+
+LOG = {"log": ""}
+PIECE = {"at": 1.0, "output": "x\n"}
+ROW = {"device": "cpu", "unix": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], "log: it is missing"),
+        ([PIECE], "log: it is missing"),
+        ([LOG, LOG], "telemetry has a row that is no sample of a device"),
+        ([{"log": 1}], "log: it must be a text"),
+        ([{"log": "x" * 16_385}], "log: it must be a text"),
+        ([{"at": 1.0}, LOG], "tape: a line is no piece"),
+        ([PIECE | {"more": 1}, LOG], "tape: a line is no piece"),
+        ([{"at": 1.0, "output": 1}, LOG], "output: it must be a text"),
+        ([{"at": 1.0, "base64": "%"}, LOG], "base64: it is none"),
+        ([{"at": "1", "output": ""}, LOG], "at: it must be a number"),
+        ([{"at": 1e300, "output": ""}, LOG], "at: it must be a number"),
+        ([PIECE | {"at": 2.0}, PIECE, LOG], "tape: its times go back"),
+        ([PIECE | {"at": None}, PIECE, LOG], "tape: only some of the pieces have a time"),
+        ([LOG, ROW | {"evil": 1}], "telemetry has a row"),
+        ([LOG, ROW | {"power_watts": 1e300}], "telemetry: input should be"),
+        ([LOG, ROW | {"power_watts": "70"}], "telemetry: input should be"),
+        ([LOG, PIECE], "telemetry has a row"),
+        ([7, LOG], "log: it is missing"),
+    ],
+    ids=lambda each: repr(each)[:40],
+)
+def test_lines_that_no_runner_writes_are_refused(lines: list[Any], why: str) -> None:
+    header = lines_of(WHOLE)[0]
+    with pytest.raises(ParcelError, match=rf"^a\.parcel is no parcel.*{why}"):
+        decode(packed([header, *lines]), "a.parcel")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda header: header | {"parcel": 2}, "parcel: its version is not 1"),
+        (lambda header: header | {"more": 1}, "more: there is no such field"),
+        (lambda header: {name: value for name, value in header.items() if name != "code"}, "code: it is missing"),
+        (lambda header: [header], "its first line is no header"),
+        (lambda header: {}, "its first line is no header"),
+    ],
+)
+def test_a_header_with_other_fields_is_refused(change: Callable[[Any], Any], why: str) -> None:
+    header, *rest = lines_of(WHOLE)
+    with pytest.raises(ParcelError, match=why):
+        decode(packed([change(header), *rest]), "a.parcel")
+
+
+@pytest.mark.parametrize("text", [b"{", b"NaN", b'"\\ud800"', b"1e999", b"9" * 30, b"[" * 100_000, b"\xff"])
+def test_a_line_that_is_no_document_of_ours_is_refused(text: bytes) -> None:
+    with pytest.raises(ParcelError, match="its header is not JSON"):
+        decode(gzip.compress(text + b"\n" + b'{"log":""}\n'), "a.parcel")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda content: content + b"\0",
+        lambda content: content + content,
+        lambda content: content[:-8] + b"\0\0\0\0" + content[-4:],
+        lambda content: b"PK" + content,
+        lambda content: gzip.compress(gzip.decompress(content)[:-1]),
+    ],
+)
+def test_a_damaged_parcel_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(ParcelError, match=r"^a\.parcel is no parcel: .*--resume measures its repeat again$"):
+        decode(damage(encode(WHOLE)), "a.parcel")
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parcels, "MOST_UNPACKED_BYTES", 1 << 20)
+    bomb = gzip.compress(bytes(1 << 28), 9)
+    began = time.process_time()
+    with pytest.raises(ParcelError, match="it unpacks to more than any that a runner writes"):
+        decode(bomb, "a.parcel")
+    # To unpack all of it takes more than half a second.
+    assert time.process_time() - began < 0.2
+
+
+def test_more_pieces_output_or_telemetry_than_a_cell_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encode(replace(WHOLE, tape=((1.0, b"0123456789"),) * 3))
+    assert len(decode(content, "x").tape) == 3
+    for name, most, why in (
+        ("MOST_PIECES", 2, "more than 2 pieces"),
+        ("_MOST_OUTPUT_BYTES", 29, "more than 29 bytes"),
+        ("MOST_TELEMETRY_BYTES", 10, "more than 10 bytes"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(parcels, name, most)
+            with pytest.raises(ParcelError, match=why):
+                decode(content, "x")
+
+
+def test_the_largest_output_of_a_cell_fits_into_a_parcel() -> None:
+    """Text that doubles in JSON, and bytes that are no text: the bound of what is unpacked holds both."""
+    for output in (b'"' * (8 << 20) + b"\n", b"\0" * (8 << 20)):
+        size = len(gzip.decompress(encode(replace(WHOLE, tape=((1.0, output),)))))
+        assert size < parcels.MOST_UNPACKED_BYTES * len(output) / parcels.MAX_TOTAL_BYTES
+
+
+def test_the_bytes_of_telemetry_are_those_of_its_lines() -> None:
+    without = len(gzip.decompress(encode(replace(WHOLE, telemetry=()))))
+    assert parcels.telemetry_bytes(WHOLE.telemetry) == len(gzip.decompress(encode(WHOLE))) - without
