@@ -6,7 +6,6 @@ import numpy as np
 
 # The seed of the parity check. Training draws its parameters from the cell's own seed.
 PARITY_SEED = 20171124
-STEPS = 3  # of the parity check, each with a batch of its own
 
 
 def glorot_uniform(random, shape, fan_in, fan_out):
@@ -103,7 +102,8 @@ def forget():
 
 
 def parity_case(workload, variant=""):
-    """(parameters, batches) of the parity check, drawn in this order from PARITY_SEED; `batches` are the (x, y) of STEPS steps.
+    """(parameters, batches) of the parity check, drawn in this order from PARITY_SEED; `batches` are the (x, y) of its steps,
+    as many as the workload has PARITY_RATES.
 
     It is drawn once, until forget(). Each caller gets copies, so that no adapter changes the numbers of the next check.
 
@@ -114,7 +114,7 @@ def parity_case(workload, variant=""):
     if key not in _drawn:
         random = np.random.RandomState(PARITY_SEED)
         parameters = draw_parameters(workload, random, True, variant)
-        batches = [workload.draw_batch(random) for _ in range(STEPS)]
+        batches = [workload.draw_batch(random) for _ in workload.PARITY_RATES]
         workload.adjust_parity(parameters, batches)
         _drawn[key] = parameters, batches
     parameters, batches = _drawn[key]

@@ -209,7 +209,7 @@ class Specification(_Module):
     predict = None
 
     # rate(epoch, batch, alone): the learning rate in an epoch, counted from 0, at `batch` items on all devices together and
-    # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check. None: the optimiser's own.
+    # `alone` on one. It goes with PARITY_RATES: the rate of each step of the parity check, one for each. None: the optimiser's own.
     rate = None
     PARITY_RATES = (None, None, None)
 

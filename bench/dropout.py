@@ -14,9 +14,11 @@ Each is the mean over the steps, for each parameter. The part of chance follows 
 others in the same way, and the bound is MARGIN times the deviation of what comes out.
 
 The case is that of the parity check with the workload's adjust_dropout: the last layer is zero. So in the first step no mask has a part
-in the loss, which makes three more statements of "landing" exact: the last bias moves by the rate times a known gradient ("first step");
-no other layer has a gradient, and stays where it is, unless something shrinks it ("at rest"); and the last weights are the gradient times
-the rate, so their digits show in which type it was computed ("digits").
+in the loss, which makes two more statements of "landing" exact: the last bias moves by the rate times a known gradient ("first step"), and
+no other layer has a gradient, and stays where it is, unless something shrinks it ("at rest").
+
+Masks change which gradient a step has, and not how many digits a number of it has. So one more statement of "landing", "digits", is about
+what each step adds, number by number: its digits show the type in which the gradient of that tensor was computed.
 """
 
 import collections
@@ -40,8 +42,18 @@ BUCKETS = 8192
 FIRST_STEP, FIRST_STEP_IN_HALF = 1e-5, 2.0**-6
 # A number at rest may err by one rounding of float32. A weight decay of 1e-4 at a rate of 0.01 moves it by 1e-6.
 AT_REST = 2.0**-24
-# In float32 hardly a number in a thousand has no more digits than a half type.
+# The digits of bfloat16 and of float16. TensorFloat-32 has as many as float16.
+HALF_DIGITS = 8, 11
+# A number counts as one of a half type within this part of the half type's spacing. So twice this is the share that counts by chance.
+NEAR = 0.1
+# Only a number whose own error is within this part of the spacing is counted: a half type's number is then always near.
+TOLD = 0.05
+# Of the numbers of a half type all are near.
 SHARE_OF_HALF = 0.5
+# Of so few numbers chance brings the share to a half at MARGIN deviations: 64. A tensor with fewer is not looked at.
+FEWEST = int(round(2 * NEAR * (1 - 2 * NEAR) * (MARGIN / (SHARE_OF_HALF - 2 * NEAR)) ** 2))
+# The digits are looked at in about so many numbers of a tensor.
+DIGITS_OF = 2**15
 
 
 def case(workload):
@@ -170,28 +182,29 @@ def check(name, training, precision, devices=1):
     workload, known = contract.specification(name), stored(name)
     parameters, batches = case(workload)
     training.load(parameters)
-    moved, checked, by_tensor = [], [], sketches_of(parameters)
+    moved, checked, by_tensor, places = [], [], sketches_of(parameters), telling(parameters)
+    samples = [sample(parameters, places)]
     for batch in batches:
         parity.take_steps(workload, training, devices, [batch], (None,))
         # The next step may write into the memory that was read.
-        movement = sketches.movement(parameters, training.read())
+        after = training.read()
+        movement = sketches.movement(parameters, after)
         checked = checked or _of_the_first_step(workload, precision, movement, known["first step",])
         moved.append(sketched(by_tensor, movement))
+        samples.append(sample(after, places))
+    if not mixed.half(precision):
+        checked.append(digits(workload.optimizer(), samples))
     return checked + results(parts(moved, workload.optimizer().momentum), known)
 
 
 def _of_the_first_step(workload, precision, moved, expected):
-    """The three exact statements about the first step: a list of parity.Result."""
+    """The two exact statements about the first step: a list of parity.Result."""
     weights, bias = last_layer(workload)
     bound = FIRST_STEP_IN_HALF if mixed.half(precision) else FIRST_STEP
     checked = [_result("landing", bias + ", first step", parity.relative_error(moved[bias].piece(), expected), bound)]
     stirred = {tensor: _stirred(moved[tensor]) for tensor in moved if tensor not in (weights, bias)}
     most = max(stirred, key=stirred.get)
-    checked.append(_result("landing", most + ", at rest", stirred[most], AT_REST))
-    if not mixed.half(precision):
-        share = share_of_half(moved[weights].piece() / workload.optimizer().rate)
-        checked.append(_result("landing", weights + ", digits", share, SHARE_OF_HALF))
-    return checked
+    return checked + [_result("landing", most + ", at rest", stirred[most], AT_REST)]
 
 
 def _stirred(moved):
@@ -199,20 +212,59 @@ def _stirred(moved):
     return 0.0 if np.array_equal(*moved) else parity.relative_norm(moved.piece(), moved.before)
 
 
-def share_of_half(values):
-    """The share of the numbers that have no more digits than float16 or bfloat16, whichever is more; 0 where all are zero.
+def telling(parameters):
+    """tensor -> the flat places of the numbers whose digits are looked at: in a large tensor those near zero, which are rounded least."""
+    places = {}
+    for tensor, value in parameters.items():
+        sizes = np.abs(np.ravel(value))
+        places[tensor] = np.flatnonzero(sizes <= sizes.max() * min(1.0, DIGITS_OF / float(sizes.size)))
+    return places
 
-    A float32 rounding is forgiven: each was multiplied by the rate in float32.
+
+def sample(parameters, places):
+    """tensor -> a copy, in float64, of the numbers at some flat places."""
+    return {tensor: np.ravel(parameters[tensor])[at].astype(np.float64) for tensor, at in places.items()}
+
+
+def digits(optimizer, samples):
+    """The parity.Result of the tensor whose gradients look most like numbers of a half type, of all steps together.
+
+    samples: the `sample` before the first step and after each. Whatever the masks, what a step adds is the rate times a gradient.
     """
-    values = np.abs(values[values != 0])
-    if not len(values):
+    shares = {}
+    for tensor in samples[0]:
+        steps = [[one[tensor] for one in samples[max(0, last - 2) : last + 1]] for last in range(1, len(samples))]
+        values, errors = (np.concatenate(of) for of in zip(*(gradient(optimizer, places) for places in steps)))
+        shares[tensor] = max(share_of_half(values, errors, count) for count in HALF_DIGITS)
+    most = max(shares, key=shares.get)
+    return _result("landing", most + ", digits", shares[most], SHARE_OF_HALF)
+
+
+def gradient(optimizer, places):
+    """(the gradient of a step, how far off each of its numbers may be), from a tensor before the last step, before this one, and after it.
+
+    A tensor that makes its first step has no place before the last one. Each place was rounded to float32 once; so were the velocity and
+    its product with the rate.
+    """
+    rate, momentum, unit = optimizer.rate, optimizer.momentum, 2.0**-24
+    before, after = places[-2:]
+    steps, rounded = np.abs(after - before), np.abs(after)
+    value = before - after
+    if len(places) > 2:
+        value = value - momentum * (places[0] - before)
+        steps = steps + momentum * np.abs(before - places[0])
+        rounded = rounded + momentum * np.abs(before)
+    return value / rate, unit * (rounded + 4.0 * steps) / rate
+
+
+def share_of_half(values, errors, count):
+    """The share of the numbers that have no more than `count` digits, of those that are known well enough; 0 where these are few."""
+    spacing = 2.0 ** (np.frexp(values)[1] - count)
+    told = (values != 0) & (errors <= TOLD * spacing)
+    if np.count_nonzero(told) < FEWEST:
         return 0.0
-    fractions = np.frexp(values)[0]  # 0.5 to 1
-    shares = []
-    for bits in (8, 11):
-        digits = fractions * 2.0**bits
-        shares.append(np.mean(np.abs(digits - np.round(digits)) < 2.0 ** (bits - 22)))
-    return float(max(shares))
+    places = values[told] / spacing[told]
+    return float(np.mean(np.abs(places - np.round(places)) < NEAR))
 
 
 def results(run, stored_runs):

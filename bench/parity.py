@@ -1,9 +1,9 @@
 """The parity gate: does this adapter compute what the specification says?
 
 Canonical parameters and canonical batches go through the adapter with dropout off. Logits, loss and the gradient of every parameter on
-the first batch, and the movement of every parameter in three optimiser steps, each on a batch of its own, are held against the float64
-reference (bench.reference), each as the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the workload,
-made by `python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
+the first batch, and the movement of every parameter in three or four optimiser steps, each on a batch of its own, are held against the
+float64 reference (bench.reference), each as the relative error ||a - b|| / ||b|| in the 2-norm. The reference is stored beside the
+workload, made by `python -m bench reference WORKLOAD`; large tensors are stored as a sketch from which the error's norm is estimated.
 
 Where the bounds come from. The reference is computed again RUNS times in Monte Carlo arithmetic, each result disturbed as much as the
 precision would (bench.arithmetic.MonteCarlo gives the model and its derivation). The bound of a quantity is MARGIN times the largest
@@ -226,12 +226,12 @@ def check_network(name, training, precision, devices=1):
 
 
 def check_steps(name, training, precision, devices=1, gradients=None):
-    """Hold the movement of every parameter in three steps from canonical parameters, and the weight decay: a list of Result.
+    """Hold the movement of every parameter in the steps from canonical parameters, and the weight decay: a list of Result.
 
     gradients: those of check_network; None: they are computed again where the workload has a decay.
     """
     workload = contract.specification(name)
-    results = _hold_steps(name, training, precision, devices, "parameter", canonical.STEPS)
+    results = _hold_steps(name, training, precision, devices, "parameter")
     return results + (_decay(name, training, devices, gradients) if workload.WEIGHT_DECAY is not None else [])
 
 
@@ -240,7 +240,7 @@ def check_first_steps(name, training, precision, devices=1):
     return _hold_steps(name, training, precision, devices, "movement", FIRST_STEPS)
 
 
-def _hold_steps(name, training, precision, devices, quantity, steps):
+def _hold_steps(name, training, precision, devices, quantity, steps=None):
     after, moved = movements(name, training, devices, steps)
     first = quantity == "movement"
     results = []
@@ -253,8 +253,11 @@ def _hold_steps(name, training, precision, devices, quantity, steps):
     return results
 
 
-def movements(name, training, devices=1, steps=canonical.STEPS):
-    """Steps on the canonical batches from canonical parameters: (tensor -> its values after them, tensor -> its Moved)."""
+def movements(name, training, devices=1, steps=None):
+    """All steps on the canonical batches, or the first few, from canonical parameters.
+
+    Returns (tensor -> its values after them, tensor -> its Moved).
+    """
     workload = contract.specification(name)
     parameters, batches = canonical.parity_case(workload, variant_of(training, name))
     training.load(parameters)

@@ -1,7 +1,7 @@
 """The proof of the adapter that a cell measured: after the last window, on that very object, with its dropout.
 
 `trained` asks whether the measured steps were steps: every tensor has moved, and the optimiser counts as many steps as the loop did.
-`computes` loads the canonical parameters: the prediction and three more steps of the same `step` are held against the float64 reference.
+`computes` loads the canonical parameters: the prediction and some more steps of the same `step` are held against the float64 reference.
 """
 
 import numpy as np

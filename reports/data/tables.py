@@ -35,7 +35,7 @@ from reports.specifications import caveats, specification
 from reports.text import gpu_name
 from runner.results.cells import StoredCell, StoredRepeat, device_proof, foreign_processes, middle, stored_cells
 from runner.results.rows import Place, Row, by_repeat, floats, in_order, parts, rows_of
-from runner.results.store import Kept, RunStore, StoreError, manifests_of, read
+from runner.results.store import RunStore, StoreError, manifests_of, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,18 +45,14 @@ FRAMES = ("cells", "samples", "metrics", "parity", "operations", "profile", "tel
 ANSWER = ("cells", "samples", "parity", "telemetry")
 
 
-def load(folders: Sequence[Path], needed: Collection[str] = FRAMES, kept: Kept | None = None) -> Tables:
+def load(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> Tables:
     """The page's rows of the runs in `folders`. Raises StoreError where one is no readable run.
 
-    `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it. `kept` is what was read
-    of the runs before.
+    `needed` are the tables that are read; what the others hold is missing, as in a run that did not record it.
     """
     # A folder that is named twice counts once.
     folders = list(dict.fromkeys(folders))
-    cells = read(folders, "cells", kept) if "cells" in needed else None
-    frames = {name: read(folders if name in needed else [], name, kept, cells) for name in FRAMES if name != "cells"}
-    frames["cells"] = read([], "cells") if cells is None else cells
-    return build(manifests_of(folders), frames)
+    return build(manifests_of(folders), {name: read(folders if name in needed else [], name) for name in FRAMES})
 
 
 def load_readable(folders: Sequence[Path], needed: Collection[str] = FRAMES) -> tuple[Tables, tuple[str, ...]]:

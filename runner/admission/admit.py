@@ -15,7 +15,7 @@ from runner.catalog.images import Image, load_catalog
 from runner.machine import gpu_users, telemetry_summary
 from runner.plan.plan import Cell
 from runner.results import store
-from runner.results.parcel import ENDING, Parcel, encode
+from runner.results.parcel import Parcel, encode
 from runner.results.plausible import windows
 
 
@@ -87,14 +87,9 @@ def _hint(parcel: Parcel, kind: str | None, reason: str | None) -> str | None:
 def store_parcel(
     run: store.RunStore, parcel: Parcel, cell: Cell, host: HostFacts, observe: Callable[[Any], None] | None = None
 ) -> Admitted:
-    """Admit a parcel, and store it and its rows in a run."""
+    """Admit a parcel, and add it to a run with its rows."""
     admitted = admit(parcel, cell, host, observe)
-    name = store.file_name(cell.id, parcel.repeat)
-    store.write_bytes(run.folder / "repeats" / f"{name}{ENDING}", encode(parcel))
-    if not parcel.never_ran:
-        store.write_bytes(run.events_path(cell.id, parcel.repeat), b"".join(piece for _, piece in parcel.tape))
-        store.write_bytes(run.folder / "logs" / f"{name}.log", parcel.log.encode())
-    run.write_repeat(cell.id, parcel.repeat, admitted.tables)
+    run.add(encode(parcel), cell.id, parcel.repeat, admitted.tables)
     return admitted
 
 

@@ -24,6 +24,7 @@ from runner.cli.shared import (
     note,
     print_json,
     print_rows,
+    renewed,
     split_words,
     stored_runs,
 )
@@ -112,10 +113,10 @@ def _with_others(pair: Sequence[Path]) -> Tables:
     near = sorted(others, key=lambda path: min(abs(order.index(path) - order.index(side)) for side in sides))[
         :MOST_OTHERS
     ]
-    tables, _ = load_readable([*pair, *near], ANSWER)
+    tables, _ = load_readable(renewed([*pair, *near], readable=True), ANSWER)
     names = {run.run_id for run in tables.runs}
     # A side that cannot be read says why.
-    return tables if names >= {side.name for side in sides} else load(pair, ANSWER)
+    return tables if names >= {side.name for side in sides} else load(renewed(pair), ANSWER)
 
 
 def _planned(store: RunStore) -> set[str]:
@@ -134,7 +135,7 @@ def _newest_with_both(out: Path, a: str, b: str, by: str | None) -> Tables:
     """The newest run that has both sides, which it names; without one, the newest run. A run of `runner verify` often has one side."""
     folders = stored_runs(out)[:-MOST_RUNS:-1]
     for folder in folders:
-        tables = load([folder], ANSWER)
+        tables = load(renewed([folder]), ANSWER)
         if has_both(tables, a, b, by):
             note(f"looked up in run {visible(folder.name)}")
             return tables

@@ -13,7 +13,7 @@ from reports.answers.contrast import METHOD
 from reports.answers.export import comma_separated
 from reports.data.model import Tables
 from reports.data.tables import ANSWER, load, load_readable
-from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, stored_runs
+from runner.cli.shared import AnyFormat, Margin, Out, chosen_runs, note, print_json, print_rows, renewed, stored_runs
 from runner.errors import UserError
 from runner.terminal import folded
 from runner.text import visible
@@ -32,7 +32,10 @@ def history(
 
     Exit code 0: nothing changed by more than the margin; 1: something changed, or may have, by more; 2: some cell is open.
     """
-    moves = answers.history(load(chosen_runs(runs, out), ANSWER) if runs else _readable(stored_runs(out)), margin / 100)
+    moves = answers.history(
+        load(chosen_runs(runs, out), ANSWER) if runs else _readable(renewed(stored_runs(out), readable=True)),
+        margin / 100,
+    )
     rows = moves.rows if everything else moves.moved
     if output_format == "json":
         print_json(answers.document(moves))
@@ -53,7 +56,7 @@ def history(
 
 def _readable(folders: Sequence[Path]) -> Tables:
     """The rows of those runs that can be read. One that cannot is named and skipped: nobody asked for it by name."""
-    tables, skipped = load_readable(folders, ANSWER)
+    tables, skipped = load_readable(renewed(folders, readable=True), ANSWER)
     for error in skipped:
         note(f"skipped: {visible(error)}")
     if not tables.runs:

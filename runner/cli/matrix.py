@@ -13,13 +13,11 @@ from typing import Annotated
 
 import typer
 
+from runner.admission.renew import renew
 from runner.cli.report import Reporter, report_path, write_report, write_report_beside
 from runner.cli.shared import TextOrJson, flag_of, note, print_json, takes_options
 from runner.errors import NothingBegunError, UserError
-from runner.machine import lease
-from runner.machine.lease import LeaseError
-from runner.results.parquet import packs
-from runner.results.store import RunStore, files_of_cells
+from runner.results.store import RunStore, statuses
 from runner.run import begin, budget, progress
 from runner.run.begin import Prospect
 from runner.run.options import Options
@@ -157,23 +155,21 @@ def _say_complete(run: RunStore, as_json: bool) -> None:
     """
     from runner.run import summary
 
+    renew(run)
     if _is_report_old(run):
         run.remove_parts()
         write_report(run.folder)
-    # A runner that was killed while it put files together; one that is at it now does the rest itself.
-    with contextlib.suppress(LeaseError), lease.alone(run.folder):
-        packs.clear_up(run)
     if as_json:
         print_json(summary.document(run))
     note(f"{run.run_id} is complete: nothing is left to run, and nothing was changed")
     note(f"report   {report_path(run.folder)}")
-    raise typer.Exit(summary.OK if set(run.finished().values()) == {"ok"} else summary.SOME_FAILED)
+    raise typer.Exit(summary.OK if set(statuses(run.folder).values()) == {"ok"} else summary.SOME_FAILED)
 
 
 def _is_report_old(run: RunStore) -> bool:
     """True if a run has no report, or one that was written before its last cell was stored."""
     report = report_path(run.folder)
-    stored = (path.stat().st_mtime_ns for path in files_of_cells(run.folder))
+    stored = (parcel.path.stat().st_mtime_ns for parcel in run.parcels().values())
     return not report.exists() or report.stat().st_mtime_ns < max(stored, default=0)
 
 

@@ -31,14 +31,9 @@ def report_path(folder: Path) -> Path:
 
 
 class Reporter:
-    """Writes the report on a run and prints its answer. What was read for the report serves the answer, and the next report: a large run
-    takes seconds."""
+    """Writes the report on a run and prints its answer. What was read for the report serves the answer: a large run takes seconds."""
 
     def __init__(self) -> None:
-        # Help and a plan need no store.
-        from runner.results.store import Kept
-
-        self._kept = Kept()
         self._read: Tables | None = None
 
     def write(self, folder: Path) -> Path:
@@ -49,7 +44,7 @@ class Reporter:
         from runner.verify.health import health_of
 
         self._read = None
-        self._read = load([folder], FRAMES, self._kept)
+        self._read = load([folder], FRAMES)
         write(self._read, report_path(folder), health_of([folder]))
         return report_path(folder)
 

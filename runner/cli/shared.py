@@ -9,7 +9,7 @@ import gc
 import inspect
 import json
 import keyword
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -261,8 +261,26 @@ def stored_runs(out: Path) -> list[Path]:
     return folders
 
 
+def renewed(folders: Sequence[Path], *, readable: bool = False) -> Sequence[Path]:
+    """These runs, with tables that agree with their parcels. `readable`: one that cannot be read is left as it is; reading it says why."""
+    from runner.admission.renew import renew
+    from runner.results.store import RunStore, StoreError
+
+    for folder in folders:
+        try:
+            renew(RunStore(folder))
+        except StoreError:
+            if not readable:
+                raise
+    return folders
+
+
 def chosen_runs(names: list[str] | None, out: Path) -> list[Path]:
-    """The folders of the named runs, without doubles; the newest run where none is named."""
+    """The folders of the named runs, without doubles; the newest run where none is named. Their tables agree with their parcels."""
+    return list(renewed(_chosen(names, out)))
+
+
+def _chosen(names: list[str] | None, out: Path) -> list[Path]:
     from runner.results.store import run_folder
 
     if not names:

@@ -17,6 +17,7 @@ from bench import identity
 from runner import trees
 from runner.admission.admit import store_parcel
 from runner.admission.judges import HostFacts
+from runner.admission.renew import renew
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.workloads import Workload, load_workloads
 from runner.engines.process import installed
@@ -103,9 +104,7 @@ def _readable(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.Ru
     """Write the run and read all of it, as every command will. Raises ArchiveError for what they would refuse."""
     try:
         imported = _write(archive, cells, run)
-        run.manifest()
-        for table in store.TABLES:
-            store.read([run.folder], table)
+        renew(run)
     except store.StoreError as error:
         # The advice is for a run that was damaged where it lies.
         why = str(error).replace(f"{run.folder}{os.sep}", "").partition(";")[0]
@@ -142,7 +141,7 @@ def _write(archive: Archive, cells: Mapping[PlannedStep, Cell], run: store.RunSt
     if dropped and not outcomes:
         raise ArchiveError(f"{archive.path}: {dropped[0]}; copy it again from the machine that it was made on")
     done = [outcome.step for outcome in outcomes]
-    _write_manifest(archive, cells, done, run)
+    _write_manifest(archive, cells, done, code, run)
     not_done = len(archive.facts.planned) - len(done)
     imported = Imported(run, tuple(outcomes), not_done, total(sums), tuple(dropped), tuple(events))
     try:
@@ -236,14 +235,19 @@ def _events(step: PlannedStep, end: StepEnd) -> list[tuple[str, float]]:
 
 
 def _write_manifest(
-    archive: Archive, cells: Mapping[PlannedStep, Cell], done: Sequence[PlannedStep], run: store.RunStore
+    archive: Archive,
+    cells: Mapping[PlannedStep, Cell],
+    done: Sequence[PlannedStep],
+    code: Mapping[tuple[str, str], str],
+    run: store.RunStore,
 ) -> None:
     facts = archive.facts
+    # Of another bench than this checkout's, what its cells ran.
     codes = {
         (row["framework"], row["workload"]): row["code_sha256"]
-        for row in store.read([run.folder], "cells").to_pylist()
+        for row in run.rows("cells").to_pylist()
         if row["code_sha256"]
-    }
+    } | dict(code)
     manifest = {
         "schema_version": store.SCHEMA_VERSION,
         "run_id": run.run_id,
@@ -267,6 +271,7 @@ def _write_manifest(
             for cell in dict.fromkeys(cells.values())
         ],
         "skipped": len(facts.left_out),
+        "skips": [asdict(skip) for skip in _skips(archive)],
         "bench_sha256": facts.bench_sha256,
         "runner_version": runner_version(),
         "reused": [],
@@ -277,7 +282,6 @@ def _write_manifest(
         },
     }
     run.write_manifest(manifest)
-    run.write_skipped([asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(_skips(archive))])
 
 
 def _repeats(cell: Cell, cells: Mapping[PlannedStep, Cell], done: Sequence[PlannedStep]) -> int:

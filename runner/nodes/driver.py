@@ -19,7 +19,6 @@ from runner.machine.devices import Machine
 from runner.nodes import outcome
 from runner.nodes.fleet import LOOK_SECONDS, Fleet, Member
 from runner.nodes.link import Heard
-from runner.nodes.packing import Packing
 from runner.nodes.plan import FleetProspect
 from runner.nodes.tracker import OFFERED_SECONDS, Tracker, Verdict
 from runner.nodes.transports.base import NodesError
@@ -76,8 +75,6 @@ def execute(
         observer = stack.enter_context(progress.observer(prospect, jobs, ends_at))
         driver = Driver(prospect, run, jobs, observer, ends_at)
         interrupted = driver.run_all()
-        if not interrupted:
-            driver.packing.pack_rest()
     driver.write_facts()
     for line in driver.last_words():
         say(line)
@@ -181,7 +178,6 @@ class Driver:
         self._unfit = 0
         self._late = 0
         self._lost_gpus: list[str] = []
-        self.packing = Packing(run)
 
     def run_all(self) -> bool:
         """Run everything that a node can take; True when the user interrupted it. At the end no agent runs."""
@@ -281,7 +277,6 @@ class Driver:
             self._again_at = now + _AGAIN_SECONDS
             self._call_again()
         self._fail_what_no_image_serves()
-        self.packing.pack_one(self._tracker.has_work)
 
     def _call_again(self) -> None:
         """Try the nodes that could not be reached, and those that have come since."""
@@ -458,7 +453,6 @@ class Driver:
                 self._tracker.came(attempt)
                 self._tracker.ended(attempt)
                 self._report(outcome)
-                self.packing.stored(name, job)
             else:
                 self._tracker.came(attempt)
                 self._late += 1

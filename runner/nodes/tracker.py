@@ -363,11 +363,6 @@ class Tracker:
         del self._homeless[job]
         self._done.add(job)
 
-    def has_work(self, name: str) -> bool:
-        """True if something runs or waits on a node."""
-        node = self._nodes.get(name)
-        return node is not None and any(node.running[kind] or node.waiting[kind] for kind in _KINDS)
-
     def running(self, name: str) -> list[str]:
         """The live attempts on a node."""
         node = self._nodes.get(name)

@@ -23,10 +23,8 @@ _FULL_SECONDS = 1800.0
 _PREPARE_SECONDS = 30.0
 _SECONDS_A_BYTE = 60e-9
 
-# Older runs are of older images. A run.json says what its cells took. Of a run whose own does not, the cells' files are read: a millisecond
-# or two for each.
+# Older runs are of older images.
 _NEWEST_RUNS = 50
-_NEWEST_FILES = 100
 
 # A cell that took longer than a week, a longer preparation than a day, or a larger image than 1 TB, is a damaged file.
 _MOST_CELL_SECONDS = 7 * 86400.0
@@ -146,14 +144,9 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
     The keys are the values of _ALIKE with the device model, and with None for all device models together.
     """
     lengths: dict[tuple[object, ...], list[float]] = {}
-    left = _NEWEST_FILES
     for path in _newest(results)[:_NEWEST_RUNS]:
         entries = (_manifest(path) or {}).get("took")
-        if not (isinstance(entries, list) and entries):
-            files = store.files_of_cells(path.parent)[:left]
-            left -= len(files)
-            entries = [entry for file in files for entry in _ended_well(file)]
-        for entry in entries:
+        for entry in entries if isinstance(entries, list) else ():
             seconds = entry.get("seconds") if isinstance(entry, dict) else None
             # NaN fails these bounds, too.
             if isinstance(seconds, int | float) and 0 < seconds <= _MOST_CELL_SECONDS:
@@ -161,19 +154,6 @@ def earlier_seconds(results: Path) -> dict[tuple[object, ...], float]:
                 for key in ((*alike, model), (*alike, None)):
                     lengths.setdefault(key, []).append(seconds)
     return {key: statistics.median(values) for key, values in lengths.items()}
-
-
-def _ended_well(path: Path) -> list[dict[str, Any]]:
-    """The kinds of the cells in one file that ended well, each with its seconds."""
-    # It takes a tenth of a second to load.
-    import pyarrow as pa
-
-    try:
-        rows = store.read_columns(path, [*_KIND, "status", "wall_seconds"]).to_pylist()
-    except (pa.ArrowException, OSError):
-        # An estimate can do without a file that cannot be read.
-        return []
-    return [row | {"seconds": row["wall_seconds"]} for row in rows if row["status"] == "ok"]
 
 
 def earlier_preparations(results: Path, engine: str) -> list[Preparation]:

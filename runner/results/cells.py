@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.results import statistics, steadiness
-from runner.results.plausible import stored
 from runner.results.rows import Place, Row, floats
 from runner.results.statistics import Array, Estimate
 from runner.results.steadiness import Shift
-from runner.results.store import StoreError, file_name
 from runner.text import in_a_line, plural
 
 if TYPE_CHECKING:
@@ -266,14 +264,6 @@ def _windows(table: pa.Table | None) -> Windows:
     return Windows(index[kept], tuple(stage[kept].tolist()), begin[kept], seconds[kept], steps[kept], items[kept])
 
 
-def _contradiction(row: Row, table: pa.Table | None) -> str | None:
-    """What no run stores in a repeat's row and its windows, as a sentence."""
-    if table is None:
-        return stored.contradiction(row, *(np.empty(0) for _ in range(4)))
-    stage = np.array(table["stage"].to_pylist(), dtype=object)
-    return stored.contradiction(row, stage, *(floats(table, name) for name in ("begin_seconds", "seconds", "steps")))
-
-
 def _steady_step_seconds(windows: Windows) -> Array:
     steady = [stage == "steady" for stage in windows.stage]
     return windows.seconds[steady] / windows.steps[steady]
@@ -281,12 +271,6 @@ def _steady_step_seconds(windows: Windows) -> Array:
 
 def _repeat(row: Row, table: pa.Table | None, reused: bool) -> StoredRepeat:
     windows = _windows(table)
-    # Single operations have runs and no windows.
-    if row["status"] == "ok" and row["workload"] != "ops" and (wrong := _contradiction(row, table)):
-        name = file_name(str(row["cell_id"]), row["repeat"])
-        raise StoreError(
-            f"run {row['run_id']}: {name}: {wrong}; restore its files of cells and samples, or leave this run out"
-        )
     shift = steadiness.level_shift(_steady_step_seconds(windows))
     return StoredRepeat(
         number=row["repeat"], status=str(row["status"]), shift=shift, windows=windows, row=row, reused=reused

@@ -23,7 +23,7 @@ QUANTITIES: dict[str, tuple[str, str]] = {
     "loss": ("loss", "of one batch, dropout off"),
     "gradient": ("gradients", "of one batch, dropout off"),
     "movement": ("movement in the first steps", "of the parameters, in two steps on two batches, dropout off"),
-    "parameter": ("movement of the parameters", "in three steps on three batches"),
+    "parameter": ("movement of the parameters", "in three or four steps, each on another batch"),
     "decay": ("weight decay", "of one step"),
     "features": ("features", "of one batch"),
     "operation": ("operations", "each at its smallest size"),

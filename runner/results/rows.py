@@ -7,7 +7,7 @@ becomes an Arrow value, or an array of pyarrow's becomes NumPy's by `to_numpy`; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,21 +55,36 @@ def parts(table: pa.Table, names: Sequence[str]) -> list[tuple[tuple[Any, ...], 
     for rows in sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])):
         values = tuple(table[name][int(rows[0])].as_py() for name in names)
         if None not in values:
-            cut.append((values, _taken(table, rows)))
+            cut.append((values, taken(table, rows)))
     return cut
+
+
+def place_codes(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[tuple[str, int]]]:
+    """The repeat of each row: places in the list of (cell id, repeat), in which each is once."""
+    columns = [table[name].combine_chunks().dictionary_encode() for name in ("cell_id", "repeat")]
+    cells, repeats = (np.asarray(np.from_dlpack(column.indices), np.int64) for column in columns)
+    cell_ids, numbers = (column.dictionary.to_pylist() for column in columns)
+    codes, inverse = np.unique(cells * len(numbers) + repeats, return_inverse=True)
+    return inverse, [(cell_ids[code // len(numbers)], numbers[code % len(numbers)]) for code in codes.tolist()]
+
+
+def of_places(table: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
+    """The rows of these repeats, (cell id, repeat)."""
+    codes, found = place_codes(table)
+    return chosen(table, np.array([place in places for place in found], bool)[codes])
 
 
 def chosen(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
     """The rows at which the mask is true."""
-    return _taken(table, np.flatnonzero(mask))
+    return taken(table, np.flatnonzero(mask))
 
 
 def in_order(table: pa.Table, *names: str) -> pa.Table:
     """The table sorted by some columns, the first one first; rows that are equal in them keep their order."""
-    return _taken(table, np.lexsort([floats(table, name) for name in reversed(names)]))
+    return taken(table, np.lexsort([floats(table, name) for name in reversed(names)]))
 
 
-def _taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
+def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """The rows at these places. Rows that lie together are a slice, which costs nothing; others are copied."""
     import pyarrow as pa
 

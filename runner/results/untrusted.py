@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from runner.errors import UserError, first_problem
-from runner.results.parquet.schema import TABLES
+from runner.results.on_disk.schema import TABLES
 
 Text = Annotated[str, Field(max_length=300)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")]
@@ -55,6 +55,8 @@ def _no_number(word: str) -> float:
 _DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
 
 _Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False, strict=True)]
+# A time before 1970 or after 2286 would stretch every plot.
+_Unix = Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False, strict=True)]
 _Whole = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 _KINDS: dict[str, Any] = {"double": _Number, "int64": _Whole, "string": Text}
 _COLUMNS = {name: kind for name, kind in TABLES["telemetry"] if name not in ("run_id", "cell_id", "repeat", "seconds")}
@@ -66,7 +68,7 @@ def _adapters() -> dict[str, TypeAdapter[Any]]:
     adapters: dict[str, TypeAdapter[Any]] = {
         column: TypeAdapter(_KINDS[kind] | None) for column, kind in _COLUMNS.items()
     }
-    return adapters | {"unix": TypeAdapter(_Number), "device": TypeAdapter(Text)}
+    return adapters | {"unix": TypeAdapter(_Unix), "device": TypeAdapter(Text)}
 
 
 def telemetry_rows(content: bytes, name: str, most: int) -> tuple[dict[str, Any], ...]:

@@ -233,10 +233,6 @@ def start(
     code = _code_digests(prospect.plan.cells)
     now = datetime.now(UTC)
     run = _new_run(options.out, now)
-    # Before run.json: a folder with run.json is a run, and nothing of a run may be missing, whenever this process is killed.
-    run.write_skipped(
-        [asdict(skip) | {"cell_id": f"skipped-{number}"} for number, skip in enumerate(prospect.plan.skips)]
-    )
     cpu = prospect.machine.cpu
     run.write_manifest(
         {
@@ -263,6 +259,7 @@ def start(
                 cell.as_dict() | {"code_sha256": code[cell.framework, cell.workload]} for cell in prospect.plan.cells
             ],
             "skipped": len(prospect.plan.skips),
+            "skips": [asdict(skip) for skip in prospect.plan.skips],
             "bench_sha256": identity.source_digest(),
             "runner_version": runner_version(),
             "reused": [],
@@ -314,6 +311,10 @@ def resume(name: str, given: Options, look: Look = look_ahead) -> tuple[Prospect
         raise UsageError(f"--resume {name}: it is not a run in {out}; {_runs_like(name, out)}")
     run = store.RunStore(folder.resolve())
     manifest = run.manifest()
+    if manifest["schema_version"] != store.SCHEMA_VERSION:
+        raise UsageError(
+            f"--resume {name}: an earlier release measured it, and its runs are only read; start a new run"
+        )
     if "imported" in manifest:
         raise UsageError(
             f"--resume {name}: it was imported; run kit.py again on the machine that measured it, and import that"

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from runner.admission.renew import renew
 from runner.catalog import frameworks
 from runner.engines.base import Prepared
 from runner.machine import clocks, lease, nvml, telemetry, telemetry_gpu
 from runner.plan.durations import Preparation
 from runner.plan.plan import Cell
-from runner.results.parquet import packs
 from runner.results.store import RunStore
 from runner.run import progress, summary
 from runner.run.attempt import Limits, Site
@@ -81,7 +81,9 @@ def execute(
         cells.fits = lambda cell: durations.seconds(cell) <= ends_at - time.monotonic()
         if write_beside is not None:
             remember = partial(_remember, prospect, run, jobs, cells)
-            cells.renew = stack.enter_context(Renewal(cells, run.folder, write_report, write_beside, remember))
+            cells.renew = stack.enter_context(
+                Renewal(cells, run.folder, partial(_write_renewed, run, write_report), write_beside, remember)
+            )
         interrupted = _run(cells, prospect, jobs, ends_at)
         _store_lost(run, cells.lost)
     measured = len(cells.outcomes)
@@ -167,6 +169,12 @@ def _clocks(prospect: Prospect, run: RunStore, boards: Sequence[str]) -> Iterato
         yield
 
 
+def _write_renewed(run: RunStore, write_report: Callable[[Path], Path], folder: Path) -> Path:
+    """Write the report with what has ended meanwhile."""
+    renew(run)
+    return write_report(folder)
+
+
 def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: CellRunner) -> None:
     """Store how long those of these jobs take that have not ended."""
     summary.store_expectations(prospect, run, without(jobs, {outcome.job for outcome in cells.outcomes}))
@@ -175,7 +183,8 @@ def _remember(prospect: Prospect, run: RunStore, jobs: Sequence[Job], cells: Cel
 def clear_up(run: RunStore) -> None:
     """Remove what a killed runner left half written in a run, and record which repeats are kept."""
     run.remove_parts()
-    packs.clear_up(run)
+    # Before anything is measured: a repeat that was removed may be measured again, and then has another parcel.
+    renew(run)
     manifest = run.manifest()
     manifest["reused"] = [{"cell_id": cell, "repeat": repeat} for cell, repeat in sorted(run.finished())]
     manifest["resumed"] = [*manifest.get("resumed", []), datetime.now(UTC).isoformat(timespec="seconds")]

@@ -6,7 +6,7 @@ The rule is that of the report (runner.results.rank.ranking). A pair is settled 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -28,15 +28,17 @@ Logs = Mapping[Name, Sequence[InBlock]]
 
 
 class OpenPairs:
-    """Reads what a run has stored. It is a runner.run.budget.Unsettled."""
+    """Looks at what a run has stored, and at what is admitted meanwhile. It is a runner.run.budget.Unsettled."""
 
     def __init__(self, run: store.RunStore, cells: Sequence[Cell], planned: int) -> None:
-        """`cells` are those of the plan, the most telling first, and `planned` the repeats of each."""
+        """`cells` are those of the plan, the most telling first, and `planned` the repeats of each. Raises StoreError."""
         self._run, self._planned = run, planned
         self._cells = tuple(cells)
-        self._read_before = store.Kept()
-        # The repeats that had ended when the columns were made.
-        self._ended: Collection[tuple[str, int]] = ()
+        # A run that is gone on with has tables. They are not written again after each repeat.
+        folders = [run.folder] if run.finished() else []
+        self._before = {table: store.read(folders, table) for table in ("cells", "samples")}
+        # The repeats that were admitted when the columns were made.
+        self._admitted: int | None = None
         self._made: Mapping[str, Sequence[Logs[Cell]]] = {}
 
     def __call__(self) -> Sequence[OpenPair]:
@@ -55,18 +57,15 @@ class OpenPairs:
     def _columns(self) -> Mapping[str, Sequence[Logs[Cell]]]:
         """For each kind of device the cells that are compared with one another, with their repeats. A cell that would not be ranked is
         left out."""
-        try:
-            if (ended := set(self._run.finished())) != self._ended:
-                self._ended, self._made = ended, self._read()
-        except store.StoreError:
-            # The end of the run says it. It must not end the measurement.
-            return {}
+        if (admitted := len(self._run.admitted)) != self._admitted:
+            self._admitted, self._made = admitted, self._read()
         return self._made
 
     def _read(self) -> Mapping[str, Sequence[Logs[Cell]]]:
-        folders, manifest = [self._run.folder], self._run.manifest()
-        rows = store.read(folders, "cells", self._read_before)
-        samples = store.read(folders, "samples", self._read_before, rows)
+        import pyarrow as pa
+
+        manifest = self._run.manifest()
+        rows, samples = (pa.concat_tables([before, self._run.rows(table)]) for table, before in self._before.items())
         before = {(entry["cell_id"], entry["repeat"]) for entry in manifest.get("reused") or ()}
         stored = [cell for cell, _ in stored_cells([manifest], rows_of(rows), by_repeat(samples))]
         by_id = {cell.cell_id: cell for cell in stored if _is_ranked(cell)}

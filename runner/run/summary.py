@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from runner.admission.renew import renew
 from runner.errors import UserError
 from runner.results import store
 from runner.results.cells import USUAL_OUT, resume_command
@@ -52,7 +53,8 @@ def conclude(
     `minutes`: the limit of the run's time. What it did not reach is no failure, if `measured`, the repeats that ended in this call, is
     not 0. `show_answer` prints the answer of the run in a folder.
     """
-    ended = run.finished()
+    renew(run)
+    ended = store.statuses(run.folder)
     missing = prospect.jobs_left(run)
     store_expectations(prospect, run, missing)
     failed = sum(status != "ok" for status in ended.values())

@@ -13,7 +13,7 @@ from bench import identity
 from runner.results.store import RunStore
 from runner.verify.health import health_of
 from tests.browser.chromium import CHROMIUM, DRIVER, Browser
-from tests.fixtures import large, synthetic
+from tests.fixtures import large, stored, synthetic
 from tests.fixtures.fleets import each_gpu_run
 
 SCRIPT = "<script>window.hacked=1</script><img src=http://127.0.0.1:9/x onerror=window.hacked=1>"
@@ -69,7 +69,7 @@ def rich_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for repeat in (1, 2):
                 rows = synthetic.ended(entry, repeat, 40, 0.7, draw)
                 rows["cells"][0].update(changes, image="torch-2.13.0-cpu" if "precision" in changes else image)
-                RunStore(run).write_repeat(synthetic.digest(image)[:16], repeat, rows)
+                stored.write_repeat(run, synthetic.digest(image)[:16], repeat, rows)
         runs.append(run)
     reports.page.render.render(runs, folder / "report.html")
     return folder / "report.html"

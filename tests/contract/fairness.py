@@ -21,6 +21,29 @@ def compiled_by_xla():
     return {name: load_adapter("keras_tensorflow", name)(setup()).loop.xla for name in ("gru-imdb", "mlp-mnist")}
 
 
+def compiled_on_a_cpu():
+    """Workload -> whether XLA compiles the step of TensorFlow's own adapter, or of Keras', in the default mode on a CPU."""
+    adapters = {name: load_adapter(sys.argv[1], name)(setup()) for name in ("gru-imdb", "mlp-mnist", "cnn-cifar10")}
+    return {name: bool(getattr(adapter, "loop", adapter).train_step._jit_compile) for name, adapter in adapters.items()}
+
+
+def fused_adam():
+    """Workload and precision -> whether PyTorch's Adam is one fused kernel."""
+    cells = [(name, "fp32") for name in ("gru-imdb", "mlp-mnist", "cnn-mnist", "densenet121-chestxray")]
+    cells += [("gru-imdb", "amp-bf16"), ("gru-imdb", "amp-fp16")]
+    return {
+        "%s %s" % cell: bool(
+            load_adapter("torch", cell[0])(setup()._replace(precision=cell[1])).optimizer.defaults["fused"]
+        )
+        for cell in cells
+    }
+
+
+def time_first():
+    """Whether PyTorch's GRU takes the positions before the reviews."""
+    return not load_adapter("torch", "gru-imdb")(setup()).network.gru.batch_first
+
+
 def calls_of_torch():
     """Optimiser -> how many operations of PyTorch it runs in a step, of 2 and of 20 variables."""
     import keras

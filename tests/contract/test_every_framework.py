@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench import canonical, contract, identity
+from bench import contract, identity
 from bench.curve import has_curve
 from runner.catalog.frameworks import load_frameworks
 from runner.catalog.images import PROJECT, load_catalog
@@ -152,7 +152,8 @@ def checked(image_name: str, workload: str, options: list[str], tmp_path: Path) 
     framework = options[options.index("--framework") + 1]
     if load_workloads()[workload].task == "train":
         # Of a weight decay the last proof is one step.
-        steps = 1 if contract.specification(workload).WEIGHT_DECAY is not None else canonical.STEPS
+        specified = contract.specification(workload)
+        steps = 1 if specified.WEIGHT_DECAY is not None else len(specified.PARITY_RATES)
         assert verdict["updates"] == (None if workload in load_frameworks()[framework].uncounted else steps)
     files = loaded(tmp_path)
     assert "parity.py" in files

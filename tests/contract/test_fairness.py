@@ -26,6 +26,25 @@ def test_on_a_gpu_keras_compiles_by_xla_what_its_own_auto_would(asked: Asked) ->
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("framework", ["tensorflow", "keras_tensorflow"])
+def test_on_a_cpu_xla_compiles_the_gru_and_not_the_cnn(asked: Asked, framework: str) -> None:
+    """The GRU's step takes three quarters of the time with XLA, the CNN's three times as long."""
+    compiled = asked(TENSORFLOW, framework, "compiled_on_a_cpu")
+    assert compiled == {"gru-imdb": True, "mlp-mnist": False, "cnn-cifar10": False}
+
+
+@pytest.mark.timeout(1200)
+def test_pytorch_s_adam_is_one_fused_kernel_except_with_a_loss_scale(asked: Asked) -> None:
+    fused = asked(TORCH, "torch", "fused_adam")
+    assert {cell for cell, yes in fused.items() if not yes} == {"gru-imdb amp-fp16"}
+
+
+@pytest.mark.timeout(1200)
+def test_pytorch_s_gru_takes_time_first(asked: Asked) -> None:
+    assert asked(TORCH, "torch", "time_first") is True
+
+
+@pytest.mark.timeout(1200)
 def test_keras_on_pytorch_updates_all_variables_in_the_same_calls(asked: Asked) -> None:
     calls = asked(TORCH, "keras_torch", "calls_of_torch")
     assert set(calls) == {"Adam", "Momentum"}

@@ -125,7 +125,11 @@ def tiny(own: OwnEngine) -> str:
 
 
 @pytest.fixture
-def variables(own: OwnEngine, tiny: str, fleet_file: Path, nvml_library: Path, tmp_path: Path) -> dict[str, str]:
+def variables(
+    own: OwnEngine, tiny: str, fleet_file: Path, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    # The runs are read here too: both processes are one installation.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return stand_in.environment(nvml_library, fleet_file) | {
         "DOCKER_HOST": own.url,
         "DLBENCH_TINY": tiny,

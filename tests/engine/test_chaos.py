@@ -49,7 +49,7 @@ def test_chaos_costs_no_cell_its_row_and_leaves_nothing_behind(
         assert "what had ended before is kept" in printed
         disk.free()
 
-        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("cells/*.r*.parquet")}
+        kept = {path: path.stat().st_mtime_ns for path in folder(tmp_path).glob("repeats/*.parcel")}
         process = run("--resume", folder(tmp_path).name, DLBENCH_TINY_FRAMEWORKS=FRAMEWORKS)
         wait_for(lambda: rows_there(tmp_path) >= len(kept) + 40, process, 120)
         process.kill()
@@ -105,7 +105,7 @@ def test_an_engine_that_freezes_longer_than_the_time_limit_fails_no_cell_and_an_
 
 
 def rows_there(tmp_path: Path) -> int:
-    return len(list((tmp_path / "results").glob("*/cells/*.r*.parquet")))
+    return len(list((tmp_path / "results").glob("*/repeats/*.parcel")))
 
 
 def kill_some_containers(own: OwnEngine, count: int, chance: random.Random) -> int:

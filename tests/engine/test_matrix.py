@@ -20,6 +20,7 @@ import pytest
 from runner.catalog.images import PROJECT, Image
 from runner.engines.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
 from runner.results import store
+from runner.results.parcel import decode
 from tests.fixtures.cpus import take_own_cpus
 
 from .conftest import CPU_IMAGES
@@ -88,13 +89,13 @@ def killed_and_resumed(
     cells = cells_of("jax,chainer", RESUMED)
     with subprocess.Popen(matrix_command("docker", out, *cells), cwd=PROJECT) as process:
         try:
-            wait_until(lambda: list(out.glob("*/cells/*.r*.parquet")), process, FIRST_CELL_SECONDS)
+            wait_until(lambda: list(out.glob("*/repeats/*.parcel")), process, FIRST_CELL_SECONDS)
             wait_until(lambda: run_containers(client), process, 60)
         finally:
             process.kill()
     folder = run_folder(out)
     left = run_containers(client)
-    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("repeats/*.parcel")}
     resumed = subprocess.run(matrix_command("docker", out, *cells, "--resume", folder.name), cwd=PROJECT)
     assert resumed.returncode == 0
     assert left, "the kill should have left a container behind, or this test proves nothing"
@@ -141,8 +142,8 @@ def test_a_cell_in_the_matrix_costs_no_more_around_its_phases_than_a_bare_docker
         options = ["--images", image.image.name, "--frameworks", "torch", "--workloads", *SMALL]
         subprocess.run(matrix_command("docker", out, *options), cwd=PROJECT, check=True)
         cells = store.read([run_folder(out)], "cells").to_pandas().query("status == 'ok'")
-        (events,) = (run_folder(out) / "events").glob("*.jsonl")
-        ours.append(cells.wall_seconds.item() - phase_seconds(events.read_bytes()))
+        (parcel,) = (run_folder(out) / "repeats").iterdir()
+        ours.append(cells.wall_seconds.item() - phase_seconds(printed(parcel)))
 
         begin = time.monotonic()
         command = ["docker", "run", "--rm", "--network", "none", image.digest, "run", *cell]
@@ -165,9 +166,14 @@ def test_two_processes_over_mpi_train_together_in_a_container(
     assert cells[["engine", "framework", "devices", "status"]].to_numpy().tolist() == [["docker", "chainer", 2, "ok"]]
     assert cells.parity_passed.all()
     assert cells.lock_sha256.item() == catalog["chainer-7.8.1-cpu"].lock_sha256
-    (events,) = (run_folder(tmp_path) / "events").glob("*.jsonl")
-    told = [json.loads(line) for line in events.read_bytes().splitlines()]
+    (parcel,) = (run_folder(tmp_path) / "repeats").iterdir()
+    told = [json.loads(line) for line in printed(parcel).splitlines()]
     assert [each["device"]["count"] for each in told if each["event"] == "environment"] == [2]  # ChainerMN's own count
+
+
+def printed(path: Path) -> bytes:
+    """What the cell of a parcel printed."""
+    return b"".join(piece for _, piece in decode(path.read_bytes(), path.name).tape)
 
 
 def phase_seconds(events: bytes) -> float:

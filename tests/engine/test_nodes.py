@@ -35,7 +35,7 @@ def test_containers_of_a_killed_agent_end_and_each_cell_has_one_row(
 ) -> None:
     Fleet((FakeGpu(), FakeGpu())).write(fleet_file)
     process = run("--frameworks", "torch", "--repeats", "4", "--nodes", "local:2")
-    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 4, process)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 4, process)
     os.kill(agents(tmp_path)[0], signal.SIGKILL)
     printed = ended(process)
     assert process.returncode == 0, printed
@@ -53,7 +53,7 @@ def test_containers_of_a_killed_agent_end_and_each_cell_has_one_row(
 def test_ctrl_c_ends_the_containers_of_all_nodes(run: Run, own: OwnEngine, fleet_file: Path, tmp_path: Path) -> None:
     Fleet((FakeGpu(), FakeGpu())).write(fleet_file)
     process = run("--frameworks", "torch", "--repeats", "4", "--nodes", "local:2")
-    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 2, process)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 2, process)
     process.send_signal(signal.SIGINT)
     printed = ended(process)
     assert process.returncode == 1, printed

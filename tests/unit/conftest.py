@@ -26,6 +26,12 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """The cache folder of the processes that a test starts: it reads the runs that they stored, so it is the same installation."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def images(tmp_path):
     """CIFAR-10 as the Python version."""
     return stand_in(cifar10, tmp_path / "cifar-10-batches-py", 103)

@@ -20,7 +20,6 @@ from typing import Any
 # What every fork needs is loaded once.
 import jinja2
 import pandas
-import pyarrow.parquet as pq
 
 import reports.page.render
 import runner.cli.matrix
@@ -113,7 +112,7 @@ def try_point(folder: Path, number: int) -> str:
         # Threads take turns: a run may have an operation less than the one that was counted.
         return "" if os.waitstatus_to_exitcode(status) == 0 else f"it ended with {status} and was not killed"
     runs = list(out.glob("*/run.json"))
-    stored = {path: path.read_bytes() for path in out.glob("*/cells/*.r*.parquet")}
+    stored = {path: path.read_bytes() for path in out.glob("*/repeats/*.parcel")}
     if not runs:
         return "cells were measured in no run" if stored else ""
     (manifest,) = runs
@@ -134,8 +133,7 @@ def lost(folder: Path, stored: dict[Path, bytes]) -> str:
         return "what had ended was measured again"
     if (skipped := sum(row["status"] == "skipped" for row in cells)) != manifest["skipped"] or not skipped:
         return f"{skipped} of {manifest['skipped']} skipped combinations are stored"
-    samples = {row["cell_id"] for row in pq.ParquetFile(next(folder.glob("samples/*"))).read().to_pylist()}
-    if not samples or not all((folder / table).is_dir() for table in ("samples", "metrics", "parity", "telemetry")):
+    if not all(len(read([folder], table)) for table in ("samples", "metrics", "parity", "telemetry")):
         return "tables are missing"
     if parts := list(folder.rglob("*.part")):
         return f"{parts} were left"

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.data import chestxray, files, imagenet, mnist
@@ -41,11 +40,10 @@ from runner.nodes.wire import messages
 from runner.nodes.wire.frames import MAGIC, Decoder, encode
 from runner.plan.durations import earlier_preparations, earlier_seconds
 from runner.results import parcel as parcels
-from runner.results import store
-from runner.results.store import TABLES, RunStore
+from runner.results.store import RunStore
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import read, to_bytes
-from tests.fixtures import nodes, parquet_lies, synthetic
+from tests.fixtures import nodes, stored, synthetic
 
 RECORDED = Path(__file__).parent / "recorded"
 ODD: tuple[Any, ...] = (
@@ -164,18 +162,15 @@ def small_run(folder: Path) -> Path:
     kept = {entry["id"] for entry in manifest["plan"][:2]}
     manifest["plan"] = [entry for entry in manifest["plan"] if entry["id"] in kept]
     (run / "run.json").write_text(json.dumps(manifest))
-    for path in run.glob("*/*.r*.*"):
-        if path.name.split(".")[0] not in kept:
-            path.unlink()
+    stored.remove(run, lambda row: row["cell_id"] not in kept)
     return run
 
 
 def of_runs(folder: Path) -> Attack:
     run = small_run(folder)
     manifest = json.loads((run / "run.json").read_bytes())
-    stored = {path: path.read_bytes() for path in run.glob("*/*.parquet")}
-    stored = {path: data for path, data in stored.items() if path.parent.name in TABLES}
-    tables = {path: pq.read_table(path) for path in stored}
+    written = {path: path.read_bytes() for path in (run / "tables").iterdir()}
+    index = json.loads((run / "tables" / "index.json").read_bytes())
     counts: Counter[str] = Counter()
 
     def attack(chance: random.Random) -> None:
@@ -184,14 +179,10 @@ def of_runs(folder: Path) -> Attack:
             kept = path.read_bytes()
             path.write_text(json.dumps(odd_somewhere(manifest, chance)))
         else:
-            path = chance.choice(list(stored))
-            kept = stored[path]
-            if way == 1:
-                path.write_bytes(mutated(kept, chance))
-            else:
-                # Parquet has no struct without fields.
-                with contextlib.suppress(pa.ArrowNotImplementedError):
-                    pq.write_table(odd_column(tables[path], chance), path)
+            path = chance.choice(list(written)) if way == 1 else run / "tables" / "index.json"
+            kept = written[path]
+            changed = mutated(kept, chance) if way == 1 else json.dumps(odd_somewhere(index, chance)).encode()
+            path.write_bytes(changed)
         counts["all"] += 1
         try:
             earlier_seconds(folder / "results")
@@ -204,21 +195,6 @@ def of_runs(folder: Path) -> Attack:
             path.write_bytes(kept)
 
     return attack
-
-
-def odd_column(table: pa.Table, chance: random.Random) -> pa.Table:
-    """A stored table with a column of another type, or with odd values in it."""
-    at = chance.randrange(table.num_columns)
-    odd = chance.choice(ODD)
-    for values in (
-        [odd] * len(table),
-        [str(odd)[:100_000].encode("utf-8", "replace").decode()] * len(table),
-        [None] * len(table),
-    ):
-        with contextlib.suppress(pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError):
-            column = pa.array(values, table.schema.field(at).type) if chance.random() < 0.5 else pa.array(values)
-            return table.set_column(at, table.schema.names[at], column)
-    return table.drop_columns([table.schema.names[at]])
 
 
 def of_data(folder: Path) -> Attack:
@@ -286,37 +262,12 @@ def of_frames(folder: Path) -> Attack:
     return attack
 
 
-def of_footers(folder: Path) -> Attack:
-    """Stored tables whose footers say something else, and are well formed."""
-    run = small_run(folder)
-    stored = {min((run / table).glob("*.r*.parquet")): table for table in ("cells", "samples", "metrics", "parity")}
-    written = {path: path.read_bytes() for path in stored}
-    rows = {path: len(store.read([run], table)) for path, table in stored.items()}
-
-    def attack(chance: random.Random) -> None:
-        path = chance.choice(list(stored))
-        footer = parquet_lies.footer(written[path])
-        for _ in range(chance.choice((1, 1, 2, 3))):
-            parquet_lies.change_somewhere(footer, chance)
-        try:
-            # A number that its type cannot hold is no footer.
-            with contextlib.suppress(AttributeError, TypeError):
-                path.write_bytes(parquet_lies.with_footer(written[path], footer))
-            found = len(store.read([run], stored[path]))
-        finally:
-            path.write_bytes(written[path])
-        assert found == rows[path], f"{path} has lost rows"
-
-    return attack
-
-
 KINDS: dict[str, Callable[[Path], Attack]] = {
     "lines": lambda _: of_lines(),
     "references": of_references,
     "runs": of_runs,
     "data": of_data,
     "frames": of_frames,
-    "footers": of_footers,
 }
 
 

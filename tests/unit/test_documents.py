@@ -17,12 +17,11 @@ from typer.testing import CliRunner
 from runner.catalog.images import Image
 from runner.cli.main import app
 from runner.engines.base import Engine
-from runner.results.store import RunStore
 from runner.run import begin
 from runner.run.options import Options
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import to_bytes
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.stand_ins.fleet import FakeGpu, Fleet
 from tests.unit.test_import_graph import WINGS
 
@@ -153,7 +152,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for repeat in (1, 2):
             rows = synthetic.ended(synthetic.cell(IMAGE, "cnn-cifar10"), repeat, 12, 0.7, 0)
             rows["cells"][0].update(cuda_version=cuda, image=f"torch-cu{cuda}")
-            RunStore(out / "a").write_repeat(synthetic.digest(cuda)[:16], repeat, rows)
+            stored.write_repeat(out / "a", synthetic.digest(cuda)[:16], repeat, rows)
     (out / "lab.reference.parquet").write_bytes(to_bytes(reference_of([out / "a"], "lab", "1").reference))
     return out
 

@@ -10,9 +10,14 @@ import keras
 from bench.frameworks.keras import _mixed
 
 
-def make(network, loss, optimizer, dropout):
-    """The loop of the backend on which Keras runs. `dropout`: whether layers behave as in training."""
-    loop = {"tensorflow": _TensorFlow, "jax": _Jax, "torch": _Torch}[keras.backend.backend()]
+def make(network, loss, optimizer, dropout, faster_by_xla):
+    """The loop of the backend on which Keras runs.
+
+    `dropout`: whether layers behave as in training; `faster_by_xla`: whether XLA makes TensorFlow's step faster on a CPU.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return _TensorFlow(network, loss, optimizer, dropout, faster_by_xla)
+    loop = {"jax": _Jax, "torch": _Torch}[keras.backend.backend()]
     return loop(network, loss, optimizer, dropout)
 
 
@@ -36,15 +41,19 @@ class _InPlace:
 
 
 class _TensorFlow(_InPlace):
-    """The step is traced once and runs as a graph. On a GPU XLA compiles it, where Keras' own "auto" would: not with cuDNN's GRU."""
+    """The step is traced once and runs as a graph. On a GPU XLA compiles it, where Keras' own "auto" would: not with cuDNN's GRU.
 
-    def __init__(self, network, loss, optimizer, dropout):
+    On a CPU XLA compiles it where that is faster.
+    """
+
+    def __init__(self, network, loss, optimizer, dropout, faster_by_xla):
         import tensorflow as tf
 
         self.tf, self.network, self.loss, self.optimizer, self.dropout = tf, network, loss, optimizer, dropout
         self.steps = _mixed.Skipped(optimizer)
         # Keras asks whether the machine has a GPU; the cell may be one of its CPU.
-        self.xla = bool(tf.config.list_logical_devices("GPU")) and bool(network.jit_compile)
+        gpu = bool(tf.config.list_logical_devices("GPU"))
+        self.xla = bool(network.jit_compile) if gpu else faster_by_xla
         # Compiled, as people run it for speed.
         self.train_step = tf.function(self._train_step, jit_compile=self.xla)
         # No gradients in evaluation: they cost memory and time.

@@ -9,11 +9,14 @@ from bench.frameworks.keras import _loops
 class Trained(contract.Training):
     """A subclass gives fill(parameters), which sets the model's weights, and canonical(values), for its weights or their gradients."""
 
+    # True: XLA makes TensorFlow's step faster on a CPU.
+    FASTER_BY_XLA = False
+
     def __init__(self, network, optimizer, loss, dropout=True):
         self.network, self.optimizer = network, optimizer
         optimizer.build(network.trainable_variables)
         self.fresh = [keras.ops.convert_to_numpy(value).copy() for value in optimizer.variables]
-        self.loop = _loops.make(network, loss, optimizer, dropout)
+        self.loop = _loops.make(network, loss, optimizer, dropout, self.FASTER_BY_XLA)
 
     def load(self, parameters):
         self.fill(parameters)

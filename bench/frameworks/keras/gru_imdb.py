@@ -1,6 +1,7 @@
 """The IMDB network in Keras 3: Embedding, GRU, Dense and Adam; the same file on every backend.
 
 Idiomatic here: layers.GRU with its defaults is cuDNN's fused GRU on TensorFlow and PyTorch with a GPU, and a loop in the graph elsewhere.
+On TensorFlow with a CPU XLA compiles the step, which takes three quarters of the time that it takes without.
 Keras stacks the gates z, r, n and keeps both biases in one (2, 300) array.
 """
 
@@ -27,6 +28,8 @@ def network():
 
 
 class Training(Trained):
+    FASTER_BY_XLA = True
+
     def __init__(self, setup):
         keras.utils.set_random_seed(setup.seed)
         # Adam's constants are explicit: defaults differ among frameworks. Keras' epsilon would be 1e-7.

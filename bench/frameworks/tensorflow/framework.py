@@ -17,14 +17,14 @@ NAME = "tensorflow"
 _xla = False
 
 
-def by_xla():
-    """Whether the cell's mode compiles by XLA."""
-    return _xla
+def by_xla(faster_on_a_cpu=False):
+    """True if a step is compiled by XLA: in its mode, and on a CPU where it is said to be faster."""
+    return _xla or (faster_on_a_cpu and not tf.config.list_logical_devices("GPU"))
 
 
-def function(python):
+def function(python, faster_on_a_cpu=False):
     """tf.function in the cell's mode: a graph, a graph compiled by XLA, or eager (configure() switches tf.function off)."""
-    return tf.function(python, jit_compile=_xla)
+    return tf.function(python, jit_compile=by_xla(faster_on_a_cpu))
 
 
 def configure(setup):

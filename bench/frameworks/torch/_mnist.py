@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from bench import contract
 from bench.frameworks.torch._mixed import Mixed, updates
 from bench.frameworks.torch.cnn_cifar10 import canonical_name, torch_name
-from bench.frameworks.torch.framework import compiled, to_device, torch_device
+from bench.frameworks.torch.framework import adam, compiled, to_device, torch_device
 
 
 class Trained(contract.Training):
@@ -15,8 +15,7 @@ class Trained(contract.Training):
         self.device = torch_device(setup)
         self.network = network.to(self.device)
         self.compiled = compiled(setup, self.network)
-        # Adam's constants are explicit: defaults differ among frameworks.
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=0.001, betas=(0.9, 0.999), eps=1e-8)
+        self.optimizer = adam(setup, self.network, 0.001)
         self.mixed = Mixed(setup, self.optimizer)
 
     def load(self, parameters):

@@ -13,6 +13,7 @@ from torch import nn
 
 from bench.frameworks.torch._mixed import updates
 from bench.frameworks.torch._pictures import Trained
+from bench.frameworks.torch.framework import adam
 
 LAYERS = (6, 12, 24, 16)
 GROWTH = 32
@@ -72,8 +73,7 @@ class Network(nn.Module):
 class Training(Trained):
     def __init__(self, setup):
         super().__init__(setup, Network())
-        # Adam's constants are explicit: defaults differ among frameworks.
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
+        self.optimizer = adam(setup, self.network, 1e-4)
 
     def updates(self):
         return updates(self.optimizer)

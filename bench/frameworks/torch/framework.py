@@ -6,7 +6,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from bench import cuda, environment
+from bench import cuda, environment, mixed
 from bench.errors import Unsupported
 
 NAME = "torch"
@@ -42,6 +42,18 @@ def torch_device(setup):
     library = "torch %s (CUDA %s)" % (torch.__version__, torch.version.cuda)
     cuda.require_gpus(library, torch.cuda.is_available() and torch.cuda.device_count(), setup.devices)
     return torch.device("cuda", setup.rank)
+
+
+def adam(setup, network, rate):
+    """Adam with the specification's constants: defaults differ among frameworks.
+
+    One fused kernel updates all parameters. PyTorch has it for GPUs from 2.0 on, and for CPUs from 2.4 on. With float16's loss scale it is
+    not used: it would decide inside the kernel which steps are skipped, and the bench counts these.
+    """
+    since = (2, 4) if setup.device == "cpu" else (2, 0)
+    version = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    kernel = {"fused": True} if version >= since and mixed.half(setup.precision) != "float16" else {}
+    return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.999), eps=1e-8, **kernel)
 
 
 def compiled(setup, network, **options):

@@ -1,1 +1,1 @@
-"""How a run lies on disk: its files and what they are called, which of them hold a repeat, and which are refused."""
+"""How a run lies on disk: its tables and what they were derived from, and how files are read and written whole."""

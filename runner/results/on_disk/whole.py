@@ -6,12 +6,19 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.errors import UserError
 from runner.text import in_a_line
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 # In characters: two paths and what is wrong.
 _LONGEST_ERROR = 20_000
+
+# Of the footer of a Parquet file: a text, and the parts of a list. The longest text is the manifest of a reference.
+_MOST_TEXT, _MOST_PARTS = 16 << 20, 10_000
 
 # A run.json holds the plan: some hundred bytes a cell.
 MOST_MANIFEST_BYTES = 64 << 20
@@ -71,3 +78,17 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def open_parquet(data: bytes) -> pq.ParquetFile:
+    """A Parquet file of unknown origin, with pyarrow's own limits. Raises pyarrow.ArrowException."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(
+        pa.BufferReader(data),
+        pre_buffer=False,
+        page_checksum_verification=True,
+        thrift_string_size_limit=_MOST_TEXT,
+        thrift_container_size_limit=_MOST_PARTS,
+    )

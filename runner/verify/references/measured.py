@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.results import cells, parity, store
 from runner.results.cells import StoredCell
 from runner.results.rank.levels import levelled_run
-from runner.results.rows import by_repeat, parts, rows_of
+from runner.results.rows import Place, by_repeat, parts, rows_of
 from runner.results.statistics import Array
 from runner.text import in_a_line, plural
 from runner.verify.ceilings import Ceilings, CeilingsError, parse
@@ -61,19 +61,19 @@ def read_runs(folders: Sequence[Path]) -> list[Measured]:
     for folder, manifest in zip(folders, store.manifests_of(folders), strict=True):
         gpus = len(manifest.get("devices") or ())
         stored, samples = store.read([folder], "cells"), by_repeat(store.read([folder], "samples"))
-        proved, packs = _proved(folder, stored), store.packs_of(folder)
+        proved, telemetry = _proved(folder), by_repeat(store.read([folder], "telemetry"))
         for cell in levelled_run([cell for cell, _ in cells.stored_cells([manifest], rows_of(stored), samples)]):
             ceilings = _ceilings(folder, cell)
             facts = facts_of(cell, manifest, ceilings.cpus if ceilings else None)
             measured.append(
-                Measured(cell, facts, ceilings, _telemetry(packs, cell), gpus, proved.get(cell.cell_id, ()))
+                Measured(cell, facts, ceilings, _telemetry(telemetry, cell), gpus, proved.get(cell.cell_id, ()))
             )
     return measured
 
 
-def _proved(folder: Path, stored: pa.Table) -> dict[str, tuple[str, ...]]:
+def _proved(folder: Path) -> dict[str, tuple[str, ...]]:
     """Cell id -> the quantities that were checked on the adapter that it measured, each once, in the order of the checks."""
-    proved = parts(store.read([folder], "parity", cells=stored), ("cell_id", "phase"))
+    proved = parts(store.read([folder], "parity"), ("cell_id", "phase"))
     return {
         cell: tuple(dict.fromkeys(part["quantity"].to_pylist()))
         for (cell, phase), part in proved
@@ -93,30 +93,19 @@ def _ceilings(folder: Path, cell: StoredCell) -> Ceilings | None:
         raise store.StoreError(f"{path}: {error}; remove the file, or restore it") from None
 
 
-def _telemetry(packs: store.Packs, cell: StoredCell) -> Telemetry | None:
+def _telemetry(telemetry: Mapping[Place, pa.Table], cell: StoredCell) -> Telemetry | None:
     """Of the first repeat that has some; None where the run kept none."""
     for repeat in cell.repeats:
-        path = packs.where("telemetry", cell.cell_id, repeat.number)
-        if path.parent != packs.folder / "telemetry" or not path.is_file():
+        rows = telemetry.get((cell.run_id, cell.cell_id, repeat.number))
+        if rows is None:
             continue
         windows = repeat.windows
         steady = [at for at, stage in enumerate(windows.stage) if stage == "steady"]
         spans = [(float(windows.begin[at]), float(windows.begin[at] + windows.seconds[at])) for at in steady]
-        if found := summarise(_rows(path, cell.cell_id, repeat.number), spans):
-            return found
+        columns = ["device", "seconds", "sm_megahertz", "throttle_reasons"]
+        if summary := summarise(rows.select(columns).to_pylist(), spans):
+            return summary
     return None
-
-
-def _rows(path: Path, cell_id: str, repeat: int) -> list[dict[str, Any]]:
-    """The rows of one repeat's telemetry, with the columns that a summary needs. Raises StoreError."""
-    import pyarrow as pa
-
-    columns = ["cell_id", "repeat", "device", "seconds", "sm_megahertz", "throttle_reasons"]
-    try:
-        rows: list[dict[str, Any]] = store.read_columns(path, columns).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise store.StoreError(f"{path} cannot be read as telemetry ({error}); remove or restore it") from None
-    return [row for row in rows if (row["cell_id"], row["repeat"]) == (cell_id, repeat)]
 
 
 # What somebody does whose cells say little.

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UserError
-from runner.results.parquet import pages
+from runner.results.on_disk.whole import open_parquet
 from runner.results.statistics import Array, fewest_windows
 from runner.results.store import read_bytes, write_bytes
 from runner.verify.ceilings import Ceilings
@@ -177,12 +177,10 @@ def _schema() -> Any:
 def read(path: Path) -> Reference:
     """A reference from its file, with every hash checked. Raises SavedError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         data = read_bytes(path, MAX_BYTES)
-        pages.check_footer(data)
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        with open_parquet(data) as file:
             metadata = file.schema_arrow.metadata or {}
             if not _is_small(file.metadata) or len(metadata.get(_MANIFEST, b"")) > MAX_MANIFEST_BYTES:
                 raise SavedError(
@@ -194,9 +192,6 @@ def read(path: Path) -> Reference:
                 )
             if not file.schema_arrow.remove_metadata().equals(_schema()):
                 raise SavedError(f"{path}: its columns are not those of a reference; export it again")
-            found = pages.columns(data, file, _schema().names)
-            if max(column.unpacked_bytes for column in found) > MAX_ROWS * MAX_ROW_BYTES:
-                raise SavedError(f"{path}: its pages hold more than any reference; get the file again")
             table = file.read(use_threads=False)
     # A name in the file that is no UTF-8 makes pyarrow raise a ValueError of Python's.
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -1,11 +1,14 @@
 """Mistakes in the CIFAR-10 network in JAX."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
 
 from bench.frameworks.jax import cnn_cifar10
+from bench.frameworks.jax._flax import get_value, set_value
 from tests.contract.mutants import anywhere
 from tests.contract.mutants.registry import Planted
 
@@ -65,3 +68,51 @@ class NoDropout(Training):
 
     def loss(self, parameters, x, y, key):
         return super().loss(parameters, x, y, None)
+
+
+class ConvolutionsIn(Training):
+    """The convolutions, and only they, compute in a half type where dropout is on."""
+
+    TYPE = jnp.bfloat16
+
+    def loss(self, parameters, x, y, key):
+        if key is None:
+            return super().loss(parameters, x, y, key)
+        network = nnx.merge(self.structure, parameters)
+        for name in ("conv1", "conv2", "conv3", "conv4"):
+            setattr(network, name, functools.partial(self.halved, getattr(network, name)))
+        logits = network(x, nnx.Rngs(dropout=key)).astype("float32")
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), logits
+
+    def halved(self, layer, x):
+        layer.dtype = self.TYPE
+        return layer(x).astype("float32")
+
+
+@cnn.mistake(
+    "precision",
+    not_caught="On a CPU XLA leaves out roundings to bfloat16: the gradients have the digits of float32. It gains no time.",
+    slow=True,
+)
+class ConvolutionsInHalfInTraining(ConvolutionsIn):
+    """The convolutions, and only they, compute in bfloat16 where dropout is on."""
+
+
+@cnn.mistake("precision", slow=True)
+class ConvolutionsInFloat16InTraining(ConvolutionsIn):
+    """The convolutions, and only they, compute in float16 where dropout is on."""
+
+    TYPE = jnp.float16
+
+
+@cnn.mistake("precision", slow=True)
+class OneGradientInHalfInTraining(Training):
+    """The gradient of the fourth convolution's weights is rounded to bfloat16 where dropout is on."""
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def update(self, parameters, state, gradients):
+        if self.key is not None:
+            kernel = gradients["conv4"]["kernel"]
+            # XLA leaves out a cast to a half type and back.
+            set_value(kernel, jax.lax.reduce_precision(get_value(kernel), 8, 7))
+        return Training.update.__wrapped__(self, parameters, state, gradients)

@@ -118,7 +118,7 @@ class AmsGrad(WithOptimizer):
 
 @gru.mistake(
     "regularisation",
-    not_caught="A step moves a weight by a ten millionth of itself through this decay: 0.9 of a bound.",
+    not_caught="A step moves a weight by a ten millionth of itself through this decay: about one bound.",
     slow=True,
 )
 class AdamW(WithOptimizer):

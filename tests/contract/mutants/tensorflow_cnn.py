@@ -1,5 +1,7 @@
 """Mistakes in the CIFAR-10 network in TensorFlow."""
 
+import functools
+
 import keras
 import tensorflow as tf
 from keras import layers
@@ -132,3 +134,66 @@ class OnePictureLeftOut(Training):
 
     def step(self, x, y):
         return super().step(x[:-1], y[:-1])
+
+
+class InTraining(Training):
+    """Something is wrong in the training step only, where dropout is on."""
+
+    wrong = False
+
+    def _train_step(self, x, y):
+        self.wrong = self.dropout
+        loss = super()._train_step(x, y)
+        self.wrong = False
+        return loss
+
+
+class LayersInHalf(InTraining):
+    """Some layers, and only they, compute in a half type where dropout is on."""
+
+    LAYERS = ("conv1", "conv2", "conv3", "conv4")
+    TYPE = tf.bfloat16
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        for layer in (self.network.get_layer(name) for name in self.LAYERS):
+            layer.call = functools.partial(self.halved, layer, layer.call)
+
+    def halved(self, layer, call, x):
+        if not self.wrong:
+            return call(x)
+        y = tf.nn.conv2d(tf.cast(x, self.TYPE), tf.cast(layer.kernel, self.TYPE), 1, "SAME")
+        # The bias in float32: TensorFlow sums its gradient in the half type, which the gates see by itself.
+        return tf.cast(y, tf.float32) + layer.bias
+
+
+@cnn.mistake("precision")
+class ConvolutionsInHalfInTraining(LayersInHalf):
+    """The convolutions, and only they, compute in bfloat16 where dropout is on."""
+
+
+@cnn.mistake("precision", slow=True)
+class ConvolutionsInFloat16InTraining(LayersInHalf):
+    """The convolutions, and only they, compute in float16 where dropout is on."""
+
+    TYPE = tf.float16
+
+
+@cnn.mistake("precision", slow=True)
+class OneConvolutionInHalfInTraining(LayersInHalf):
+    """The third convolution, and only it, computes in bfloat16 where dropout is on."""
+
+    LAYERS = ("conv3",)
+
+
+@cnn.mistake("precision", slow=True)
+class OneGradientInHalfInTraining(InTraining):
+    """The gradient of the fourth convolution's weights is rounded to bfloat16 where dropout is on."""
+
+    def _loss_and_gradients(self, x, y):
+        logits, loss, gradients = super()._loss_and_gradients(x, y)
+        if self.wrong:
+            kernel = self.network.get_layer("conv4").kernel
+            at = [variable is kernel for variable in self.network.trainable_variables].index(True)
+            gradients[at] = tf.cast(tf.cast(gradients[at], tf.bfloat16), tf.float32)
+        return logits, loss, gradients

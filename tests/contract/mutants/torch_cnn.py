@@ -1,5 +1,7 @@
 """Mistakes in the CIFAR-10 network in PyTorch."""
 
+import functools
+
 import torch
 import torch.nn.functional as F
 
@@ -7,7 +9,7 @@ from bench.frameworks.torch import cnn_cifar10
 from tests.contract.mutants import anywhere
 from tests.contract.mutants.omissions import StepLeftOut, without_one
 from tests.contract.mutants.registry import Planted
-from tests.contract.mutants.torch_adam import InHalf
+from tests.contract.mutants.torch_adam import InHalf, give
 
 cnn = Planted("torch", "cnn-cifar10")
 Training = cnn_cifar10.Training
@@ -507,6 +509,178 @@ class HalfPicturesInTraining(Training):
 
     def step(self, x, y):
         return super().step(torch.from_numpy(x).bfloat16().float().numpy() if self.dropout else x, y)
+
+
+class LayersInHalf(Training):
+    """Some layers, and only they, compute in a half type where dropout is on."""
+
+    LAYERS = ("conv1", "conv2", "conv3", "conv4")
+    TYPE = torch.bfloat16
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        for name in self.LAYERS:
+            layer = getattr(self.network, name)
+            layer.forward = functools.partial(self.halved, layer.forward)
+
+    def halved(self, forward, x):
+        with torch.autocast("cpu", self.TYPE, enabled=self.network.training):
+            return forward(x).float()
+
+
+@cnn.mistake("precision")
+class ConvolutionsInHalfInTraining(LayersInHalf):
+    """The convolutions, and only they, compute in bfloat16 where dropout is on."""
+
+
+@cnn.mistake("precision", slow=True)
+class ConvolutionsInFloat16InTraining(LayersInHalf):
+    """The convolutions, and only they, compute in float16 where dropout is on."""
+
+    TYPE = torch.float16
+
+
+@cnn.mistake("precision", slow=True)
+class OneConvolutionInHalfInTraining(LayersInHalf):
+    """The third convolution, and only it, computes in bfloat16 where dropout is on."""
+
+    LAYERS = ("conv3",)
+
+
+@cnn.mistake("precision", slow=True)
+class FirstConvolutionInHalfInTraining(LayersInHalf):
+    """The first convolution, and only it, computes in bfloat16 where dropout is on."""
+
+    LAYERS = ("conv1",)
+
+
+@cnn.mistake("precision", slow=True)
+class DenseLayerInHalfInTraining(LayersInHalf):
+    """The first dense layer, and only it, computes in bfloat16 where dropout is on."""
+
+    LAYERS = ("dense1",)
+
+
+@cnn.mistake("precision", slow=True)
+class AllButTheLastLayerInHalfInTraining(LayersInHalf):
+    """All layers but the last compute in bfloat16 where dropout is on."""
+
+    LAYERS = ("conv1", "conv2", "conv3", "conv4", "dense1")
+
+
+class GradientRounded(Training):
+    """A gradient is rounded where dropout is on."""
+
+    TENSOR = ""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        if self.dropout:
+            dict(self.network.named_parameters())[self.TENSOR].register_hook(self.rounded)
+
+
+@cnn.mistake("precision", slow=True)
+class OneGradientInHalfInTraining(GradientRounded):
+    """The gradient of the fourth convolution's weights is rounded to float16 where dropout is on."""
+
+    TENSOR = "conv4.weight"
+
+    def rounded(self, gradient):
+        return gradient.half().float()
+
+
+@cnn.mistake("precision", slow=True)
+class OneGradientCutInTraining(GradientRounded):
+    """The gradient of the first dense layer's weights keeps the digits of TensorFloat-32 where dropout is on."""
+
+    TENSOR = "dense1.weight"
+
+    def rounded(self, gradient):
+        return cut(gradient)
+
+
+def cut(values):
+    """Values without the 13 last digits of float32, as TensorFloat-32 takes its factors."""
+    return (values.contiguous().view(torch.int32) & -(2**13)).view(torch.float32)
+
+
+class Through(torch.autograd.Function):
+    """A rounding whose gradient goes through unchanged."""
+
+    @staticmethod
+    def forward(_context, values, rounding):
+        return rounding(values)
+
+    @staticmethod
+    def backward(_context, gradient):
+        return gradient, None
+
+
+@cnn.mistake(
+    "precision",
+    not_caught="The products are summed in float32, so the gradients have all digits; the masks hide their values. It gains no time.",
+    slow=True,
+)
+class ActivationsRoundedInTraining(Rewritten):
+    """What each ReLU returns is rounded to bfloat16 and back where dropout is on."""
+
+    def activation(self, h):
+        h = super().activation(h)
+        return Through.apply(h, lambda values: values.bfloat16().float()) if self.network.training else h
+
+
+@cnn.mistake(
+    "precision",
+    not_caught="The products are summed in float32, so the gradients have all digits; the masks hide their values. It gains no time.",
+    slow=True,
+)
+class FactorsCutInTraining(Rewritten):
+    """The factors of the convolutions keep the digits of TensorFloat-32 where dropout is on."""
+
+    def convolve(self, layer, h):
+        if not self.network.training:
+            return super().convolve(layer, h)
+        return F.conv2d(self.pad(Through.apply(h, cut)), Through.apply(layer.weight, cut), layer.bias)
+
+
+class MomentumInHalf(torch.optim.Optimizer):
+    """Momentum that is kept in bfloat16. `moves`: so is what a step moves the parameters by."""
+
+    def __init__(self, parameters, moves):
+        super().__init__(parameters, {})
+        self.moves = moves
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            before = self.state[parameter].get("velocity", torch.zeros_like(parameter)).float()
+            velocity = 0.9 * before + parameter.grad
+            kept = self.state[parameter]["velocity"] = velocity.bfloat16()
+            parameter.sub_(0.01 * (kept.float() if self.moves else velocity))
+
+
+@cnn.mistake("state", slow=True)
+class MomentumRoundedInTraining(Training):
+    """The momentum is rounded to bfloat16, and the parameters move by what it then is, where dropout is on."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        if self.dropout:
+            give(self, MomentumInHalf(self.network.parameters(), True))
+
+
+@cnn.mistake(
+    "state",
+    not_caught="Each step moves the parameters by float32, and the masks hide that the next one remembers a 500th less or more.",
+    slow=True,
+)
+class MomentumKeptInHalfInTraining(Training):
+    """The momentum is kept in bfloat16 from one step to the next where dropout is on."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        if self.dropout:
+            give(self, MomentumInHalf(self.network.parameters(), False))
 
 
 @cnn.mistake("schedule", slow=True)

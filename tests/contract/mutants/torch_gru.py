@@ -67,6 +67,7 @@ class WithNetwork(Training):
     def __init__(self, setup):
         super().__init__(setup)
         self.network.forward = self.forward
+        self.network.gru.batch_first = True
 
     def forward(self, x):
         return self.network.dense(self.state(self.embedded(x)))
@@ -106,14 +107,8 @@ class CellByCell(WithCell):
 
 
 @gru.slow_rewrite
-class TimeFirst(WithNetwork):
-    """The positions before the reviews, as cuDNN likes them."""
-
-    def state(self, e):
-        gru = self.network.gru
-        weights = [gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0]
-        first = e.new_zeros(1, len(e), 100)
-        return torch.gru(e.transpose(0, 1).contiguous(), first, weights, True, 1, 0.0, True, False, False)[1][0]
+class ReviewsFirst(WithNetwork):
+    """The reviews before the positions."""
 
 
 @gru.rewrite
@@ -122,8 +117,8 @@ class AdamByHand(planted(Training, torch_adam.HandAdam)):
 
 
 @gru.slow_rewrite
-class FusedAdam(planted(Training, lambda p: torch.optim.Adam(p, lr=0.001, betas=(0.9, 0.999), eps=1e-8, fused=True))):
-    """PyTorch's Adam as one fused kernel."""
+class AdamInALoop(planted(Training, lambda p: torch.optim.Adam(p, lr=0.001, betas=(0.9, 0.999), eps=1e-8))):
+    """PyTorch's Adam without its fused kernel: a loop over the parameters."""
 
 
 # -- the network -------------------------------------------------------------------------------------------------------
@@ -264,6 +259,45 @@ class PaddingIndex(Training):
     def __init__(self, setup):
         super().__init__(setup)
         self.network.embedding.padding_idx = 0
+
+
+@gru.mistake("padding")
+class PaddingIndexOne(Training):
+    """The embedding of id 1 is not trained (padding_idx=1, as RoBERTa's vocabulary has it)."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.network.embedding.padding_idx = 1
+
+
+class RowsFrozen(Training):
+    """Some rows of the embedding are not trained."""
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.network.embedding.weight.register_hook(self.frozen)
+
+    def frozen(self, gradient):
+        gradient = gradient.clone()
+        gradient[self.rows()] = 0
+        return gradient
+
+
+@gru.mistake("padding", slow=True)
+class Row2Frozen(RowsFrozen):
+    """The embedding of id 2 (out of vocabulary) is not trained."""
+
+    def rows(self):
+        return [2]
+
+
+@gru.mistake("padding", slow=True)
+class RowsOfNoRandomBatchFrozen(RowsFrozen):
+    """The rows that three batches of random ids leave out, half of all, are not trained."""
+
+    def rows(self):
+        named = torch.randint(1, 30000, (3 * 6720,), generator=torch.Generator().manual_seed(0))
+        return torch.bincount(named, minlength=30000) == 0
 
 
 @gru.mistake("padding")

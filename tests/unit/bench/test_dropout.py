@@ -193,12 +193,87 @@ class Clipped(Adapter):
         return {name: g * min(1.0, 1.0 / norm) for name, g in gradients.items()}
 
 
+def bfloat16(values: np.ndarray) -> np.ndarray:
+    return ((np.float32(values).view(np.uint32) + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def float16(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float16).astype(np.float32)
+
+
+def tensor_float(values: np.ndarray) -> np.ndarray:
+    """TensorFloat-32, the digits behind its eleven cut off."""
+    return (np.float32(values).view(np.uint32) & 0xFFFFE000).view(np.float32)
+
+
 class HalfGradients(Adapter):
     """Gradients that were computed in bfloat16."""
 
     def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        digits = {name: np.float32(g).view(np.uint32) for name, g in gradients.items()}
-        return {name: ((g + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32) for name, g in digits.items()}
+        return {name: bfloat16(g) for name, g in gradients.items()}
+
+
+class HalfGradientsOfOneLayer(Adapter):
+    """The gradient of one convolution was computed in bfloat16."""
+
+    def changed(self, gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {**gradients, "conv3.w": bfloat16(gradients["conv3.w"])}
+
+
+Rounding = Callable[[np.ndarray], np.ndarray]
+
+
+def stepped(rounding: Rounding, rate_in_velocity: bool, tensor: str = "w") -> list[dict[str, np.ndarray]]:
+    """Where two tensors stand after each of three steps of momentum in float32; the gradient of one of them is rounded."""
+    random = np.random.RandomState(5)
+    places = {name: random.uniform(-0.1, 0.1, (300, 250)).astype(np.float32) for name in ("v", "w")}
+    velocity = {name: np.zeros_like(value) for name, value in places.items()}
+    rate, momentum, steps = np.float32(0.01), np.float32(0.9), [dict(places)]
+    for _ in range(3):
+        for name, value in places.items():
+            gradient = random.normal(0, 0.01, value.shape).astype(np.float32)
+            gradient = rounding(gradient) if name == tensor else gradient
+            velocity[name] = momentum * velocity[name] + (rate * gradient if rate_in_velocity else gradient)
+            places[name] = value - (velocity[name] if rate_in_velocity else rate * velocity[name])
+        steps.append(dict(places))
+    return steps
+
+
+def digits_of(steps: list[dict[str, np.ndarray]]) -> Any:
+    told = dropout.telling(steps[0])
+    return dropout.digits(cnn_cifar10.optimizer(), [dropout.sample(one, told) for one in steps])
+
+
+@pytest.mark.parametrize("rate_in_velocity", [False, True])
+@pytest.mark.parametrize("rounding", [bfloat16, float16, tensor_float])
+def test_the_digits_of_each_tensor_show_a_gradient_of_fewer_digits_than_float32_has(
+    rounding: Rounding, rate_in_velocity: bool
+) -> None:
+    for tensor in ("v", "w"):
+        result = digits_of(stepped(rounding, rate_in_velocity, tensor))
+        assert (result.tensor, result.passed) == (f"{tensor}, digits", False)
+        assert result.error == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rate_in_velocity", [False, True])
+def test_the_digits_of_float32_gradients_look_like_a_half_type_by_chance_only(rate_in_velocity: bool) -> None:
+    result = digits_of(stepped(np.asarray, rate_in_velocity))
+    assert result.passed
+    assert result.error == pytest.approx(2 * dropout.NEAR, abs=0.03)
+
+
+def test_a_tensor_with_too_few_telling_numbers_is_not_judged_by_its_digits() -> None:
+    steps = [{"b": one["w"][:1, : dropout.FEWEST // 3]} for one in stepped(bfloat16, False)]
+    assert dropout.FEWEST == 64
+    assert digits_of(steps).error == 0.0
+
+
+def test_the_numbers_of_a_large_tensor_that_are_looked_at_lie_next_to_zero() -> None:
+    value = np.linspace(-1.0, 1.0, 10 * dropout.DIGITS_OF).reshape(-1, 8)
+    told = dropout.telling({"w": value, "b": value[0]})
+    assert len(told["w"]) == pytest.approx(dropout.DIGITS_OF, rel=0.01)
+    assert np.abs(value.ravel()[told["w"]]).max() < 0.11
+    assert len(told["b"]) == 8
 
 
 @pytest.mark.slow
@@ -215,10 +290,11 @@ def test_an_adapter_with_the_specified_dropout_passes() -> None:
         (OtherRate, "dense2.b, first step"),
         (Decaying, "at rest"),
         (Clipped, "dense2.b, first step"),
-        (HalfGradients, "dense2.w, digits"),
+        (HalfGradients, "digits"),
+        (HalfGradientsOfOneLayer, "conv3.w, digits"),
     ],
 )
-def test_what_the_first_step_shows_is_refused_whatever_the_masks(adapter: type, tensor: str) -> None:
+def test_what_single_steps_show_is_refused_whatever_the_masks(adapter: type, tensor: str) -> None:
     refusals = [one for one in dropout.check(NAME, adapter(), "fp32") if not one.passed]
     assert any(one.tensor.endswith(tensor) for one in refusals)
 

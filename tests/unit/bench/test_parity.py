@@ -30,9 +30,9 @@ LIMITS = {
         "amp-bf16": {"logits": 0.03, "loss": 0.0003, "gradient": 0.7, "movement": 0.8, "parameter": 0.8},
     },
     "gru-imdb": {
-        "fp32": {"logits": 2.5e-06, "loss": 7.5e-07, "gradient": 2e-05, "parameter": 0.0003},
-        "tf32": {"logits": 0.002, "loss": 7.5e-05, "gradient": 0.0055, "parameter": 0.04},
-        "amp-fp16": {"logits": 0.0065, "loss": 0.0001, "gradient": 0.0111, "parameter": 0.3},
+        "fp32": {"logits": 2.5e-06, "loss": 7.5e-07, "gradient": 2e-05, "parameter": 0.00045},
+        "tf32": {"logits": 0.002, "loss": 9e-05, "gradient": 0.0055, "parameter": 0.07},
+        "amp-fp16": {"logits": 0.0065, "loss": 0.00011, "gradient": 0.0111, "parameter": 0.3},
         "amp-bf16": {"logits": 0.09, "loss": 0.00305, "gradient": 0.2, "parameter": 0.91},
     },
     "mlp-mnist": {
@@ -54,6 +54,8 @@ LIMITS = {
         "fp32": {"prediction": 1.5e-05, "logits": 0.0015, "loss": 0.0002, "gradient": 0.4, "parameter": 0.4}
     },
 }
+# The parameter whose rows a workload's inputs select.
+TABLES = {"gru-imdb": "embedding"}
 FEW_LAYERS = ("cnn-cifar10", "gru-imdb", "mlp-mnist", "cnn-mnist")
 # Of several devices each statistic is of half as many values.
 SEVERAL = {"densenet121-chestxray": {"gradient": 0.5}}
@@ -84,6 +86,29 @@ def small(name: str):
         )
     parameters, ((x, y), *_) = canonical.parity_case(workload)
     return workload, {k: v.astype(np.float64) for k, v in parameters.items()}, x[:2], y[:2]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_whatever_an_index_selects_is_selected_in_the_canonical_case(name: str) -> None:
+    """A row that no batch names has no gradient, so nobody would see that it is not trained."""
+    parameters, batches = canonical.parity_case(contract.specification(name))
+    inputs = [x for x, _ in batches]
+    assert (inputs[0].dtype.kind in "iu") == (name in TABLES)
+    if name in TABLES:
+        assert np.array_equal(np.unique(inputs), np.arange(len(parameters[TABLES[name]])))
+
+
+def test_each_canonical_batch_of_reviews_has_the_special_ids_and_padding_and_names_other_rows() -> None:
+    workload = contract.specification("gru-imdb")
+    batches = [x for x, _ in canonical.parity_case(workload)[1]]
+    assert (*range(1, 10), 29_999) == workload.SPECIAL
+    for x in batches:
+        assert {0, *workload.SPECIAL} <= set(x.ravel())
+        assert 7_400 < np.count_nonzero(x) < 7_800
+        assert ((x != 0).sum(axis=1) >= workload.SHORTEST).all()
+        assert (np.diff((x != 0).astype(int), axis=1) <= 0).all(), "a review is padded on the right"
+    common = set(batches[0].ravel()) & set(batches[1].ravel())
+    assert common == {0, *workload.SPECIAL}
 
 
 @pytest.mark.slow
@@ -384,7 +409,8 @@ def test_every_quantity_has_a_value_and_a_bound_that_float32_can_meet_and_a_mist
                 bounds = [float(stored[f"bound/{precision}/{quantity}/{tensor}"]) for tensor in tensors[quantity]]
                 assert min(bounds) >= parity.MARGIN * 2.0**-24
                 assert max(bounds) < limit, (precision, quantity)
-                assert name not in LIMITS or limit / 2 < max(bounds), (precision, quantity)
+                # A variant's bound of the loss may be 2.7 times the specification's: it is the largest of few draws.
+                assert name not in LIMITS or limit / 3 < max(bounds), (precision, quantity)
 
 
 def limits_of(name: str) -> dict[str, dict[str, float]]:

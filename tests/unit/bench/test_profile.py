@@ -23,7 +23,7 @@ from runner.results.store import RunStore
 from runner.run.attempt import arguments
 from runner.verify import output as verify_output
 from runner.verify.verify import Verification, as_json, assess
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
 
@@ -213,7 +213,7 @@ def test_a_host_bound_cell_is_called_that(tmp_path: Path, share: float | None, h
     entry = next(each for each in store.manifest()["plan"] if each["framework"] == "torch")
     ended = synthetic.ended(entry, 1, 20)
     ended["cells"][0]["kernel_share"] = share
-    store.write_repeat(entry["id"], 1, ended)
+    stored.write_repeat(store.folder, entry["id"], 1, ended)
     reports.page.render.render([folder], folder / "report.html")
     page = whole(folder / "report.html").replace("&#39;", "'")
     assert ("Host-bound: kernels ran in less than half of a step's time" in page) == host_bound
@@ -243,7 +243,7 @@ def run(tmp_path: Path) -> Path:
     ended = synthetic.ended(entry, 1, 20)
     many = [row(name=f"small{n}", seconds=0.001, calls=5) for n in range(20)]
     ended["profile"] = [row(), row(name="<script>alert(1)</script>", seconds=0.25), *many]
-    store.write_repeat(entry["id"], 1, ended)
+    stored.write_repeat(store.folder, entry["id"], 1, ended)
     return folder
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import reports.page.render
@@ -17,8 +15,7 @@ from reports.answers.across import Across
 from reports.data import curves, tables
 from reports.data.model import Curve, Group, Tables
 from reports.page import summary
-from runner.results.store import RunStore, arrow_schema
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
 GPU = "NVIDIA H200"
@@ -42,7 +39,7 @@ def add(folder: Path, image: str, factor: float, draw: int, **told: Any) -> None
     for repeat in (1, 2, 3):
         rows = synthetic.ended({**entry, "image": "torch-2.13.0-cpu"}, repeat, 40, factor, draw)
         rows["cells"][0].update({**columns, **told})
-        RunStore(folder).write_repeat(cell_id, repeat, rows)
+        stored.write_repeat(folder, cell_id, repeat, rows)
 
 
 def ladder(folder: Path) -> Path:
@@ -210,10 +207,6 @@ def test_markup_in_the_summary_stays_text(tmp_path: Path) -> None:
 
 def test_a_loss_that_hardly_fell_is_no_level_to_time(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
-    for path in (folder / "metrics").glob("*.parquet"):
-        rows = [
-            row | {"value": 2.3 if row["name"] == "loss" else row["value"]} for row in pq.read_table(path).to_pylist()
-        ]
-        pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema("metrics")), path)
+    stored.change(folder, "metrics", lambda row: row | {"value": 2.3 if row["name"] == "loss" else row["value"]})
     data = tables.load([folder])
     assert curves.time_to(data.groups[0], data.workloads[0]) is None

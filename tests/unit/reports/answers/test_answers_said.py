@@ -6,9 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from reports.answers import across, findings, plain, scaling, standing
 from reports.data import tables
 from reports.data.model import Tables
@@ -16,8 +13,7 @@ from reports.page import summary
 from reports.page.drawing import Axis, Picture
 from reports.page.render import page
 from reports.text import device_name
-from runner.results.store import arrow_schema
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
 FULL = {"data_source": "files", "short": False}
@@ -32,10 +28,7 @@ def full_run(folder: Path, accuracy: float) -> Tables:
     """One GPU's cell of a whole run on real data, and two more that are not."""
     synthetic.make_run(folder, windows=6)
     synthetic.add_scaling(folder, {1: 0.1}, preset="full", accuracy={1: accuracy})
-    for path in (folder / "cells").glob("*.r1.parquet"):
-        rows = pq.read_table(path).to_pylist()
-        if rows[0]["preset"] == "full":
-            pq.write_table(pa.Table.from_pylist([{**rows[0], **FULL}], schema=arrow_schema("cells")), path)
+    stored.change(folder, "cells", lambda row: {**row, **FULL} if row["preset"] == "full" else row)
     return tables.load([folder])
 
 
@@ -57,10 +50,8 @@ def test_a_cell_that_lacks_repeats_is_ranked_by_those_that_it_has_and_the_others
 
 
 def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_to_come(tmp_path: Path) -> None:
-    folder = synthetic.make_run(tmp_path / "run", windows=6)
-    for path in folder.glob("*/*.parquet"):
-        if not path.name.startswith(synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]):
-            path.unlink()
+    folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"skips": []})
+    synthetic.unrun(folder, ("torch-2.13.0-cpu", "cnn-cifar10"))
     data = tables.load([folder])
     assert findings.title(data) == f"PyTorch on {device_name(synthetic.CPU)}"
     assert [finding.workload.name for finding in findings.findings(data)] == ["cnn-cifar10"]
@@ -77,17 +68,15 @@ def test_a_cell_that_is_not_yet_run_is_in_no_answer_and_in_the_list_of_what_is_t
 
 
 def test_a_run_of_which_nothing_ended_well_says_none(tmp_path: Path) -> None:
-    folder = synthetic.make_run(tmp_path / "run", windows=6)
-    for path in folder.glob("cells/*.parquet"):
-        path.unlink()
+    folder = synthetic.make_run(tmp_path / "run", windows=6, manifest={"skips": []})
+    synthetic.unrun(folder)
     assert "none ended well and 6 not yet run" in findings.lead(tables.load([folder]))
 
 
 def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=12, manifest={"repeats": 1})
     one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
-    for path in folder.glob(f"*/{one}.r2.parquet"):
-        path.unlink()
+    stored.remove(folder, lambda row: (row["cell_id"], row["repeat"]) == (one, 2))
     said = caveats(tables.load([folder]), synthetic.CPU)
     assert "Measured once (PyTorch 2.13.0): a second run may differ" in said
     assert "Measured once:" not in said
@@ -99,8 +88,7 @@ def test_one_repeat_among_several_is_named_and_not_said_of_all(tmp_path: Path) -
 def test_repeats_of_one_and_two_are_not_said_to_be_one_run(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=2, windows=12)
     one = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
-    for path in folder.glob(f"*/{one}.r2.parquet"):
-        path.unlink()
+    stored.remove(folder, lambda row: (row["cell_id"], row["repeat"]) == (one, 2))
     data = tables.load([folder])
     finding = next(finding for finding in findings.findings(data) if finding.group.key.workload == "cnn-cifar10")
     assert len(finding.group.ranked) > 1

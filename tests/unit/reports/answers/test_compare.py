@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -23,8 +21,8 @@ from reports.answers.history import between
 from reports.data import tables
 from reports.page.build import page_of
 from runner.cli.main import app
-from runner.results.store import RunStore, arrow_schema
-from tests.fixtures import synthetic
+from runner.results.store import TABLES
+from tests.fixtures import stored, synthetic
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.12}
 HOSTILE = "torch|<script>alert(1)</script>\n`x` \x1b[31m\u202e"
@@ -179,7 +177,7 @@ def test_a_cell_that_no_longer_runs_ends_with_1(tmp_path: Path) -> None:
     synthetic.make_run(tmp_path / "a", repeats=3)
     folder = synthetic.make_run(tmp_path / "b", repeats=3, draw=1)
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
-    RunStore(folder).write_repeat(entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
+    stored.write_repeat(folder, entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
     result = ask(tmp_path, "a", "b")
     assert result.exit_code == 1
     assert "not compared: PyTorch 2.13.0, cnn-cifar10: in b: 1 of 3 repeats: out-of-memory" in result.stdout
@@ -381,15 +379,10 @@ def test_what_cannot_be_compared_is_told_with_what_can(runs: Path, words: tuple[
 def test_the_newest_run_that_has_both_sides_is_looked_at_and_named(tmp_path: Path) -> None:
     synthetic.make_run(tmp_path / "20261120-matrix", repeats=2)
     synthetic.make_run(tmp_path / "20261121-verify", repeats=2, manifest={"plan": []})
-    for path in (tmp_path / "20261121-verify").glob("cells/*.parquet"):
-        if pq.read_table(path).to_pylist()[0]["framework"] != "torch":
-            path.unlink()
+    stored.remove(tmp_path / "20261121-verify", lambda row: row["framework"] != "torch")
     # What a run only planned it has not.
     begun = synthetic.make_run(tmp_path / "20261122-begun", repeats=2)
-    for path in begun.glob("cells/*.parquet"):
-        if path.stem != "skipped" and pq.read_table(path).to_pylist()[0]["framework"] == "jax":
-            for part in begun.glob(f"*/{path.name}"):
-                part.unlink()
+    stored.remove(begun, lambda row: row["framework"] == "jax")
     result = ask(tmp_path, "jax", "torch")
     assert "looked up in run 20261120-matrix" in result.stderr
     assert "compared" in result.stdout
@@ -407,15 +400,9 @@ def test_a_cell_that_is_too_noisy_is_listed_as_measured(tmp_path: Path) -> None:
 
 def test_two_runs_without_an_image_in_common_are_told_how_their_images_are_compared(tmp_path: Path) -> None:
     for name, image in (("matrix", "torch-2.13.0-cpu"), ("imported", "host-of-somebody")):
-        folder = synthetic.make_run(tmp_path / name, repeats=3, manifest={"plan": [], "skipped": 0})
-        for path in (folder / "cells").glob("*.parquet"):
-            rows = pq.read_table(path).to_pylist()
-            if (rows[0]["framework"], rows[0]["workload"]) != ("torch", "cnn-cifar10"):
-                for part in folder.glob(f"*/{path.name}"):
-                    part.unlink()
-                continue
-            changed = pa.Table.from_pylist([{**rows[0], "image": image}], schema=arrow_schema("cells"))
-            pq.write_table(changed, path)
+        folder = synthetic.make_run(tmp_path / name, repeats=3, manifest={"plan": [], "skipped": 0, "skips": []})
+        stored.remove(folder, lambda row: (row["framework"], row["workload"]) != ("torch", "cnn-cifar10"))
+        stored.change(folder, "cells", lambda row, image=image: {**row, "image": image})
     result = ask(tmp_path, "matrix", "imported")
     assert result.exit_code == 2
     assert "matrix has torch-2.13.0-cpu, imported has host-of-somebody" in result.stderr
@@ -432,7 +419,7 @@ def test_an_image_that_serves_two_frameworks_stands_for_the_one_it_is_named_afte
     for repeat in (1, 2):
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0]["framework"] = "keras_torch"
-        RunStore(folder).write_repeat(keras["id"], repeat, rows)
+        stored.write_repeat(folder, keras["id"], repeat, rows)
     found = compare.comparison(tables.load([folder]), "torch-2.13.0-cpu", "jax-0.10.2-cpu")
     assert {cell.framework for row in found.rows for cell in row.before.cells} == {"torch"}
 
@@ -529,8 +516,7 @@ def test_two_runs_with_no_cell_in_common_are_one_sentence_that_says_what_differs
 def test_a_cell_that_says_nothing_is_named_as_the_side_is_that_it_is_on(tmp_path: Path, a: str, b: str) -> None:
     run, short = (synthetic.make_run(tmp_path / name / "run", windows=count) for name, count in (("a", 40), ("b", 5)))
     torch = synthetic.cell("torch-2.13.0-cpu", "gru-imdb")["id"]
-    for path in short.glob(f"*/{torch}.r*.parquet"):
-        path.replace(run / path.parent.name / path.name)
+    stored.write_repeat(run, torch, 1, {table: stored.rows_of(short, table, torch) for table in TABLES})
     synthetic.forget(run, "torch-2.13.0-cpu", "cnn-cifar10")
     result = ask(run.parent, a, b)
     assert result.exit_code == 2

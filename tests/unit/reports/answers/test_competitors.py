@@ -8,8 +8,7 @@ from reports.answers import findings
 from reports.answers.findings import Finding
 from reports.data import tables
 from reports.page import results, summary
-from runner.results.store import RunStore
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 
 DAYS = {
     name: {"created": f"2026-11-{day}T08:00:00+00:00"}
@@ -68,7 +67,7 @@ def test_a_cell_that_failed_in_all_runs_stands_in_the_row_of_its_other_workloads
     ]
     for failing in (folders[1:], folders):  # at first one of the two, then both
         for folder in failing:
-            RunStore(folder).write_repeat(entry["id"], 1, {"cells": [synthetic.failed_row(entry)]})
+            stored.write_repeat(folder, entry["id"], 1, {"cells": [synthetic.failed_row(entry)]})
         data = tables.load(folders)
         (table,) = results.slices(list(findings.findings(data)), data)
         # A second failure of the same cell, or one beside a figure, is named in the pointer's text of the one entry.

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -15,7 +13,7 @@ from reports.answers import history
 from reports.answers.compare import comparison
 from reports.data import tables
 from runner.cli.main import app
-from tests.fixtures import measured, synthetic
+from tests.fixtures import measured, stored, synthetic
 from tests.fixtures.regimes import Regime, timed_run
 
 SLOW = {("torch-2.13.0-cpu", "cnn-cifar10"): 1.08}
@@ -69,12 +67,7 @@ def test_one_run_has_no_history_and_says_how_it_gets_one(tmp_path: Path) -> None
 def test_repeats_that_are_too_noisy_are_said_to_be(tmp_path: Path) -> None:
     for day in (0, 1):
         folder = night(tmp_path, day, "550.54", repeats=2)
-        for path in folder.glob("cells/*.parquet"):
-            rows = pq.read_table(path)
-            noise = pa.array([0.9] * len(rows), rows.schema.field("noise").type)
-            pq.write_table(
-                rows.set_column(rows.schema.get_field_index("noise"), rows.schema.field("noise"), noise), path
-            )
+        stored.change(folder, "cells", lambda row: {**row, "noise": 0.9})
     result = ask(tmp_path)
     assert "too noisy or with too few windows to compare: " in result.stdout
     assert "PyTorch 2.13.0, cnn-cifar10" in result.stdout

@@ -218,14 +218,3 @@ def test_the_section_is_there_only_for_several_devices_and_escapes_what_it_shows
     assert 'id="scaling"' in html
     assert "<img src=x" not in html
     assert "efficiency" in pictures(html)["plot-scaling"].texts
-
-
-def test_a_run_of_before_there_was_scaling_is_read_and_shown(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    run = synthetic.make_run(tmp_path / "run")
-    for path in (run / "cells").glob("*.parquet"):
-        table = pq.read_table(path)
-        pq.write_table(table.drop_columns(["scaling"]), path)
-    assert {cell.key.scaling for cell in tables.load([run]).cells} == {""}
-    assert "Several devices" not in whole(page(tables.load([run])))

@@ -20,7 +20,7 @@ from reports.data.model import MeasuredCell, ParityRow, Skipped, Tables
 from reports.page import render, summary
 from reports.page.results import failure
 from runner.results.store import TABLES, RunStore, StoreError, read
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
 
@@ -40,7 +40,7 @@ def rewrite(folder: Path, image: str, **changes: Any) -> None:
     for repeat in range(1, RunStore(folder).manifest()["repeats"] + 1):
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0].update(changes)
-        RunStore(folder).write_repeat(entry["id"], repeat, rows)
+        stored.write_repeat(folder, entry["id"], repeat, rows)
 
 
 def test_a_run_becomes_one_group_for_each_workload_fastest_first(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_short_run_has_no_total_and_a_full_one_has(tmp_path: Path) -> None:
 def test_one_failed_repeat_fails_the_cell_but_its_measurements_are_kept(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=2)
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
-    RunStore(folder).write_repeat(entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
+    stored.write_repeat(folder, entry["id"], 2, {"cells": [synthetic.failed_row(entry)]})
     torch = cell(load(folder), "torch", "cnn-cifar10")
     assert torch.status == "failed"
     assert torch.unranked.startswith("1 of 2 repeats: out-of-memory")
@@ -136,8 +136,7 @@ def test_one_failed_repeat_fails_the_cell_but_its_measurements_are_kept(tmp_path
 def test_a_planned_cell_that_never_ended_is_missing_not_absent(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
-    for table in TABLES:
-        (folder / table / f"{entry['id']}.r1.parquet").unlink()
+    stored.remove(folder, lambda row: row["cell_id"] == entry["id"])
     torch = cell(load(folder), "torch", "cnn-cifar10")
     assert torch.status == "missing"
     assert "--resume" in torch.unranked
@@ -170,7 +169,7 @@ def test_parity_shows_the_tensor_nearest_to_its_bound_of_each_quantity(tmp_path:
     rows = synthetic.ended(entry, 1, 40)
     bad = {"quantity": "gradient", "tensor": "conv1.w", "error": None, "bound": 1e-5, "passed": False, "variant": ""}
     rows["cells"][0].update(status="failed", error_kind="parity")
-    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": [*rows["parity"], bad]})
+    stored.write_repeat(folder, entry["id"], 1, {**rows, "parity": [*rows["parity"], bad]})
     found = by_quantity(load(folder), "torch")
     assert list(found) == ["logits", "loss", "gradient", "parameter"]
     assert (found["gradient"].tensor, found["gradient"].error, found["gradient"].passed) == ("conv1.w", None, False)
@@ -185,7 +184,7 @@ def test_parity_tells_what_was_checked_on_the_measured_adapter_and_nothing_of_ol
     folder = synthetic.make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
-    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
+    stored.write_repeat(folder, entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
     data = load(folder)
     found = by_quantity(data, "torch")
     assert (found["moved"].phase, found["logits"].phase) == ("proof", "parity")
@@ -250,9 +249,7 @@ def test_compare_gives_a_cell_the_interval_that_the_report_gives_it(tmp_path: Pa
 def test_a_cell_that_was_measured_once_changes_nothing_in_what_is_said_of_the_others(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     torch = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")["id"]
-    for number in (2, 3):
-        for path in folder.glob(f"*/{torch}.r{number}.parquet"):
-            path.unlink()
+    stored.remove(folder, lambda row: row["cell_id"] == torch and row["repeat"] > 1)
     (group, _) = load(folder).groups
     assert [entry.cell.framework for entry in group.ranked] == ["torch", "jax", "tensorflow"]
     first, *behind = sorted(group.ranked, key=lambda entry: not entry.is_first)
@@ -271,9 +268,7 @@ def test_a_cell_that_was_measured_once_changes_nothing_in_what_is_said_of_the_ot
 def test_of_cells_with_repeats_one_is_fastest_beside_one_that_was_measured_once(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     jax = synthetic.cell("jax-0.10.2-cpu", "cnn-cifar10")["id"]
-    for number in (2, 3):
-        for path in folder.glob(f"*/{jax}.r{number}.parquet"):
-            path.unlink()
+    stored.remove(folder, lambda row: row["cell_id"] == jax and row["repeat"] > 1)
     cnn, _ = findings.findings(load(folder))
     assert cnn.headline == "PyTorch 2.13.0 is fastest"
     assert "Measured once: JAX 0.10.2 takes more than 1.0" in cnn.detail
@@ -373,8 +368,7 @@ def test_what_the_plan_left_out_is_named_with_its_framework(tmp_path: Path) -> N
 
 def test_a_run_where_nothing_ended_has_no_answer(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run")
-    for path in folder.glob("*/*.r*.parquet"):
-        path.unlink()
+    synthetic.unrun(folder)
     data = load(folder)
     assert {one.status for one in data.cells} == {"missing"}
     assert {finding.headline for finding in findings.findings(data)} == {"Not measured yet"}
@@ -391,9 +385,9 @@ def test_a_gpu_cell_names_its_devices_in_the_command(tmp_path: Path) -> None:
 def test_a_run_speaks_for_itself_only(tmp_path: Path) -> None:
     mine = synthetic.make_run(tmp_path / "mine", repeats=2)
     theirs = synthetic.make_run(tmp_path / "theirs", repeats=2)
-    planted = next((mine / "samples").glob("*.parquet"))
-    (theirs / "samples" / f"more-{planted.name}").write_bytes(planted.read_bytes())
-    with pytest.raises(StoreError, match=r"more-.*parquet speaks for the run 'mine' and lies in 'theirs'"):
+    shutil.rmtree(theirs / "tables")
+    shutil.copytree(mine / "tables", theirs / "tables")
+    with pytest.raises(StoreError, match=r"theirs: its tables were not made here"):
         tables.load([mine, theirs])
 
 

@@ -15,8 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import reports.page.render
@@ -26,9 +24,9 @@ from reports.data import tables
 from reports.page import plots, results, signs
 from reports.page.build import page_of
 from reports.page.drawing import Axis, Picture
-from runner.results.store import RunStore, StoreError, arrow_schema
+from runner.results.store import TABLES, RunStore, StoreError
 from runner.text import visible
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import Mark, charts, picture, pictures, samples, unpacked, whole
 
 SCRIPT = "<script>window.hacked=1</script>"
@@ -109,7 +107,7 @@ def test_the_parity_table_says_what_was_checked_on_the_adapter_that_was_measured
     rows = synthetic.ended(entry, 1, 40)
     updates = {"tensor": "optimiser", "error": 0.0, "bound": 0.01}
     due = [row | (updates if row["quantity"] == "updates" else {}) for row in synthetic.due_rows("cnn-cifar10")]
-    RunStore(folder).write_repeat(entry["id"], 1, {**rows, "parity": due})
+    stored.write_repeat(folder, entry["id"], 1, {**rows, "parity": due})
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
     words = Page(whole(output)).text
@@ -122,27 +120,19 @@ def test_a_declared_variant_is_said_with_its_reason(tmp_path: Path, images: list
     folder = synthetic.make_run(tmp_path / "run")
     for image in images:
         cell_id = synthetic.cell(image, "gru-imdb")["id"]
-        for path in folder.glob(f"*/{cell_id}.r1.parquet"):
-            table = store_table(path, path.parent.name)
-            for row in table:
-                if path.parent.name == "parity":
-                    row["variant"] = "one-bias"
-                if path.parent.name == "cells":
-                    told = json.loads(row["environment_json"])
-                    told["settings"] |= {"variant": "one-bias", "variant_reason": "this layer has one bias"}
-                    row["environment_json"] = json.dumps(told)
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table, schema=arrow_schema(path.parent.name)), path)
+        rows = {table: stored.rows_of(folder, table, cell_id) for table in TABLES}
+        for row in rows["parity"]:
+            row["variant"] = "one-bias"
+        for row in rows["cells"]:
+            told = json.loads(row["environment_json"])
+            told["settings"] |= {"variant": "one-bias", "variant_reason": "this layer has one bias"}
+            row["environment_json"] = json.dumps(told)
+        stored.write_repeat(folder, cell_id, 1, rows)
     output = tmp_path / "report.html"
     reports.page.render.render([folder], output)
     words = Page(whole(output)).text
     assert f"{'computes' if len(images) == 1 else 'compute'} the variant one-bias instead" in words
     assert "this layer has one bias" in words
-
-
-def store_table(path: Path, table: str) -> list[dict[str, Any]]:
-    """A table's rows as they lie."""
-    found: list[dict[str, Any]] = pyarrow.parquet.read_table(path, schema=arrow_schema(table)).to_pylist()
-    return found
 
 
 def test_the_page_asks_no_server_for_anything(tmp_path: Path) -> None:
@@ -378,8 +368,7 @@ def test_a_run_in_which_no_cell_was_planned_still_makes_a_page(tmp_path: Path) -
     folder = synthetic.make_run(tmp_path / "run")
     manifest = RunStore(folder).manifest()
     RunStore(folder).write_manifest({**manifest, "plan": []})
-    for path in folder.glob("*/*.r*.parquet"):
-        path.unlink()
+    synthetic.unrun(folder)
     reports.page.render.render([folder], tmp_path / "report.html")
     assert "A run without cells" in Page(whole(tmp_path / "report.html")).text
 

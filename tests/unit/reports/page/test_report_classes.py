@@ -10,8 +10,7 @@ import reports.page.render
 from reports.data.curves import by_class
 from reports.data.tables import load
 from reports.page.plots import learning
-from runner.results.store import RunStore
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import whole
 
 XRAY = "densenet121-chestxray"
@@ -31,7 +30,7 @@ def xray_run(folder: Path, **columns: object) -> Path:
     end = {"split": "test", "step": losses[-1]["step"], "train_seconds": losses[-1]["train_seconds"]}
     told = {"AUC of Edema": 0.71, "AUC of Hernia": None, "AUC of Mass": 0.63, "mean AUC": 0.67}
     tables["metrics"] = losses + waiting + [{**end, "name": name, "value": value} for name, value in told.items()]
-    RunStore(folder).write_repeat(entry["id"], 1, tables)
+    stored.write_repeat(folder, entry["id"], 1, tables)
     return folder
 
 

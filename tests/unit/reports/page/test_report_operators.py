@@ -20,7 +20,7 @@ from reports.data.peaks import Peak, peak_of
 from reports.page import operator_charts
 from runner.results.cells import Key
 from runner.results.store import RunStore, arrow_schema
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import picture, pictures, whole
 
 
@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Path:
         manifest["plan"].append(entry)
         ended = synthetic.ended(entry, 1, 4)
         ended |= {"samples": [], "metrics": [], "operations": operations}
-        store.write_repeat(entry["id"], 1, ended)
+        stored.write_repeat(store.folder, entry["id"], 1, ended)
     store.write_manifest(manifest)
     return folder
 
@@ -266,7 +266,7 @@ def measured(store: RunStore, image: str, operations: list[dict[str, Any]], devi
     entry = synthetic.cell(image, "ops", devices)
     ended = synthetic.ended(entry, 1, 4)
     ended |= {"samples": [], "metrics": [], "operations": operations}
-    store.write_repeat(entry["id"], 1, ended)
+    stored.write_repeat(store.folder, entry["id"], 1, ended)
     return entry
 
 

@@ -13,8 +13,8 @@ import reports.page.render
 from reports.data import tables, telemetry
 from reports.data.model import MeasuredCell, Repeat, Tables
 from reports.page.samples import sequence
-from runner.results.store import RunStore, arrow_schema
-from tests.fixtures import synthetic
+from runner.results.store import arrow_schema
+from tests.fixtures import stored, synthetic
 from tests.fixtures.pages import samples, whole
 
 BOARDS = [f"GPU-{at}" for at in range(10)]
@@ -27,7 +27,7 @@ def watched(folder: Path, gpus: int = 1) -> Path:
     rows = synthetic.ended(entry, 1, 40)
     rows["telemetry"] = synthetic.telemetry_rows(rows["samples"], BOARDS[:gpus])
     rows["cells"][0] |= {"throttled": True, "throttled_by": ["hardware thermal slowdown"]}
-    RunStore(run).write_repeat(entry["id"], 1, rows)
+    stored.write_repeat(run, entry["id"], 1, rows)
     return run
 
 
@@ -42,7 +42,7 @@ def test_a_first_step_that_holds_the_drivers_compilation_says_so(tmp_path: Path)
     for repeat, grew in ((1, 5_000_000), (2, 0), (3, None)):
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0]["jit_cache_grew_bytes"] = grew
-        RunStore(run).write_repeat(entry["id"], repeat, rows)
+        stored.write_repeat(run, entry["id"], repeat, rows)
     cell, _ = first(tables.load([run]))
     assert cell.compiled_repeats == 1
     reports.page.render.render([run], tmp_path / "report.html")
@@ -63,7 +63,7 @@ def test_what_the_host_saw_on_a_cells_gpu_stands_in_its_provenance(tmp_path: Pat
     ):
         rows = synthetic.ended(entry, repeat, 40)
         rows["cells"][0] |= {"device_proof": proof, "foreign_processes": foreign}
-        RunStore(run).write_repeat(entry["id"], repeat, rows)
+        stored.write_repeat(run, entry["id"], repeat, rows)
     cell, _ = first(tables.load([run]))
     assert cell.device_proof == unproved
     assert cell.foreign_processes == ("<b>eve</b> (process 7)",)
@@ -139,8 +139,8 @@ def test_the_samples_are_windows_and_a_line_for_each_quantity(tmp_path: Path) ->
     assert "clock was held back" in telemetry.described(repeat)
     shown = {"cpu", *drawn}
     lines = [signal for signal in repeat.signals if signal.device in shown]
-    for signal, stored in zip(found["signals"], lines, strict=True):
-        assert signal["y"] == pytest.approx(stored.values.tolist(), abs=1e-3 * max(abs(stored.values)))
+    for signal, line in zip(found["signals"], lines, strict=True):
+        assert signal["y"] == pytest.approx(line.values.tolist(), abs=1e-3 * max(abs(line.values)))
 
 
 def test_packed_samples_are_thinned_and_small(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_ran_at_the_same_time_is_told_of_both_and_only_of_one_run(tmp_path:
             begin, wall = times[image]
             later = 1000.0 if workload == "gru-imdb" else 0.0
             rows["cells"][0] |= {"started_unix": begin + later, "wall_seconds": wall}
-            RunStore(run).write_repeat(entry["id"], 1, rows)
+            stored.write_repeat(run, entry["id"], 1, rows)
         runs.append(run)
     data = tables.load(runs)
     found = telemetry.beside(data)
@@ -195,7 +195,7 @@ def test_a_hostile_device_stays_text(tmp_path: Path) -> None:
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
     rows["telemetry"] = synthetic.telemetry_rows(rows["samples"], [name])
-    RunStore(run).write_repeat(entry["id"], 1, rows)
+    stored.write_repeat(run, entry["id"], 1, rows)
     chart = sequence(*first(tables.load([run])), 400)
     assert chart is not None
     said = chart.svg + json.dumps(samples(chart.svg)["signals"], ensure_ascii=False)
@@ -206,8 +206,7 @@ def test_a_hostile_device_stays_text(tmp_path: Path) -> None:
 
 def test_a_run_of_before_telemetry_is_shown_without_it(tmp_path: Path) -> None:
     run = synthetic.make_run(tmp_path / "run")
-    for path in (run / "telemetry").glob("*.parquet"):
-        path.unlink()
+    stored.change(run, "telemetry", lambda _: None)
     cell, repeat = first(tables.load([run]))
     assert repeat.signals == ()
     assert telemetry.described(repeat) == ""

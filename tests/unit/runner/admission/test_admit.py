@@ -16,7 +16,7 @@ from runner.admission.judges import JUDGES, HostFacts
 from runner.plan.plan import Cell
 from runner.results.parcel import Parcel, decode
 from runner.results.plausible import work
-from runner.results.store import TABLES, RunStore, read
+from runner.results.store import TABLES, RunStore
 from tests.fixtures.events import at_pace
 from tests.fixtures.nodes import parcel_of
 from tests.fixtures.plans import make_cell
@@ -80,10 +80,10 @@ def test_a_parcel_that_was_written_and_read_has_the_rows_that_are_stored(name: s
     again = admit(decode(path.read_bytes(), path.name), cell, HOST)
     assert (again.status, again.reason, again.tables) == (admitted.status, admitted.reason, admitted.tables)
     there = RunStore(tmp_path / "again" / "run")
-    there.write_repeat(cell.id, 1, again.tables)
+    there.add(path.read_bytes(), cell.id, 1, again.tables)
     for table in TABLES:
-        assert read([there.folder], table).equals(read([run.folder], table)), table
-    assert read([run.folder], "cells").to_pylist()[0]["status"] == ("ok" if "." in name else "failed")
+        assert there.rows(table).equals(run.rows(table)), table
+    assert run.rows("cells").to_pylist()[0]["status"] == ("ok" if "." in name else "failed")
 
 
 def test_a_repeat_that_travelled_says_where_it_was_measured() -> None:

@@ -44,7 +44,7 @@ def started(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path, started: Path) -> Iterator[Start]:
+def start(tmp_path: Path, started: Path, own_cache: None) -> Iterator[Start]:
     """Start the runner over the toys, as a process; its results go to tmp_path/results."""
     processes = []
 
@@ -132,7 +132,7 @@ def test_a_run_stores_every_repeat_writes_a_report_and_exits_0(run: Run, tmp_pat
     manifest = json.loads((folder / "run.json").read_text())
     assert {cell["id"] for cell in manifest["plan"]} == set(cells["cell_id"])
     assert manifest["reused"] == []
-    assert len(list((folder / "events").glob("*.jsonl"))) == 12
+    assert len(list((folder / "repeats").iterdir())) == 12
     assert not list(folder.rglob("*.part"))
 
 
@@ -197,7 +197,7 @@ def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
     manifest = json.loads((folder / "run.json").read_text())
     assert 1 <= len(ended) < 12
     assert len(manifest["plan"]) == 6, "the plan keeps what is not yet run"
-    assert set(ended.values()) == {"ok"}
+    assert set(store.statuses(folder).values()) == {"ok"}
     image_of = {cell["id"]: cell["image"] for cell in manifest["plan"]}
     repeats = Counter(cell for cell, _ in ended)
     once = [cell for cell, count in repeats.items() if count == 1 and image_of[cell] != "toy-a"]
@@ -205,7 +205,7 @@ def test_a_run_of_some_seconds_leaves_the_rest_for_resume_and_fails_nothing(
         "further cells have all repeats, but for one that took too long"
     )
     # The time counts from when the options are read, a few seconds after the start on a busy machine.
-    assert max(path.stat().st_mtime for path in folder.glob("cells/*.parquet")) - began < 0.3 * 60 + 10
+    assert max(path.stat().st_mtime for path in folder.glob("repeats/*.parcel")) - began < 0.3 * 60 + 10
     assert f"{12 - len(ended)} repeats not yet run" in limited.stderr
     assert f"runner matrix --resume {folder.name}" in limited.stderr
     left = manifest["left"]
@@ -263,13 +263,13 @@ def test_a_killed_runner_leaves_no_process_and_resume_repeats_and_loses_nothing(
     start: Start, run: Run, tmp_path: Path, started: Path
 ) -> None:
     process = start("--repeats", "2", seconds=1.0)
-    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 3)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 3)
     wait_for(lambda: processes_of(folder_of(tmp_path).name))
     process.kill()
     process.communicate()
     folder = folder_of(tmp_path)
     wait_for(lambda: not processes_of(folder.name))
-    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.r*.parquet")}
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("repeats/*.parcel")}
     done = store.RunStore(folder).finished()
     assert 3 <= len(done) < 12
 
@@ -391,11 +391,11 @@ def test_a_run_goes_on_when_nobody_reads_what_it_prints(start: Start, tmp_path: 
     assert Counter(cells_of(tmp_path)["status"]) == {"ok": 1}
 
 
-def test_two_runners_do_not_work_on_one_run(start: Start, run: Run, tmp_path: Path) -> None:
+def test_two_runners_do_not_work_on_one_run(start: Start, run: Run, tmp_path: Path, started: Path) -> None:
     process = start(seconds=3)
-    wait_for(lambda: list((tmp_path / "results").glob("*/events/*")))
+    wait_for(lambda: list((tmp_path / "results").glob("*/run.json")) and started.stat().st_size)
     folder = folder_of(tmp_path)
-    part = folder / "cells" / ".x.parquet.1.part"  # what the first one is writing
+    part = folder / "repeats" / ".x.parcel.1.part"  # what the first one is writing
     part.parent.mkdir(exist_ok=True)
     part.touch()
     manifest = (folder / "run.json").read_bytes()
@@ -455,7 +455,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_what_was_stored_before_stays(
 ) -> None:
     """The size of files is limited while the runner runs, which fails as a full disk does."""
     process = start(seconds=1.0)
-    wait_for(lambda: len(list((tmp_path / "results").glob("*/cells/*.r*.parquet"))) >= 1)
+    wait_for(lambda: len(list((tmp_path / "results").glob("*/repeats/*.parcel"))) >= 1)
     subprocess.run(["prlimit", f"--pid={process.pid}", "--fsize=100"], check=True)
     _, err = process.communicate(timeout=60)
     assert process.returncode in (1, 2)

@@ -404,12 +404,12 @@ def test_an_unknown_workload_is_refused_and_no_run_is_left(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_no_command_would_read_is_not_imported_and_the_archive_is_named(tmp_path: Path) -> None:
+def test_a_time_that_no_clock_shows_is_not_imported_and_the_archive_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "kit.tar.gz", packed(files(parcel=replace(PARCEL, telemetry=(ROW | {"unix": -1e18},)))))
     said = CliRunner().invoke(app, ["import", str(path), "--out", str(tmp_path / "runs")])
     assert said.exit_code == 2
-    assert f"{path} holds what no command reads (telemetry/" in said.stderr
-    assert "; nothing of it is imported" in said.stderr
+    assert str(path) in said.stderr
+    assert "telemetry: input should be greater than or equal to 0" in said.stderr
     assert list((tmp_path / "runs").iterdir()) == []
 
 

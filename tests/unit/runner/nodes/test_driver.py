@@ -24,7 +24,7 @@ from tests.fixtures.waiting import wait_for
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 Start = Callable[..., subprocess.Popen[str]]
 WORKLOADS = ("--workloads", "cnn-cifar10,gru-imdb")
@@ -249,7 +249,7 @@ def test_a_cell_that_ends_two_agents_has_failed_and_the_others_are_measured(star
 
 def test_ctrl_c_ends_every_cell_on_every_node_and_resume_goes_on(start: Start, tmp_path: Path) -> None:
     process = start(*WORKLOADS, "--repeats", "1", "--nodes", "local:2", seconds=1.0)
-    wait_for(lambda: begun(tmp_path) >= 3 and len(rows(tmp_path)) >= 1)
+    wait_for(lambda: begun(tmp_path) >= 3 and store.RunStore(folder_of(tmp_path)).finished())
     process.send_signal(signal.SIGINT)
     code, err = ended(process)
     assert code == 1

@@ -32,6 +32,8 @@ from runner.run.options import Options
 from tests.fixtures.plans import CPU, H200, make_cell
 from tests.fixtures.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 class Nowhere(Nodes):
     shares_machine = False

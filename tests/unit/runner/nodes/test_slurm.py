@@ -31,7 +31,7 @@ from tests.unit.runner.nodes.test_driver import (
     rows,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 ALL = os.environ.get("DLBENCH_FAULTS") == "all"
 

@@ -10,13 +10,13 @@ import pytest
 
 from runner import trees
 from runner.machine import telemetry
-from runner.results import store
 from runner.results.plausible import work
 from runner.run.attempt import Limits, Site
 from tests.fixtures.attempts import (
     PATIENT,
     RECORDED,
     Engine,
+    run_in,
 )
 
 
@@ -36,7 +36,7 @@ def site(tmp_path: Path, monitor: telemetry.Monitor, monkeypatch: pytest.MonkeyP
         recorded = tmp_path / "recorded"
         recorded.write_text(RECORDED)
         engine: Any = Engine(script, recorded)
-        return Site(engine, store.RunStore(tmp_path / "run"), limits, None, monitor)
+        return Site(engine, run_in(tmp_path), limits, None, monitor)
 
     yield site
     # pytest cannot remove a deep tree.

@@ -16,7 +16,6 @@ from runner.admission.record import Recorder
 from runner.engines import cell_cache
 from runner.engines.process.process import LocalRunning
 from runner.plan.plan import Cell
-from runner.results import store
 from runner.results.parcel import Parcel
 from runner.run import attempt as attempts
 from runner.run.attempt import Attempt, Limits, Site
@@ -30,6 +29,7 @@ from tests.fixtures.attempts import (
     matrix,
     prepared,
     row_of,
+    run_in,
     watched,
 )
 from tests.fixtures.events import at_pace
@@ -106,7 +106,7 @@ def test_a_cell_of_another_bench_is_ended_and_says_which(site: Callable[..., Sit
     (ran,) = [event["code_sha256"] for event in events if event["event"] == "environment"]
     for planned, expected in ((ran, "ok"), ("f" * 64, "failed")):
         here = replace(site(f"{REPLAY}; sys.stdout.flush()"), code={(CELL.framework, CELL.workload): planned})
-        here = replace(here, run=store.RunStore(tmp_path / planned[:4] / "run"))
+        here = replace(here, run=run_in(tmp_path / planned[:4]))
         attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
         watched(attempt, here.engine.prepare(None, print))  # type: ignore[arg-type]
         row = row_of(tmp_path / planned[:4])
@@ -152,11 +152,11 @@ def test_a_cell_that_ends_well_has_its_telemetry_beside_it(site: Callable[..., S
     here = site(f"import time; time.sleep(1.5); {REPLAY}")
     attempt = Attempt(here, Job(CELL, 1), SLOT, (), lambda event: None)
     assert watched(attempt, here.engine.prepare(None, print))[0] == "ok"  # type: ignore[arg-type]
-    rows = store.read([tmp_path / "run"], "telemetry").to_pandas()
+    rows = run_in(tmp_path).rows("telemetry").to_pandas()
     assert set(rows.device) == {"cpu"}
     assert rows.memory_bytes.max() > 1 << 20
-    assert store.read([tmp_path / "run"], "cells").to_pandas().jit_cache_grew_bytes.isna().all()
-    assert store.read([tmp_path / "run"], "cells").to_pandas().hint.isna().all()
+    assert run_in(tmp_path).rows("cells").to_pandas().jit_cache_grew_bytes.isna().all()
+    assert run_in(tmp_path).rows("cells").to_pandas().hint.isna().all()
 
 
 def test_what_does_not_fit_is_not_started_and_the_lengths_are_learned(site: Callable[..., Site]) -> None:

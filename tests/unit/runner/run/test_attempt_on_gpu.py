@@ -18,7 +18,6 @@ from runner.catalog.images import load_catalog
 from runner.engines import cell_cache, jit_cache
 from runner.engines.base import Prepared, Slot
 from runner.machine.devices import Cpu, Gpu, Machine
-from runner.results import store
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
 from tests.fixtures.attempts import (
@@ -30,6 +29,7 @@ from tests.fixtures.attempts import (
     matrix,
     prepared,
     row_of,
+    run_in,
     sampled,
     watched,
 )
@@ -277,4 +277,4 @@ def test_a_cell_whose_gpu_falls_off_the_bus_has_no_row_and_says_which_gpu(
     assert watched(attempt, here.engine.prepare(None, print), falls_off) is None  # type: ignore[arg-type]
     assert time.monotonic() - begin < 50
     assert attempt.lost == uuid_of(1)
-    assert store.read([tmp_path / "run"], "cells").to_pandas().empty
+    assert run_in(tmp_path).rows("cells").to_pandas().empty

@@ -17,7 +17,6 @@ import pytest
 from runner.catalog.images import load_catalog
 from runner.engines.base import EngineError, EngineGoneError, Exit, Prepared
 from runner.engines.process.process import LocalRunning
-from runner.results import store
 from runner.run import attempt as attempts
 from runner.run.attempt import Attempt, Limits, Site
 from runner.run.dispatch import Job
@@ -30,6 +29,7 @@ from tests.fixtures.attempts import (
     matrix,
     prepared,
     row_of,
+    run_in,
     watched,
 )
 from tests.fixtures.events import at_pace, end_by
@@ -108,7 +108,7 @@ def test_an_engine_that_stays_away_ends_the_run_and_no_cell_has_a_row_for_it(
     here.engine.gone_for = 10**6  # type: ignore[attr-defined]
     with pytest.raises(EngineError, match="it did not come back; start it, then --resume"):
         matrix(here).run_jobs([Job(CELL, 1)], prepared(here))
-    assert store.read([tmp_path / "run"], "cells").to_pandas().empty
+    assert run_in(tmp_path).rows("cells").to_pandas().empty
 
 
 def test_an_engine_that_goes_down_while_images_are_made_is_waited_for_and_the_image_made(

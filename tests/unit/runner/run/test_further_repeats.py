@@ -16,7 +16,7 @@ from reports.data import tables
 from runner.catalog.images import PROJECT
 from runner.results.store import RunStore
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 # Two toys compute the same. So that their pair is open, it is said to be until each has had two repeats more than were planned.
 RUNNER = """
@@ -72,11 +72,11 @@ def test_an_open_pair_gets_further_repeats_that_every_reader_counts_and_a_run_th
     assert left(cells) == ()
     assert "nothing is left to run" in run(tmp_path, "--resume", folder.name, "--minutes", "8").stderr
     # A run of which a repeat is lost lacks nothing while it has as many as were planned.
-    for path in folder.glob("*/*.r2.parquet"):
+    for path in folder.glob("repeats/*.r2.parcel"):
         path.unlink()
     assert "nothing is left to run" in run(tmp_path, "--resume", folder.name).stderr
     for number in (5, 6):
-        for path in folder.glob(f"*/*.r{number}.parquet"):
+        for path in folder.glob(f"repeats/*.r{number}.parcel"):
             path.unlink()
     assert run(tmp_path, "--resume", folder.name).returncode == 0
     assert [len(numbers) for numbers in repeats_of(tmp_path)[1].values()] == [7, 7]

@@ -21,7 +21,7 @@ from runner.run import matrix
 from runner.run.budget import Agenda, OpenPair, without
 from runner.run.dispatch import Job, blocks
 from runner.run.open_pairs import Logs, OpenPairs, open_pairs
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.plans import NO_GPU
 from tests.unit.runner.run.test_budget import CELL_SECONDS, CELLS, WORKLOADS
 
@@ -109,11 +109,10 @@ def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of
 ) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
     late = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
-    for path in folder.glob(f"*/{late['id']}.r*.parquet"):
-        path.unlink()
+    stored.remove(folder, lambda row: row["cell_id"] == late["id"])
     for repeat in (1, 2, 3):
         # 4 % slower than PyTorch, which is told at once within blocks.
-        RunStore(folder).write_repeat(late["id"], 3 + repeat, synthetic.ended(late, repeat, 40, 1.045, 0))
+        stored.write_repeat(folder, late["id"], 3 + repeat, synthetic.ended(late, repeat, 40, 1.045, 0))
     (group,) = (
         group
         for workload in tables.load([folder]).workloads
@@ -128,13 +127,22 @@ def test_a_cell_that_was_measured_at_another_time_of_a_run_is_compared_as_one_of
     assert late["id"] in {pair.second.id for pair in OpenPairs(RunStore(folder), entries, 3)()}
 
 
-def test_a_run_that_cannot_be_read_leaves_nothing_open(tmp_path: Path) -> None:
+def test_what_is_admitted_while_the_run_goes_on_counts_without_new_tables(tmp_path: Path) -> None:
     folder = synthetic.make_run(tmp_path / "run", repeats=3)
-    next((folder / "cells").glob("*.r1.parquet")).write_bytes(b"damaged")
-    pairs = OpenPairs(RunStore(folder), [], 3)
-    assert pairs() == pairs.outliers() == []
-    (folder / "run.json").unlink()
+    noisy = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")["id"]
+    synthetic.with_windows(folder, noisy, lambda window: window | {"seconds": 1.15 * window["seconds"]})
+    entries: list[Any] = [Planned(entry["id"]) for entry in RunStore(folder).manifest()["plan"]]
+    expected = OpenPairs(RunStore(folder), entries, 3)()
+    rows = {table: stored.rows_of(folder, table) for table in ("cells", "samples")}
+    stored.remove(folder, lambda row: row["repeat"] > 1)
+    run = RunStore(folder)
+    pairs = OpenPairs(run, entries, 3)
     assert pairs() == []
+    for row in rows["cells"]:
+        if (repeat := row["repeat"]) > 1:
+            windows = [one for one in rows["samples"] if (one["cell_id"], one["repeat"]) == (row["cell_id"], repeat)]
+            run.add(b"a parcel", row["cell_id"], repeat, {"cells": [row], "samples": windows})
+    assert pairs() == expected != []
 
 
 @pytest.mark.parametrize(("limited", "given"), [(False, None), (True, 3)])

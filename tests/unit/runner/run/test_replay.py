@@ -10,6 +10,7 @@ import pytest
 
 from reports.page.render import render
 from runner.admission.record import Recorder
+from runner.admission.renew import renew
 from runner.catalog.frameworks import load_frameworks
 from runner.engines.base import Exit
 from runner.plan.plan import Cell
@@ -37,7 +38,7 @@ def replay(path: Path, run: RunStore) -> tuple[str, str | None, str | None]:
     ended = Exit(0, False, "")
     verdict = judge(recorder, cell, ended, None, ())
     columns = {"engine": "docker", "image_digest": "sha256:0", "log_tail": "", "exit_code": 0, "wall_seconds": 30.0}
-    run.write_repeat(cell.id, 1, recorder.tables(cell, verdict, **columns))
+    run.add(b"a parcel", cell.id, 1, recorder.tables(cell, verdict, **columns))
     return verdict
 
 
@@ -108,6 +109,7 @@ def test_the_recorded_matrix_becomes_a_report_that_ranks_it(tmp_path: Path) -> N
             "reused": [],
         }
     )
+    renew(run)
     render([run.folder], tmp_path / "report.html")
     page = whole(tmp_path / "report.html")
     cells = read([run.folder], "cells").to_pandas()

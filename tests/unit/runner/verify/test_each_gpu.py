@@ -17,7 +17,7 @@ from runner.verify import output
 from runner.verify.fleet.compare import with_fleets
 from runner.verify.outliers import fleet_of, levels
 from runner.verify.verify import Verification, assess
-from tests.fixtures import regimes, synthetic
+from tests.fixtures import regimes, stored, synthetic
 from tests.fixtures.fleets import WORKLOADS, each_gpu_run, uuids
 from tests.fixtures.regimes import Regime
 
@@ -172,7 +172,7 @@ def test_a_gpu_that_is_not_compared_is_named_with_the_reason(tmp_path: Path) -> 
         if (entry["workload"], entry["device_uuid"]) == (WORKLOADS[0], names[2])
     ]
     for repeat in (1, 2, 3):
-        store.write_repeat(entry["id"], repeat, {"cells": [synthetic.failed_row(entry)]})
+        stored.write_repeat(store.folder, entry["id"], repeat, {"cells": [synthetic.failed_row(entry)]})
     (first, second) = compared(run, other).fleets
     assert (first.fleet.devices, second.fleet.devices) == (5, 6)
     alone = (

@@ -14,7 +14,7 @@ from runner.results.store import RunStore
 from runner.verify.health import health_of
 from runner.verify.references.measured import reference_of
 from runner.verify.references.saved import Shelf
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.fleets import each_gpu_run, uuids
 from tests.fixtures.synthetic import LEVELS, make_run
 
@@ -171,11 +171,10 @@ def test_a_run_that_measured_nothing_gets_no_advice_on_references(tmp_path: Path
     run = make_run(tmp_path / "run")
     for cell, repeat in RunStore(run).finished():
         entry = next(one for one in RunStore(run).manifest()["plan"] if one["id"] == cell)
-        RunStore(run).write_repeat(cell, repeat, {"cells": [synthetic.failed_row(entry)]})
+        stored.write_repeat(run, cell, repeat, {"cells": [synthetic.failed_row(entry)]})
     page = page_of(tables.load([run]), health_of([run]))
     assert page.health.answer == "Not judged: nothing was measured"
     assert "`runner doctor`" in page.health.next
     assert "reference" not in f"{page.health.next} {page.answers[3].detail}"
-    for path in (run / "cells").glob("*.r*.parquet"):
-        path.unlink()
+    stored.remove(run, lambda _: True)
     assert page_of(tables.load([run]), health_of([run])).health.answer == "Not judged: nothing is measured yet"

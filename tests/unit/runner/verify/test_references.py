@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.results.store import RunStore, StoreError
+from runner.results.store import TABLES, RunStore, StoreError
 from runner.verify.references import saved
 from runner.verify.references.facts import Facts, facts_of
 from runner.verify.references.measured import read_runs, reference_of
 from runner.verify.references.rules import IDENTITY, excuses, reference_for
 from runner.verify.references.saved import MAX_ROWS, Reference, SavedCell, SavedError, Shelf, make, read, to_bytes
 from runner.verify.references.telemetry import Telemetry
+from tests.fixtures import stored
 from tests.fixtures.synthetic import FAILED, LEVELS, make_run
 
 GPU: dict[str, Any] = {
@@ -307,23 +308,15 @@ def test_the_order_of_the_references_does_not_matter(order: list[int], cuda: int
 def test_the_telemetry_of_a_run_is_kept_with_its_reference(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     cell = next(one.cell for one in read_runs([run]) if one.repeats)
-    seconds = [6.0 + at / 10 for at in range(400)]
-    columns = {
-        "run_id": [cell.run_id] * 400,
-        "cell_id": [cell.cell_id] * 400,
-        "repeat": [1] * 400,
-        "device": ["GPU-1"] * 400,
-        "seconds": seconds,
-        "sm_megahertz": [1980.0] * 400,
-        "throttle_reasons": [4] * 400,
-    }
-    (run / "telemetry").mkdir(exist_ok=True)
-    pq.write_table(pa.table(columns), run / "telemetry" / f"{cell.cell_id}.r1.parquet")
+    device = {"device": "GPU-1", "sm_megahertz": 1980.0, "throttle_reasons": 4}
+    rows = {table: stored.rows_of(run, table, cell.cell_id) for table in TABLES}
+    rows["telemetry"] = [{**device, "seconds": 6.0 + at / 10} for at in range(400)]
+    stored.write_repeat(run, cell.cell_id, 1, rows)
     shelf = Shelf([tmp_path / "shelf"])
     kept = read(shelf.put(reference_of([run], "lab", "0.1.0").reference)).cells
     told = [one.telemetry for one in kept if one.telemetry]
     assert told == [Telemetry(sm_megahertz=1980.0, throttled={"power cap": 1.0})]
-    (run / "telemetry" / f"{cell.cell_id}.r1.parquet").write_bytes(b"torn")
+    (run / "tables" / "telemetry.parquet").write_bytes(b"torn")
     with pytest.raises(StoreError, match="telemetry"):
         read_runs([run])
 

@@ -33,7 +33,7 @@ from runner.verify.references.measured import ceilings_path, read_runs, referenc
 from runner.verify.references.saved import FEWEST_WINDOWS, Reference, SavedError
 from runner.verify.verdict import Part
 from runner.verify.verify import CellFinding, Verification, as_json, assess
-from tests.fixtures import synthetic
+from tests.fixtures import stored, synthetic
 from tests.fixtures.plans import make_cell
 from tests.fixtures.synthetic import LEVELS, make_run
 from tests.unit.runner.verify.test_causes import ceilings
@@ -415,7 +415,7 @@ def test_what_was_checked_on_the_measured_adapter_is_named(tmp_path: Path) -> No
     run = make_run(tmp_path / "run")
     entry = synthetic.cell("torch-2.13.0-cpu", "cnn-cifar10")
     rows = synthetic.ended(entry, 1, 40)
-    RunStore(run).write_repeat(entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
+    stored.write_repeat(run, entry["id"], 1, {**rows, "parity": synthetic.due_rows("cnn-cifar10")})
     found = assess([run], [])
     assert torch_cnn(found).proved == ("moved", "updates", "learning", "prediction", "landing", "dropout")
     line = "that of torch cnn-cifar10 fp32 passed: training moved every tensor, the optimiser's count of its steps, learning curve, "

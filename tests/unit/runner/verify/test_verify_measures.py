@@ -19,6 +19,8 @@ from tests.fixtures import warm
 from tests.stand_ins import fleet as stand_in
 from tests.stand_ins.fleet import FakeGpu, Fleet
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def variables_of(tmp_path: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {
@@ -132,7 +134,7 @@ def test_gpus_whose_comparison_was_interrupted_are_compared_after_resume(
         command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
-    while not (ended := list((tmp_path / "results").glob("*/cells/*.r1.parquet"))) and time.monotonic() < deadline:
+    while not (ended := list((tmp_path / "results").glob("*/repeats/*.r1.parcel"))) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert ended
     process.send_signal(signal.SIGINT)

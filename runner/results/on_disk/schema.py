@@ -13,7 +13,7 @@ from bench import rules
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The keys that every table begins with.
 _KEYS = [("run_id", "string"), ("cell_id", "string"), ("repeat", "int32")]

@@ -1,0 +1,315 @@
+"""The tables of a run, derived from its parcels: <run>/tables/<table>.parquet and index.json, which is written last.
+
+The index names the parcels that the tables were made of and the SHA-256 of each table. It is signed with a key of this installation, so
+that only tables that this installation made are read: a copied or edited table has no valid signature. Such tables are made anew from the
+parcels (runner.admission.renew).
+
+Where the folder of a run cannot be written, its tables lie in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.paths import cache_folder
+from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
+from runner.results.on_disk.whole import StoreError, read_bytes, write_bytes
+from runner.results.rows import place_codes, taken
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INDEX = "index.json"
+
+# Of one table or parcel. The parcel's own reader has a tighter bound.
+_MOST_TABLE_BYTES = 8 << 30
+
+_KEY_BYTES = 32
+
+# A folder that cannot be written.
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+_PARCEL = re.compile(r"(?P<cell>.+)\.r(?P<repeat>[1-9][0-9]{0,8})\.parcel")
+
+
+@dataclass(frozen=True)
+class ParcelFile:
+    """A parcel of a run, as it lies there."""
+
+    path: Path
+    cell_id: str
+    repeat: int
+    # Tells it from a file that takes its place, so that a parcel is read once only.
+    mark: str
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(read_bytes(self.path, _MOST_TABLE_BYTES)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Index:
+    """What the tables of a run were made of, and by which rules."""
+
+    run_id: str
+    # The digest of the rules by which the parcels were admitted.
+    rules: str
+    # Name of a parcel -> its SHA-256, and the mark that it had.
+    parcels: Mapping[str, tuple[str, str]]
+    # Table -> the SHA-256 of its file.
+    tables: Mapping[str, str]
+
+
+def parcel_name(cell_id: str, repeat: int) -> str:
+    """What the parcel of a repeat is called."""
+    return f"{cell_id}.r{repeat}.parcel"
+
+
+def parcels_of(folder: Path) -> dict[str, ParcelFile]:
+    """The parcels of a run by their names, in order."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder / "repeats") as entries:
+        for entry in entries:
+            if name := _PARCEL.fullmatch(entry.name):
+                # One that is removed meanwhile is none.
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = ParcelFile(Path(entry.path), name["cell"], int(name["repeat"]), mark_of(entry))
+    return dict(sorted(found.items()))
+
+
+def mark_of(path: os.DirEntry[str] | Path) -> str:
+    """Tells a file from one that takes its place. Nobody but the kernel sets when an inode changed."""
+    status = path.stat()
+    return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
+
+
+def read(folder: Path, run_id: str, table: str) -> pa.Table:
+    """A table of a run. Raises StoreError where there is none that this installation made of the parcels that lie there."""
+    for place in places(folder):
+        with _locked(place, fcntl.LOCK_SH):
+            index = read_index(place)
+            if index is not None and index.run_id == run_id and not removed_or_changed(folder, index):
+                return _table(place, table, index)
+    raise StoreError(
+        f"{folder}: its tables were not made here from the parcels that it has; `runner report {folder}` makes them, or says why it cannot"
+    )
+
+
+def places(folder: Path) -> tuple[Path, Path]:
+    """Where the tables of a run may lie: with the run, or where that cannot be written in the cache."""
+    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    return folder / "tables", cache_folder() / "tables" / name
+
+
+def removed_or_changed(folder: Path, index: Index) -> list[str]:
+    """The parcels that an index names and that are gone or others now. A new one, of a run that goes on, changes no row."""
+    parcels = parcels_of(folder)
+    return [name for name in index.parcels if name not in parcels or is_changed(parcels[name], index)]
+
+
+def is_changed(parcel: ParcelFile, index: Index) -> bool:
+    """Whether a parcel that an index names has other content now."""
+    sha256, mark = index.parcels[parcel.path.name]
+    return parcel.mark != mark and parcel.sha256 != sha256
+
+
+def read_index(place: Path) -> Index | None:
+    """The index of some tables; None where there is none that this installation signed."""
+    try:
+        data = read_bytes(place / INDEX)
+    except OSError:
+        return None
+    return _signed(data, _key())
+
+
+# A command reads several tables of a run.
+@functools.lru_cache(maxsize=8)
+def _signed(data: bytes, key: bytes) -> Index | None:
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
+        document = json.loads(data)
+        signature = document.pop("hmac")
+        if hmac.compare_digest(signature, _signature(document, key)):
+            parcels = {name: (sha256, mark) for name, (sha256, mark) in document["parcels"].items()}
+            return Index(document["run_id"], document["rules"], parcels, document["tables"])
+    return None
+
+
+def _signature(document: Mapping[str, Any], key: bytes) -> str:
+    content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return hmac.new(key, content, hashlib.sha256).hexdigest()
+
+
+def signed_index(folder: Path, run_id: str) -> Index | None:
+    """The index of a run's tables; None where none is signed by this installation."""
+    indices = (read_index(place) for place in places(folder))
+    return next((index for index in indices if index is not None and index.run_id == run_id), None)
+
+
+def is_current(folder: Path, index: Index, parcels: Mapping[str, ParcelFile]) -> bool:
+    """Whether the tables are of exactly these parcels, and lie there as they were written."""
+    same = {name: parcel.mark for name, parcel in parcels.items()} == {
+        n: mark for n, (_, mark) in index.parcels.items()
+    }
+    return same and any(_has_tables(place, index) for place in places(folder))
+
+
+def _has_tables(place: Path, index: Index) -> bool:
+    with _locked(place, fcntl.LOCK_SH), contextlib.suppress(OSError):
+        return read_index(place) == index and all(
+            hashlib.sha256(read_bytes(place / f"{table}.parquet", _MOST_TABLE_BYTES)).hexdigest() == index.tables[table]
+            for table in TABLES
+        )
+    return False
+
+
+def read_tables(folder: Path, index: Index) -> dict[str, pa.Table] | None:
+    """All tables of a run; None where one of them is not as this installation wrote it."""
+    for place in places(folder):
+        with _locked(place, fcntl.LOCK_SH), contextlib.suppress(StoreError):
+            if read_index(place) == index:
+                return {table: _table(place, table, index) for table in TABLES}
+    return None
+
+
+def _table(place: Path, table: str, index: Index) -> pa.Table:
+    """Raises StoreError where the file is not the one that the index names."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = place / f"{table}.parquet"
+    with contextlib.suppress(OSError, pa.ArrowException):
+        data = read_bytes(path, _MOST_TABLE_BYTES)
+        if hashlib.sha256(data).hexdigest() == index.tables.get(table):
+            with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
+                stored = file.read(use_threads=False)
+            # Another release may have had other columns.
+            if stored.schema.equals(arrow_schema(table)):
+                return stored
+    raise StoreError(
+        f"{path} is not the table that was written there; remove the folder {place}, and the next command makes it anew"
+    )
+
+
+def write(
+    folder: Path, run_id: str, tables: Mapping[str, pa.Table], parcels: Mapping[str, tuple[str, str]], rules: str
+) -> None:
+    """Write all tables of a run, and the index of them last. Raises OSError."""
+    files = {table: to_bytes(_in_order(tables[table])) for table in TABLES}
+    digests = {table: hashlib.sha256(data).hexdigest() for table, data in files.items()}
+    index = Index(run_id, rules, parcels, digests)
+    own, cached = places(folder)
+    try:
+        _write(own, files, index)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        _write(cached, files, index)
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    """The rows by cell and repeat, and those of one repeat as they are."""
+    codes, places = place_codes(table)
+    ranks = np.empty(len(places), np.int64)
+    ranks[sorted(range(len(places)), key=places.__getitem__)] = np.arange(len(places))
+    return taken(table, np.argsort(ranks[codes], kind="stable"))
+
+
+def _write(place: Path, tables: Mapping[str, bytes], index: Index) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place, fcntl.LOCK_EX):
+        for table, data in tables.items():
+            write_bytes(place / f"{table}.parquet", data)
+        # As it will be read: JSON has no tuples.
+        document = json.loads(json.dumps(asdict(index)))
+        write_bytes(place / INDEX, json.dumps(document | {"hmac": _signature(document, _key())}).encode())
+
+
+def to_bytes(rows: pa.Table) -> bytes:
+    """A table as it is written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def table_of(table: str, rows: Sequence[Mapping[str, Any]], run_id: str, cell_id: str, repeat: int) -> pa.Table:
+    """The rows of one repeat as Arrow has them. A column that is left out is null."""
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    if unknown := {column for row in rows for column in row} - set(schema.names):
+        raise ValueError(f"{table} has no column {sorted(unknown)}")
+    keys: dict[str, Any] = {"run_id": run_id, "cell_id": cell_id, "repeat": repeat}
+    if table == "cells":
+        keys["schema_version"] = SCHEMA_VERSION
+    return pa.Table.from_pylist([{**row, **keys} for row in rows], schema=schema)
+
+
+@contextlib.contextmanager
+def _locked(place: Path, kind: int) -> Iterator[None]:
+    """Hold the tables in a folder: whoever reads them sees those of one index. A folder that cannot be locked is read without."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        # There are no tables.
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _key() -> bytes:
+    """The key of this installation, which is made when it is needed first. Raises StoreError."""
+    path = cache_folder() / "tables.key"
+    try:
+        return _read_key(path) or _new_key(path)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be used ({error.strerror}), and no run is read without it; set XDG_CACHE_HOME to a folder of yours"
+        ) from None
+
+
+def _read_key(path: Path) -> bytes | None:
+    try:
+        key = read_bytes(path, _KEY_BYTES)
+    except FileNotFoundError:
+        return None
+    return key if len(key) == _KEY_BYTES else None
+
+
+def _new_key(path: Path) -> bytes:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(_KEY_BYTES))
+    try:
+        # Another process may have made one meanwhile, which stays.
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    key = _read_key(path)
+    if key is None:
+        raise OSError(errno.EINVAL, "it is no key; remove it", str(path))
+    return key

@@ -1,0 +1,161 @@
+"""Tables are read only where this installation made them of the parcels that the run has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from runner.paths import PROJECT, cache_folder
+from runner.results import store
+from runner.results.on_disk import derived
+from runner.results.store import TABLES, StoreError
+from tests.fixtures import stored, synthetic
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return synthetic.make_run(tmp_path / "run", repeats=2, windows=8)
+
+
+def halved(run: Path) -> None:
+    path = run / "tables" / "samples.parquet"
+    rows = pq.read_table(path)
+    at = rows.schema.get_field_index("seconds")
+    halves = [value / 2 for value in rows["seconds"].to_pylist()]
+    pq.write_table(rows.set_column(at, rows.schema.field(at), [halves]), path)
+
+
+def halved_and_named_in_the_index(run: Path) -> None:
+    halved(run)
+    path = run / "tables" / "index.json"
+    index = json.loads(path.read_text())
+    index["tables"]["samples"] = derived.hashlib.sha256((run / "tables" / "samples.parquet").read_bytes()).hexdigest()
+    path.write_text(json.dumps(index))
+
+
+def signed_elsewhere(run: Path) -> None:
+    (cache_folder() / "tables.key").write_bytes(b"x" * 32)
+
+
+def of_another_run(run: Path) -> None:
+    other = synthetic.make_run(run.with_name("other"), repeats=2, windows=8)
+    shutil.rmtree(run / "tables")
+    shutil.copytree(other / "tables", run / "tables")
+
+
+def a_parcel_changed(run: Path) -> None:
+    min((run / "repeats").iterdir()).write_bytes(b"another")
+
+
+def a_parcel_changed_and_keeps_its_time(run: Path) -> None:
+    path = min((run / "repeats").iterdir())
+    times, size = path.stat(), path.stat().st_size
+    path.write_bytes(b"x" * size)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def a_parcel_removed(run: Path) -> None:
+    min((run / "repeats").iterdir()).unlink()
+
+
+def no_index(run: Path) -> None:
+    (run / "tables" / "index.json").unlink()
+
+
+def nested(run: Path) -> None:
+    (run / "tables" / "index.json").write_text("[" * 100_000)
+
+
+def a_list(run: Path) -> None:
+    (run / "tables" / "index.json").write_text("[1]")
+
+
+DAMAGES = [
+    halved,
+    halved_and_named_in_the_index,
+    signed_elsewhere,
+    of_another_run,
+    a_parcel_changed,
+    a_parcel_changed_and_keeps_its_time,
+    a_parcel_removed,
+    no_index,
+    nested,
+    a_list,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_tables_that_were_not_made_here_of_these_parcels_are_refused_by_name(
+    run: Path, damage: Callable[[Path], None]
+) -> None:
+    assert len(store.read([run], "samples"))
+    damage(run)
+    with pytest.raises(StoreError, match=rf"^{run}.*; (`runner report {run}` makes them|remove the folder)"):
+        store.read([run], "samples")
+
+
+def test_a_copy_of_a_run_is_read_as_the_run(run: Path) -> None:
+    rows = store.read([run], "samples")
+    shutil.copytree(run, run.with_name("copy"))
+    assert store.read([run.with_name("copy")], "samples").equals(rows)
+
+
+def test_a_repeat_that_ended_after_the_tables_were_made_hides_none_of_theirs(run: Path) -> None:
+    (run / "repeats" / "aaaa.r1.parcel").write_bytes(b"new")
+    assert len(store.read([run], "cells"))
+
+
+def test_rows_lie_by_cell_and_repeat_in_the_order_of_their_numbers(run: Path) -> None:
+    entry = synthetic.cell("jax-0.10.2-cpu", "gru-imdb")
+    for repeat in (10, 3):
+        stored.write_repeat(run, entry["id"], repeat, synthetic.ended(entry, repeat, 8))
+    rows = pq.read_table(run / "tables" / "cells.parquet").to_pylist()
+    places = [(row["cell_id"], row["repeat"]) for row in rows]
+    assert places == sorted(places)
+    assert (entry["id"], 10) in places
+
+
+def test_every_table_has_a_file_with_all_columns_be_it_without_a_row(run: Path) -> None:
+    for table in TABLES:
+        assert pq.read_schema(run / "tables" / f"{table}.parquet").equals(store.arrow_schema(table))
+
+
+def test_the_key_is_one_for_all_processes_and_nobody_else_reads_it(tmp_path: Path) -> None:
+    script = "from runner.results.on_disk import derived; print(derived._key().hex())"
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    started = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment, cwd=PROJECT)
+        for _ in range(4)
+    ]
+    assert len({process.communicate()[0] for process in started}) == 1
+    (key,) = (tmp_path / "cache" / "dlbench").iterdir()
+    assert (stat.S_IMODE(key.stat().st_mode), key.stat().st_size) == (0o600, 32)
+
+
+def test_tables_of_a_folder_that_cannot_be_written_lie_in_the_cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = store.read([run], "samples")
+    shutil.rmtree(run / "tables")
+    write = derived.write_bytes
+
+    def only_elsewhere(path: Path, data: bytes) -> None:
+        if run in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        write(path, data)
+
+    monkeypatch.setattr(derived, "write_bytes", only_elsewhere)
+    one = synthetic.ended(synthetic.cell("jax-0.10.2-cpu", "gru-imdb"), 1, 8)
+    for parcel in (run / "repeats").iterdir():
+        parcel.unlink()
+    stored.write_repeat(run, "a", 1, one)
+    assert not list((run / "tables").iterdir())
+    assert 0 < len(store.read([run], "samples")) < len(rows)

@@ -1,0 +1,101 @@
+"""Runs of the release before parcels are read as they were."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reports.data.tables import load
+from runner.admission.renew import renew
+from runner.results import store
+from runner.results.store import TABLES, RunStore, StoreError
+from tests.fixtures import stored, synthetic
+
+
+@pytest.fixture(params=[False, True], ids=["a file each", "packed"])
+def both(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """A run, and the same run as the release before stored it."""
+    run = synthetic.make_run(tmp_path / "run", repeats=2, windows=8)
+    shutil.copytree(run, tmp_path / "old" / "run")
+    stored.as_schema_1(tmp_path / "old" / "run", packed=request.param)
+    return run, tmp_path / "old" / "run"
+
+
+def rows(run: Path, table: str) -> list[dict[str, object]]:
+    names = [name for name, _ in TABLES[table] if name != "schema_version"]
+    found = store.read([run], table).select(names).to_pylist()
+    return sorted(found, key=lambda row: (row["cell_id"], row["repeat"]))
+
+
+def test_every_table_is_read_as_of_a_run_of_today(both: tuple[Path, Path]) -> None:
+    new, old = both
+    for table in TABLES:
+        assert rows(old, table) == rows(new, table)
+    renew(RunStore(old))
+    assert not (old / "tables").exists(), "it is only read"
+    assert len(load([old]).cells) == len(load([new]).cells)
+
+
+def test_files_that_a_killed_runner_left_beside_a_pack_count_once(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        synthetic.make_run(tmp_path / folder / "run", repeats=2, windows=8)
+        stored.as_schema_1(tmp_path / folder / "run", packed=folder == "one")
+    expected = rows(tmp_path / "one" / "run", "samples")
+    for table in TABLES:
+        for path in (tmp_path / "other" / "run" / table).iterdir():
+            path.replace(tmp_path / "one" / "run" / table / path.name)
+    assert rows(tmp_path / "one" / "run", "samples") == expected
+
+
+def test_a_column_that_an_older_release_did_not_have_is_null(tmp_path: Path) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    for path in (run / "parity").iterdir():
+        pq.write_table(pq.read_table(path).drop_columns(["phase"]), path)
+    checks = store.read([run], "parity")
+    assert set(checks["quantity"].to_pylist()) == {"logits", "loss", "gradient", "parameter"}
+    assert checks["phase"].null_count == len(checks)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def no_utf8(path: Path) -> None:
+    pq.write_table(pq.read_table(path), path, compression="none", store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"steady", b"\xff" * 6))
+
+
+def too_long(path: Path) -> None:
+    pq.write_table(pa.table({"seconds": pa.nulls(1_000_001, pa.float64())}), path, compression="zstd")
+
+
+def a_list(path: Path) -> None:
+    pq.write_table(pa.table({"seconds": [["a list"]], "run_id": ["run"]}), path)
+
+
+def of_another_run(path: Path) -> None:
+    rows = pq.read_table(path)
+    pq.write_table(rows.set_column(0, "run_id", [["theirs"] * len(rows)]), path)
+
+
+def without_a_time(path: Path) -> None:
+    rows = pq.read_table(path)
+    at = rows.schema.get_field_index("seconds")
+    pq.write_table(rows.set_column(at, rows.schema.field(at), pa.nulls(len(rows), pa.float64())), path)
+
+
+@pytest.mark.parametrize(
+    "damage", [torn, no_utf8, too_long, a_list, of_another_run, without_a_time], ids=lambda damage: damage.__name__
+)
+def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    run = synthetic.make_run(tmp_path / "run", windows=3)
+    stored.as_schema_1(run)
+    damage(path := min((run / "samples").iterdir()))
+    with pytest.raises(StoreError, match=f"{path}|{path.parent}: seconds is missing in a row"):
+        store.read([run], "samples")
