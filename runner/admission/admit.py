@@ -13,7 +13,7 @@ from runner.admission.record import Recorder
 from runner.catalog import versions
 from runner.catalog.images import Image, load_catalog
 from runner.machine import gpu_users, telemetry_summary
-from runner.plan.plan import Cell
+from runner.plan.combination import Cell
 from runner.results import store
 from runner.results.parcel import Parcel, encode
 from runner.results.plausible import windows

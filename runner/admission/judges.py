@@ -15,7 +15,7 @@ from runner.catalog import versions
 from runner.catalog.images import Image
 from runner.machine import gpu_users
 from runner.machine.telemetry_cpu import Row
-from runner.plan.plan import Cell
+from runner.plan.combination import Cell
 from runner.results import parity
 from runner.results.parcel import Parcel
 from runner.results.plausible import windows, work

@@ -19,7 +19,7 @@ from runner.results.store import TABLES, RunStore, StoreError, arrow_schema, rea
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runner.plan.plan import Cell
+    from runner.plan.combination import Cell
 
 # The code that decides the rows of a parcel. A workload or framework that is declared otherwise judges what is measured from then on.
 _RULES = (
@@ -137,7 +137,7 @@ def _admitted(run: RunStore, manifest: Mapping[str, Any], file: derived.ParcelFi
 
 def _planned(folder: Path, manifest: Mapping[str, Any], file: derived.ParcelFile) -> tuple[Cell, str | None]:
     """The cell of a parcel as run.json has it, and the digest of the code that was planned. Raises StoreError."""
-    from runner.plan.plan import Cell
+    from runner.plan.combination import Cell
 
     entry = next((entry for entry in manifest["plan"] if entry["id"] == file.cell_id), None)
     if entry is None:
