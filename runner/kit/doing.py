@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from runner.admission.record import Recorder
@@ -80,36 +81,22 @@ class InterpreterEngine:
         return start_process(prepared, words, slot, label, data, cache, keep=_KEPT)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The name under which an attempt starts its processes."""
-
-    run_id: str = _LABEL
-
-
+@dataclass
 class Doer:
     """Does steps one after another, and checks side by side. Once stopped, it begins no further one."""
 
-    def __init__(
-        self,
-        out: Path,
-        interpreter: Interpreter,
-        cells: Mapping[Step, Cell],
-        slot: Slot,
-        gpu: Gpu | None,
-        monitor: telemetry.Monitor,
-        deadline: float,
-        code: Mapping[tuple[str, str], str],
-    ) -> None:
-        """`deadline`: the time of time.monotonic() after which nothing runs. `code`: the digests of what the cells run."""
-        self._out, self._interpreter, self._cells = out, interpreter, cells
-        self._slot, self._gpu, self._deadline = slot, gpu, deadline
-        self._boards = (gpu.board,) if gpu else ()
-        self._site = Site(
-            cast("Engine", InterpreterEngine()), cast("RunStore", _Run()), Limits(0, 0), None, monitor, code=code
-        )
-        self._stopped = threading.Event()
-        self._live: set[LocalRunning | Attempt] = set()
+    out: Path
+    interpreter: Interpreter
+    cells: Mapping[Step, Cell]
+    slot: Slot
+    gpu: Gpu | None
+    monitor: telemetry.Monitor
+    # The time of time.monotonic() after which nothing runs.
+    deadline: float
+    # (framework, workload) -> the digest of the code that its cells run.
+    code: Mapping[tuple[str, str], str]
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _live: set[LocalRunning | Attempt] = field(default_factory=set)
 
     def do(self, steps: Sequence[Step]) -> bool:
         """Do the steps, as far as the time goes; True when the user interrupted them."""
@@ -138,14 +125,14 @@ class Doer:
                     attempt.watch(time.monotonic())
 
     def _at_once(self) -> int:
-        memory = self._gpu.memory_bytes if self._gpu else None
+        memory = self.gpu.memory_bytes if self.gpu else None
         if memory is None or memory < _SHARED_GPU_BYTES:
             return 1
-        return max(1, min(_MOST_CHECKS_AT_ONCE, len(self._slot.cpus) // _CPUS_OF_A_CHECK))
+        return max(1, min(_MOST_CHECKS_AT_ONCE, len(self.slot.cpus) // _CPUS_OF_A_CHECK))
 
     def _one(self, step: Step) -> None:
         """Do one step and keep what it left, unless the time ends before it does."""
-        left = self._deadline - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left < LEAST_SECONDS or self._stopped.is_set():
             return
         limit = min(STEP_SECONDS, left)
@@ -166,15 +153,26 @@ class Doer:
             self._live.discard(running)
 
     def _measure(self, step: Step, limit: float) -> None:
-        began = time.monotonic()
+        began, boards = time.monotonic(), (self.gpu.board,) if self.gpu else ()
         limit = max(limit - _DUMP_SECONDS, 0.0)
-        site = replace(self._site, limits=Limits(limit, limit), keep=lambda _, parcel: self._keep_parcel(step, parcel))
-        job = Job(self._cells[step], step.repeat)
-        attempt = Attempt(site, job, self._slot, self._boards, lambda _: None)
+        # The attempt takes of a run its id only.
+        run = cast("RunStore", SimpleNamespace(run_id=_LABEL))
+        engine, limits = cast("Engine", InterpreterEngine()), Limits(limit, limit)
+        site = Site(
+            engine,
+            run,
+            limits,
+            None,
+            self.monitor,
+            code=self.code,
+            keep=lambda _, parcel: self._keep_parcel(step, parcel),
+        )
+        job = Job(self.cells[step], step.repeat)
+        attempt = Attempt(site, job, self.slot, boards, lambda _: None)
         ended_by = "gpu-lost", ""
         with self._alive(attempt):
             try:
-                if attempt.run(cast("Prepared", self._interpreter)) or attempt.stopped:
+                if attempt.run(cast("Prepared", self.interpreter)) or attempt.stopped:
                     return
                 ended_by = "gpu-lost", f"{attempt.lost} fell off the bus"
             except EngineError as error:
@@ -183,9 +181,9 @@ class Doer:
             job.cell.id,
             step.repeat,
             site.engine.name,
-            image_digest=self._interpreter.digest,
-            uuids=self._slot.device_uuids,
-            boards=self._boards,
+            image_digest=self.interpreter.digest,
+            uuids=self.slot.device_uuids,
+            boards=boards,
             ended_by=ended_by,
             wall_seconds=time.monotonic() - began,
         )
@@ -196,7 +194,7 @@ class Doer:
         if parcel.ended_by and parcel.ended_by[0] == "time-limit" and self._goes_on(step, seconds):
             return
         content = encode(parcel)
-        if pack.size(self._out) + len(content) > pack.MOST_BYTES:
+        if pack.size(self.out) + len(content) > pack.MOST_BYTES:
             full = "disk", f"the archive would have more than {pack.MOST_BYTES} bytes with what it printed"
             parcel = replace(parcel, ended_by=full, tape=(), telemetry=())
             content = encode(parcel)
@@ -204,7 +202,7 @@ class Doer:
 
     def _goes_on(self, step: Step, seconds: float) -> bool:
         """True if the next start does a stopped step again: once, so that one that hangs does not keep the others from their turn."""
-        mark = self._out / "steps" / f"{step.name}.cut-off"
+        mark = self.out / "steps" / f"{step.name}.cut-off"
         if seconds + _DUMP_SECONDS + _WATCH_SECONDS >= STEP_SECONDS or mark.exists():
             return False
         mark.touch()
@@ -215,12 +213,10 @@ class Doer:
         """Do a check, or hold windows against CUDA's events."""
         began = time.monotonic()
         module = EVENTS_MODULES[step.framework] if step.kind == EVENTS else "bench"
-        words = (
-            [step.workload, step.precision] if step.kind == EVENTS else check_arguments(step, self._slot.device_kind)
-        )
-        command = Interpreter((self._interpreter.command[0], "-m", module))
-        cache = self._out / "cache" / "checks"
-        running = start_process(command, words, self._slot, _LABEL, None, cache, keep=_KEPT)
+        words = [step.workload, step.precision] if step.kind == EVENTS else check_arguments(step, self.slot.device_kind)
+        command = Interpreter((self.interpreter.command[0], "-m", module))
+        cache = self.out / "cache" / "checks"
+        running = start_process(command, words, self.slot, _LABEL, None, cache, keep=_KEPT)
         timer = threading.Timer(limit, running.stop)
         timer.daemon = True
         timer.start()
@@ -255,9 +251,9 @@ class Doer:
         self, step: Step, seconds: float, outcome: str, content: bytes, sums: Mapping[str, tuple[float, float]]
     ) -> None:
         said = {"outcome": outcome, "energy_joules": sums}
-        pack.write(pack.said_path(self._out, step), pack.document(said))
+        pack.write(pack.said_path(self.out, step), pack.document(said))
         # Written last: a step is done when this file is there.
-        pack.write(pack.path_of(self._out, step), content)
+        pack.write(pack.path_of(self.out, step), content)
         say(f"{seconds:5.0f} s  {step}: {outcome}")
 
 
