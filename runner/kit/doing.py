@@ -270,7 +270,7 @@ def _groups(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 
 def outcome_of_cell(parcel: Parcel) -> str:
-    """How a cell ended, in a few words that begin with ok, refused or FAILED. Whether it is a result is judged where it is imported."""
+    """How a cell ended, in a few words that begin with ok, refused or FAILED. The import judges it as a result."""
     if parcel.ended_by:
         return f"FAILED: {in_a_line(parcel.ended_by[1], 200)}"
     recorder = Recorder()

@@ -1,4 +1,4 @@
-"""Which checks the bench refused: a framework or a device that lacks a precision has not failed. Pure."""
+"""The checks that the bench refused: a framework or a device that lacks a precision has not failed. Pure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_what_the_kit_takes_is_written_for_python_3_10() -> None:
 
 def test_an_import_that_no_kit_has_is_named(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
-    # What a function imports is not the kit's: it does not call it.
+    # The kit calls no function that imports more.
     path.write_text("def of_a_run():\n    import pyarrow\n\n\nif True:\n    import pydantic\n")
     with pytest.raises(builds.KitError, match=r"module.py:6 imports pydantic, which a kit does not have"):
         list(builds._imports(path))
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_said_and_done_by_the_next_start(
 
 
 def doer_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, step: Step) -> Doer:
-    """What does steps in this folder for so long; each is a process that runs this script."""
+    """A doer of steps in this folder for so long; each is a process that runs this script."""
 
     def start(prepared: object, words: object, *others: Any, **more: Any) -> LocalRunning:
         return start_process(Interpreter((sys.executable, "-c", script)), [], *others, **more)
