@@ -46,7 +46,7 @@ def history(
     else:
         if moves.together:
             print(folded(moves.together))
-        # Where nothing moved, that is shown of each cell.
+        # If nothing moved, show that of each cell.
         if shown := rows or moves.rows:
             print_rows(answers.table(shown), answers.compact(shown))
         for line in (moves.summary, *((METHOD,) if shown else ())):
@@ -55,7 +55,7 @@ def history(
 
 
 def _readable(folders: Sequence[Path]) -> Tables:
-    """The rows of those runs that can be read. One that cannot is named and skipped: nobody asked for it by name."""
+    """The rows of those runs that can be read. An unreadable run is named and skipped: nobody asked for it by name."""
     tables, skipped = load_readable(renewed(folders, readable=True), ANSWER)
     for error in skipped:
         note(f"skipped: {visible(error)}")

@@ -26,7 +26,7 @@ MOST_NAMED = 6  # runs, above an answer in text
 
 
 def report_path(folder: Path) -> Path:
-    """Where the report on a run lies that the run itself writes."""
+    """The path of the report that a run writes of itself."""
     return folder / "report.html"
 
 

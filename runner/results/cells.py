@@ -74,7 +74,7 @@ class StoredRepeat:
         return math.log(middle) if middle > 0 else None
 
 
-# Where a run lies if nothing else is given: as of `runner.run.options`.
+# The default folder of runs: as of `runner.run.options`.
 USUAL_OUT = "results"
 
 
@@ -97,7 +97,7 @@ MOST_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Key:
-    """What cells must share to be compared."""
+    """The fields that comparable cells share."""
 
     workload: str
     precision: str
@@ -168,7 +168,7 @@ class StoredCell:
 
     @property
     def ranked(self) -> bool:
-        """Whether its figure stands in the order of a report."""
+        """True if its figure stands in the order of a report."""
         step = self.step if self.status == "ok" and self.parity_passed is True else None
         return step is not None and step.windows >= statistics.fewest_windows() and not self.too_noisy
 
@@ -178,7 +178,7 @@ class StoredCell:
 
     @property
     def _wide(self) -> bool:
-        """Whether the only repeat has a wider interval than the rule allows: that of an unsteady one spans its levels.
+        """True if the only repeat has a wider interval than the rule allows: that of an unsteady one spans its levels.
 
         Two repeats or more say how far repeats differ. Few of them have a wide interval for that reason alone.
         """
@@ -189,7 +189,7 @@ class StoredCell:
 
     @property
     def variant(self) -> tuple[str, str]:
-        """What the cell computes instead of the specification, and why. Both are empty where it computes the specification."""
+        """The variant that the cell computes instead of the specification, and why. Both are empty if it computes the specification."""
         settings = self.environment.get("settings")
         entries = settings if isinstance(settings, dict) else {}
         return str(entries.get("variant") or ""), str(entries.get("variant_reason") or "no reason was given")
@@ -236,13 +236,13 @@ def not_yet_run(cells: Iterable[StoredCell]) -> tuple[str, ...]:
 
 
 def foreign_processes(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Who else computed on the GPUs of a cell in any of its repeats, each cut to a length that a line holds."""
+    """Foreign processes on the GPUs of a cell in any of its repeats, each cut to a length that a line holds."""
     lists = (row.get("foreign_processes") for row in rows)
     return tuple(dict.fromkeys(str(one)[:200] for processes in lists if processes is not None for one in processes))
 
 
 def device_proof(rows: Iterable[Row]) -> str:
-    """What the host saw of a cell on its GPUs, in its worst repeat; empty for a CPU and in runs of earlier releases."""
+    """The host's proof of a cell on its GPUs, in its worst repeat; empty for a CPU and in runs of earlier releases."""
     return max(
         (str(row["device_proof"]) for row in rows if row.get("device_proof")),
         key=lambda text: text.startswith("not"),

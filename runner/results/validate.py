@@ -17,7 +17,7 @@ Whole = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Stored(BaseModel):
-    """What readers need of a part of run.json. Its other fields may be anything."""
+    """The part of run.json that readers need. Its other fields may be anything."""
 
     model_config = ConfigDict(strict=True)
 
@@ -45,7 +45,7 @@ class _PlannedCell(_Stored):
     # On a CPU they are processes, one for each of its logical CPUs at most.
     devices: Annotated[int, Field(ge=1, le=100_000)]
     batch: Annotated[int, Field(ge=0, lt=2**31)]
-    # Where a cell has another number of repeats than the run.
+    # The number of repeats of a cell that has another one than the run.
     repeats: Annotated[Whole, Field(ge=1)] | None = None
 
 
@@ -55,7 +55,7 @@ class _Repeat(_Stored):
 
 
 class _Expected(_Stored):
-    """What a repeat of a cell takes, by the runner's estimate, and whether that is a guess."""
+    """The runner's estimate of a repeat of a cell, and whether it is a guess."""
 
     seconds: Annotated[float, Field(gt=0, le=_MOST_SECONDS)]
     guessed: bool
@@ -85,7 +85,7 @@ class _Skip(_Stored):
 
 
 class _Imported(_Stored):
-    """Where a run that another machine measured came from."""
+    """The origin of a run that another machine measured."""
 
     archive: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -103,7 +103,7 @@ class _Manifest(_Stored):
     host: _Host
     plan: list[_PlannedCell]
     devices: list[dict[str, Any]] | None = None
-    # What a resumed run took over.
+    # The repeats that a resumed run took over.
     reused: list[_Repeat] | None = None
     # The images that the run prepared, and how long each took.
     prepared: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ class _Manifest(_Stored):
     # By the ids of cells.
     expected: dict[str, _Expected] = {}
     left: _Left | None = None
-    # What the cells took that ended well, of each kind.
+    # Seconds of the cells that ended well, of each kind.
     took: list[dict[str, Any]] = []
     # The GPUs that it lost.
     devices_lost: list[str] = []

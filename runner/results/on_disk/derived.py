@@ -64,7 +64,7 @@ class ParcelFile:
 
 @dataclass(frozen=True)
 class Index:
-    """What the tables of a run were made of, and by which rules."""
+    """The inputs of a run's tables, and the rules that made them."""
 
     run_id: str
     # The digest of the rules by which the parcels were admitted.
@@ -76,7 +76,7 @@ class Index:
 
 
 def parcel_name(cell_id: str, repeat: int) -> str:
-    """What the parcel of a repeat is called."""
+    """The name of the parcel of a repeat."""
     return f"{cell_id}.r{repeat}.parcel"
 
 
@@ -86,7 +86,7 @@ def parcels_of(folder: Path) -> dict[str, ParcelFile]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder / "repeats") as entries:
         for entry in entries:
             if name := _PARCEL.fullmatch(entry.name):
-                # One that is removed meanwhile is none.
+                # A file that is removed meanwhile does not count.
                 with contextlib.suppress(FileNotFoundError):
                     found[entry.name] = ParcelFile(Path(entry.path), name["cell"], int(name["repeat"]), mark_of(entry))
     return dict(sorted(found.items()))
@@ -111,7 +111,7 @@ def read(folder: Path, run_id: str, table: str) -> pa.Table:
 
 
 def places(folder: Path) -> tuple[Path, Path]:
-    """Where the tables of a run may lie: with the run, or where that cannot be written in the cache."""
+    """The folders for a run's tables: with the run, or if that cannot be written, in the cache."""
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
     return folder / "tables", cache_folder() / "tables" / name
 
@@ -123,7 +123,7 @@ def removed_or_changed(folder: Path, index: Index) -> list[str]:
 
 
 def is_changed(parcel: ParcelFile, index: Index) -> bool:
-    """Whether a parcel that an index names has other content now."""
+    """True if a parcel that an index names has other content now."""
     sha256, mark = index.parcels[parcel.path.name]
     return parcel.mark != mark and parcel.sha256 != sha256
 
@@ -161,7 +161,7 @@ def signed_index(folder: Path, run_id: str) -> Index | None:
 
 
 def is_current(folder: Path, index: Index, parcels: Mapping[str, ParcelFile]) -> bool:
-    """Whether the tables are of exactly these parcels, and lie there as they were written."""
+    """True if the tables are of exactly these parcels, and lie there as they were written."""
     same = {name: parcel.mark for name, parcel in parcels.items()} == {
         n: mark for n, (_, mark) in index.parcels.items()
     }

@@ -51,7 +51,7 @@ class Measured:
 
 
 def ceilings_path(folder: Path, image: str, framework: str, device_kind: str) -> Path:
-    """Where a run keeps the ceilings of one environment."""
+    """The path of the ceilings of one environment in a run."""
     return folder / "ceilings" / f"{image}.{framework}.{device_kind}.json"
 
 
@@ -108,7 +108,7 @@ def _telemetry(telemetry: Mapping[Place, pa.Table], cell: StoredCell) -> Telemet
     return None
 
 
-# What somebody does whose cells say little.
+# The advice to somebody whose cells are noisy.
 _QUIETER = "end what else runs on the machine, measure again, and save that run instead"
 
 
@@ -170,7 +170,7 @@ def _why_not(measured: Measured, noisy: bool) -> str:
 
 
 def _is_noisy(sentence: str) -> bool:
-    """Whether this is why a cell is in no reference."""
+    """True if this is why a cell is in no reference."""
     return ": too noisy: " in sentence
 
 
@@ -179,7 +179,7 @@ def _name(measured: Measured) -> str:
 
 
 def _computation(facts: Facts) -> tuple[object, ...]:
-    """What the sessions of one cell share: the computation, the device model and the environment."""
+    """The common key of the sessions of one cell: the computation, the device model and the environment."""
     return (*(getattr(facts, name) for name in IDENTITY), facts.device_model, facts.image, facts.engine)
 
 
@@ -226,7 +226,7 @@ def _saved_cell(group: Sequence[tuple[int, Measured]], run_ids: Sequence[str]) -
 def _notes(
     groups: Sequence[Sequence[tuple[int, Measured]]], left_out: Sequence[str], run_ids: Sequence[str]
 ) -> Iterator[str]:
-    """What to tell about a reference."""
+    """The sentences on a reference."""
     if left_out:
         many = sum(map(len, groups))
         yield f"kept {many} of {plural(many + len(left_out), 'measured cell')}; not kept: {_first(_counted(left_out))}"
