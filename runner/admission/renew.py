@@ -13,8 +13,8 @@ from bench import rules
 from runner import trees
 from runner.paths import PROJECT
 from runner.results.on_disk import derived, schema_1
-from runner.results.rows import of_places
-from runner.results.store import TABLES, RunStore, StoreError, arrow_schema, read_bytes
+from runner.results.on_disk.schema import no_rows
+from runner.results.store import TABLES, RunStore, StoreError, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +86,8 @@ def _known(
     """The rows that need not be made anew: those of the tables, and those that this process admitted since."""
     import pyarrow as pa
 
+    from runner.results.rows import of_places
+
     stored = derived.read_tables(run.folder, index) if index is not None and index.rules == rules_digest() else None
     own = {name for name, sha256 in dict(run.admitted).items() if name in parcels and parcels[name].sha256 == sha256}
     old = {name for name in (index.parcels if index is not None and stored else ()) if name in parcels} - own
@@ -94,7 +96,7 @@ def _known(
             [
                 of_places(rows, {(parcels[name].cell_id, parcels[name].repeat) for name in names})
                 for rows, names in (
-                    (stored[table] if stored else arrow_schema(table).empty_table(), old),
+                    (stored[table] if stored else no_rows(table), old),
                     (run.rows(table), own),
                 )
             ]

@@ -24,12 +24,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from runner.paths import cache_folder
 from runner.results.on_disk.schema import SCHEMA_VERSION, TABLES, arrow_schema
 from runner.results.on_disk.whole import StoreError, read_bytes, write_bytes
-from runner.results.rows import place_codes, taken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -223,6 +220,11 @@ def write(
 
 def _in_order(table: pa.Table) -> pa.Table:
     """The rows by cell and repeat, and those of one repeat as they are."""
+    # Only who writes tables needs them.
+    import numpy as np
+
+    from runner.results.rows import place_codes, taken
+
     codes, places = place_codes(table)
     ranks = np.empty(len(places), np.int64)
     ranks[sorted(range(len(places)), key=places.__getitem__)] = np.arange(len(places))

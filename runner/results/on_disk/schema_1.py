@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.results.on_disk.schema import arrow_schema
+from runner.results.on_disk.schema import arrow_schema, no_rows
 from runner.results.on_disk.whole import StoreError, open_parquet, read_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read(folder: Path, run_id: str, table: str) -> pa.Table:
     paths = [folder / table / name for name in names]
     # Not every release wrote a file of every table.
     parts = [_table(path, table, run_id) for path in paths if path.is_file()]
-    rows = pa.concat_tables([arrow_schema(table).empty_table(), *parts])
+    rows = pa.concat_tables([no_rows(table), *parts])
     # Readers count on it.
     never_null = ("run_id", "cell_id", "repeat", *(("seconds", "steps") if table == "samples" else ()))
     if lacking := [name for name in never_null if pc.any(pc.is_null(rows[name])).as_py()]:

@@ -188,7 +188,7 @@ __main__.main()
         ("runner.catalog.images", ["images", "list"]),
         ("rich.table", ["images", "list"]),
         ("runner.run.begin", ["matrix", "--dry-run", "--gpus", "none"]),
-        ("reports.data.tables", ["report", "--text", "nowhere"]),
+        ("runner.admission.renew", ["report", "--text", "nowhere"]),
     ],
 )
 def test_ctrl_c_while_a_command_loads_its_modules_ends_it_with_130_and_a_short_sentence(
